@@ -1,0 +1,225 @@
+"""All rules on Fashion-MNIST at the same certified epsilon, with the same tuning budget.
+
+    python benchmarks/rules_fashion_mnist.py --data ../shared/data
+
+Two-layer CNN with GroupNorm, SGD with momentum 0.9, Poisson batches of 1024 expected rows,
+epsilon 3 at delta 1e-5. The first 50,000 training images are private, the last 10,000 stand for a
+public validation set. Each rule gets the same number of tuning runs (one seed, fewer epochs; best
+validation accuracy wins), then five seeds at full length; accuracy is on the 10,000 test images.
+The tuning itself is outside the certified epsilon, as it would be with a public validation task.
+
+Finished runs are kept in benchmarks/results/rules_fashion_mnist.json and not repeated.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from torch.utils.data import TensorDataset
+
+import winsor
+from winsor import rules
+from winsor.nn import two_layer_cnn
+from winsor.rules.discriminative import Discriminative
+
+RESULTS = Path(__file__).parent / "results" / "rules_fashion_mnist.json"
+EPSILON, DELTA, BATCH = 3.0, 1e-5, 1024
+TUNING_EPOCHS, FINAL_EPOCHS, SEEDS = 3, 8, 5
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One line of the table: a rule family and the pairs (constant, learning rate) it may try."""
+
+    name: str
+    rule: Callable[[float], Any]
+    constants: tuple[float, float, float]
+    rates: tuple[float, float]
+
+    def settings(self) -> list[tuple[float, float]]:
+        return list(itertools.product(self.constants, self.rates))
+
+
+THRESHOLDS = (0.3, 1.0, 3.0)
+
+
+
+ENTRIES = (
+    Entry("flat", rules.Flat, THRESHOLDS, (0.2, 0.5)),
+    Entry("automatic", lambda g: rules.Automatic(1.0, gamma=g), (0.001, 0.01, 0.1), (0.2, 0.5)),
+    Entry("nsgd", lambda r: rules.NSGD(1.0, regulariser=r), (0.01, 0.1, 1.0), (0.2, 0.5)),
+    Entry("psac", lambda r: rules.PSAC(1.0, r=r), (0.01, 0.1, 1.0), (0.2, 0.5)),
+    Entry("per_layer", rules.PerLayer, THRESHOLDS, (0.2, 0.5)),
+    Entry("quantile", rules.Quantile, THRESHOLDS, (0.2, 0.5)),
+    Entry("linf p=25", rules.LInf, THRESHOLDS, (0.2, 0.5)),
+    Entry("averaged", rules.Averaged, (0.01, 0.1, 1.0), (0.05, 0.2)),
+    Entry("value", rules.Value, (1.0, 3.0, 10.0), (0.2, 0.5)),
+    Entry(
+        "dc norm",
+        lambda c: Discriminative(c, c / 3, selection="norm", threshold=3 * c),
+        THRESHOLDS,
+        (0.2, 0.5),
+    ),
+    Entry(
+        "dc loss",
+        lambda c: Discriminative(c, c / 3, selection="loss", threshold=1.0),
+        THRESHOLDS,
+        (0.2, 0.5),
+    ),
+    Entry(
+        "dc trace",
+        lambda c: Discriminative(c, c / 3, selection="trace"),
+        THRESHOLDS,
+        (0.2, 0.5),
+    ),
+    Entry(
+        "dc random",
+        lambda c: Discriminative(c, c / 3, selection="random"),
+        THRESHOLDS,
+        (0.2, 0.5),
+    ),
+    Entry(
+        "dc rank", lambda c: Discriminative(c, c / 3, selection="rank"), THRESHOLDS, (0.2, 0.5)
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Data:
+    train: TensorDataset
+    validation: tuple[Tensor, Tensor]
+    test: tuple[Tensor, Tensor]
+
+
+def load(folder: Path) -> Data:
+    with np.load(folder / "fashion_mnist.npz") as arrays:
+        loaded = {name: torch.from_numpy(arrays[name]) for name in arrays.files}
+    x = (loaded["x_train"].float().unsqueeze(1) / 255 - 0.5) / 0.5
+    y = loaded["y_train"].long()
+    x_test = (loaded["x_test"].float().unsqueeze(1) / 255 - 0.5) / 0.5
+    return Data(
+        TensorDataset(x[:50_000], y[:50_000]),
+        (x[50_000:], y[50_000:]),
+        (x_test, loaded["y_test"].long()),
+    )
+
+
+def train(data: Data, rule: Any, lr: float, epochs: int, seed: int) -> dict[str, float]:
+    torch.manual_seed(seed)
+    model = two_layer_cnn()
+    start = time.perf_counter()
+    private = winsor.make_private(
+        model=model,
+        optimizer=torch.optim.SGD(model.parameters(), lr=lr, momentum=0.9),
+        dataset=data.train,
+        rule=rule,
+        epsilon=EPSILON,
+        delta=DELTA,
+        epochs=epochs,
+        batch_size=BATCH,
+        seed=seed,
+        max_physical_batch_size=512,
+    )
+    for x, y in private.batches():
+        private.step(F.cross_entropy(model(x), y, reduction="none"))
+    return {
+        "validation": accuracy(model, *data.validation),
+        "test": accuracy(model, *data.test),
+        "epsilon": private.spent().epsilon,
+        "noise_multiplier": private.noise_multiplier,
+        "seconds": time.perf_counter() - start,
+    }
+
+
+@torch.no_grad()
+def accuracy(model: torch.nn.Module, x: Tensor, y: Tensor) -> float:
+    right = sum(int((model(a).argmax(1) == b).sum()) for a, b in zip(x.split(2000), y.split(2000), strict=True))
+    return 100 * right / len(y)
+
+
+class Store:
+    """Finished runs by name, on disk after each."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.runs: dict[str, dict[str, float]] = {}
+        if path.exists():
+            self.runs = json.loads(path.read_text())["runs"]
+
+    def get(self, name: str, compute: Callable[[], dict[str, float]]) -> dict[str, float]:
+        if name not in self.runs:
+            self.runs[name] = compute()
+            print(f"{name}: {self.runs[name]}", flush=True)
+            self.save({})
+        return self.runs[name]
+
+    def save(self, table: dict[str, Any]) -> None:
+        self.path.parent.mkdir(exist_ok=True)
+        settings = {
+            "epsilon": EPSILON, "delta": DELTA, "batch_size": BATCH, "seeds": SEEDS,
+            "tuning_epochs": TUNING_EPOCHS, "final_epochs": FINAL_EPOCHS,
+        }  # fmt: skip
+        content = {"settings": settings, "table": table, "runs": self.runs}
+        self.path.write_text(json.dumps(content, indent=1) + "\n")
+
+
+def measure(entry: Entry, data: Data, store: Store) -> dict[str, Any]:
+    def tune(c: float, lr: float) -> dict[str, float]:
+        name = f"tune {entry.name} c={c:g} lr={lr:g}"
+        return store.get(name, lambda: train(data, entry.rule(c), lr, TUNING_EPOCHS, seed=0))
+
+    c, lr = max(entry.settings(), key=lambda setting: tune(*setting)["validation"])
+    finals = [
+        store.get(
+            f"final {entry.name} seed={seed}",
+            lambda seed=seed: train(data, entry.rule(c), lr, FINAL_EPOCHS, seed),
+        )
+        for seed in range(1, SEEDS + 1)
+    ]
+    scores = [run["test"] for run in finals]
+    return {
+        "constant": c,
+        "lr": lr,
+        "mean": statistics.mean(scores),
+        "sd": statistics.stdev(scores),
+        "epsilon": max(run["epsilon"] for run in finals),
+        "seconds": statistics.median(run["seconds"] for run in finals),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", type=Path, default=Path("../shared/data"))
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--only", nargs="*", help="names of entries to measure")
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    data = load(arguments.data)
+    store = Store(RESULTS)
+    table = {}
+    for entry in ENTRIES:
+        if not arguments.only or entry.name in arguments.only:
+            table[entry.name] = measure(entry, data, store)
+            store.save(table)
+    print(f"{'rule':12} {'test accuracy':>16} {'constant':>9} {'lr':>5} {'epsilon':>8} {'s':>6}")
+    for name, row in sorted(table.items(), key=lambda item: -item[1]["mean"]):
+        print(
+            f"{name:12} {row['mean']:9.2f} +- {row['sd']:4.2f} {row['constant']:9g} {row['lr']:5g} "
+            f"{row['epsilon']:8.4f} {row['seconds']:6.0f}"
+        )
+
+
+if __name__ == "__main__":
+    main()

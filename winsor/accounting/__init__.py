@@ -1,0 +1,51 @@
+"""Certified (epsilon, delta) from histories of events. Pure functions; no torch.
+
+`account` says what a history has spent, the functions of `calibrate` find the noise, the number of
+steps or the sampling rate that a budget allows, and `register` makes a new type of event known.
+Importing this package registers every event of winsor (`builtin`, `mixed_gaussian`,
+`mixed_laplace`), so that any ledger can be read.
+"""
+
+from winsor.accounting import (
+    builtin,
+    calibrate,
+    mixed_gaussian,
+    mixed_laplace,
+)
+from winsor.accounting.account import (
+    Spent,
+    account,
+    account_delta,
+    delta_curve,
+    epsilon_curve,
+)
+from winsor.accounting.events import (
+    Entry,
+    Grid,
+    History,
+    event_from_json,
+    event_to_json,
+    flatten,
+    register,
+    registered,
+)
+
+__all__ = [
+    "Entry",
+    "Grid",
+    "History",
+    "Spent",
+    "account",
+    "account_delta",
+    "builtin",
+    "calibrate",
+    "delta_curve",
+    "epsilon_curve",
+    "event_from_json",
+    "event_to_json",
+    "flatten",
+    "mixed_gaussian",
+    "mixed_laplace",
+    "register",
+    "registered",
+]

@@ -1,0 +1,156 @@
+"""What a history has spent: the smallest certified bound that any accountant can give.
+
+Privacy loss distributions are the default, and the tightest where an event has one. An event that
+has none is accounted for through events that dominate it (`relaxations`), through Renyi bounds, or
+both; the smaller result for the *whole* history is reported, with the name of its accountant.
+
+Guarantee
+---------
+(epsilon, delta)-differential privacy of the adaptive composition of the history's events, under
+the relation. Every candidate is an upper bound, hence so is their minimum.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from dp_accounting.dp_event import DpEvent
+from numpy.typing import NDArray
+
+from winsor.accounting import pld, rdp
+from winsor.accounting.events import History, entry_of, flatten
+from winsor.contract import (
+    ConfigurationError,
+    Neighbouring,
+    UnsupportedEvent,
+    UnsupportedRelation,
+)
+
+Bound = Callable[[History, float, Neighbouring], float]
+
+
+@dataclass(frozen=True)
+class Spent:
+    """A certified (epsilon, delta) of a history."""
+
+    epsilon: float
+    delta: float
+    relation: Neighbouring
+    accountant: str
+
+
+def account(
+    history: History, delta: float, relation: Neighbouring = Neighbouring.ADD_OR_REMOVE_ONE
+) -> Spent:
+    """Epsilon of the history at ``delta``.
+
+    >>> from dp_accounting.dp_event import GaussianDpEvent, PoissonSampledDpEvent
+    >>> step = PoissonSampledDpEvent(0.01, GaussianDpEvent(1.0))
+    >>> spent = account([(step, 10_000)], delta=1e-5)
+    >>> print(f"{spent.epsilon:.2f} by {spent.accountant}")
+    6.19 by pld
+    """
+    _check_delta(delta)
+    epsilon, name = _smallest(history, delta, relation, pld.epsilon, rdp.epsilon)
+    return Spent(epsilon, delta, relation, name)
+
+
+def account_delta(
+    history: History, epsilon: float, relation: Neighbouring = Neighbouring.ADD_OR_REMOVE_ONE
+) -> Spent:
+    """Delta of the history at ``epsilon``."""
+    if not (math.isfinite(epsilon) and epsilon >= 0):
+        raise ConfigurationError(
+            f"epsilon must be a finite number, at least 0. Got {epsilon!r} instead."
+        )
+    delta, name = _smallest(history, epsilon, relation, pld.delta, rdp.delta)
+    return Spent(epsilon, delta, relation, name)
+
+
+def epsilon_curve(
+    event: DpEvent,
+    counts: Iterable[int],
+    delta: float,
+    relation: Neighbouring = Neighbouring.ADD_OR_REMOVE_ONE,
+) -> list[Spent]:
+    """What 1, 2, ... applications of an event have spent, at the given increasing counts.
+
+    Never falls: fewer steps cannot spend more, so a later value also bounds the earlier ones.
+    """
+    spent = [account([(event, count)], delta, relation) for count in counts]
+    for i in range(len(spent) - 2, -1, -1):
+        if spent[i].epsilon > spent[i + 1].epsilon:
+            spent[i] = spent[i + 1]
+    return spent
+
+
+def delta_curve(
+    history: History,
+    epsilons: NDArray[np.float64],
+    relation: Neighbouring = Neighbouring.ADD_OR_REMOVE_ONE,
+) -> NDArray[np.float64]:
+    """Deltas of the history at many epsilons. Never rises along increasing epsilons."""
+    deltas = np.array([account_delta(history, float(e), relation).delta for e in epsilons])
+    order = np.argsort(epsilons)
+    deltas[order] = np.minimum.accumulate(deltas[order])
+    return deltas
+
+
+def _check_delta(delta: float) -> None:
+    if not 0 < delta < 1:
+        raise ConfigurationError(
+            f"delta must be between 0 and 1, both excluded. Got {delta!r} instead. A common choice "
+            "is below 1/n, one over the number of records."
+        )
+
+
+# ----------------------------------------------------------------------------------- the minimum
+
+
+def _smallest(
+    history: History, given: float, relation: Neighbouring, by_pld: Bound, by_rdp: Bound
+) -> tuple[float, str]:
+    events = flatten(history)
+    candidates: list[tuple[float, str]] = []
+    refusals: list[UnsupportedEvent | UnsupportedRelation] = []
+
+    def consider(bound: Bound, variant: History, name: str) -> None:
+        try:
+            candidates.append((bound(variant, given, relation), name))
+        except (UnsupportedEvent, UnsupportedRelation) as refusal:
+            refusals.append(refusal)
+
+    for variant in _pld_variants(events):
+        consider(by_pld, variant, "pld")
+    exact = all(entry_of(event).pld is not None for event, _ in events)
+    if not exact or not candidates or math.isinf(candidates[0][0]):
+        consider(by_rdp, events, "rdp")
+    if not candidates:
+        raise refusals[0]
+    return min(candidates)
+
+
+def _pld_variants(events: Sequence[tuple[DpEvent, int]]) -> list[History]:
+    """The history with each event that has no loss distribution replaced by one that has.
+
+    The k-th variant takes the k-th such replacement of every event (or its last).
+    """
+    choices: list[list[DpEvent]] = []
+    for event, _ in events:
+        entry = entry_of(event)
+        if entry.pld is not None:
+            choices.append([event])
+            continue
+        relaxed = entry.relaxations(event) if entry.relaxations is not None else ()
+        choices.append([other for other in relaxed if entry_of(other).pld is not None])
+    if not all(choices):
+        return []
+    counts = [count for _, count in events]
+    longest = max((len(options) for options in choices), default=1)
+    return [
+        [(options[min(k, len(options) - 1)], n) for options, n in zip(choices, counts, strict=True)]
+        for k in range(longest)
+    ]

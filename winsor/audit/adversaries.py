@@ -1,0 +1,80 @@
+"""Neighbouring datasets that hurt: one record chosen to move a release as far as it can.
+
+Each pair below is the worst case of some family of rules; run on all rules, they are what an
+adversary would try first. Which pair hurts a given rule most is computed, not measured: the rule is
+deterministic, so its shift in noise units is known before any noise is drawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from winsor.audit.transcripts import RandomRuleExperiment
+from winsor.audit.worlds import LINE, MODEL, Neighbours, RuleExperiment, Setting, Shapes, dimension
+from winsor.contract import Neighbouring
+from winsor.rules.rule import Rule
+
+NOMINAL = 10
+"""Records in the adversary's datasets (the one in question not counted)."""
+SCALES = (0.02, 0.3, 1.0, 3.0, 1e2, 1e6)
+"""Lengths of gradients, from far below any threshold to far above."""
+
+
+def directions(shapes: Shapes) -> dict[str, Tensor]:
+    """One coordinate alone, all coordinates alike, and one that is neither."""
+    d = dimension(shapes)
+    one_hot = torch.zeros(d)
+    one_hot[0] = 1.0
+    generator = torch.Generator().manual_seed(7)
+    mixed = torch.randn(d, generator=generator)
+    return {
+        "one-hot": one_hot,
+        "spread": torch.full((d,), d**-0.5),
+        "mixed": mixed / mixed.norm(),
+    }
+
+
+def pairs(relation: Neighbouring, shapes: Shapes = MODEL) -> Iterator[Neighbours]:
+    """Every pair of datasets tried, under one relation."""
+    for label, u in directions(shapes).items():
+        for length in SCALES:
+            g = length * u
+            for name, common, z, instead in _stories(g):
+                other = z.new_zeros((0, len(u)))
+                if relation is Neighbouring.REPLACE_ONE:
+                    other = instead[None]
+                yield Neighbours(f"{name}, {label}, {length:g}", common, other, z[None], shapes)
+
+
+def _stories(g: Tensor) -> Iterator[tuple[str, Tensor, Tensor, Tensor]]:
+    """(name, common records, the record in question, what it replaces) for a gradient g."""
+    nothing = g.new_zeros((0, len(g)))
+    others = g.expand(NOMINAL, -1)
+    yield "canary alone: the other batch is empty", nothing, g, -g
+    yield "canary among silent records", g.new_zeros((NOMINAL, len(g))), g, -g
+    # The newcomer outranks one of the others, which falls out of the tail. What it replaces is
+    # half as long: a count of long records notices, too.
+    yield "bumps another across the rank boundary", -others, 2 * g, -g
+    yield "equal to the others, turned round", -others, g, -g
+    # Alone it outweighs all others together, so a clipped mean changes its sign.
+    yield "flips the clipped mean", -others, 100 * NOMINAL * g, -g
+    yield "silent record: only the batch size changes", others, 0 * g, g
+
+
+def worst(
+    rule: Rule, setting: Setting, shapes: Shapes = MODEL
+) -> RuleExperiment | RandomRuleExperiment:
+    """The pair with the largest shift, in units of the declared noise, on the full batch."""
+    kind = RandomRuleExperiment if getattr(rule, "randomised", False) else RuleExperiment
+    experiments = (kind(rule, pair, setting) for pair in pairs(setting.relation, shapes))
+    return max(experiments, key=lambda experiment: experiment.shift())
+
+
+def canary(relation: Neighbouring, silent: int = 0) -> Neighbours:
+    """One huge coordinate, among ``silent`` zero records: the worst case of per-sample clipping."""
+    z = torch.tensor([[1e6]])
+    other = -z if relation is Neighbouring.REPLACE_ONE else z.new_zeros((0, 1))
+    return Neighbours("Dirac canary", z.new_zeros((silent, 1)), other, z, LINE)

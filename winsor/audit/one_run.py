@@ -1,0 +1,235 @@
+"""How much does one training run betray? m canaries, one run, a lower bound on epsilon.
+
+    toss a fair coin for each of m canaries; train with the winners in the dataset;
+    score every canary from what the training released; guess "in" for the r/2 highest scores and
+    "out" for the r/2 lowest; count the right guesses (r is fixed beforehand)
+
+The bounds are those of `guesses.py`: Steinke, Nasr and Jagielski 2023 for (epsilon, delta)-DP, and
+Mahloujifar, Melis and Chaudhuri 2024 for the whole curve, which is tighter.
+
+Two adversaries. "gradients" sees every released gradient, as the guarantee assumes, and knows the
+data: its score is the sum over steps of the log-likelihood ratio of the release along the canary's
+own clipped gradient. "model" sees the final model only: its score is minus the canary's loss.
+
+What it says, and what it does not: the bound is a *lower* bound on the privacy loss of this
+training, with the stated confidence. A low one does not prove anything; the certified epsilon does.
+The audited twin trains on the private rows: its report is for the data holder's eyes.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.utils.data import Dataset
+
+from winsor.audit.canaries import Planted, plant, random_canaries, size
+from winsor.audit.claims import certified_claim, gaussian_epsilon
+from winsor.audit.guesses import claim_refuted, gaussian_mu_bound, pointwise_epsilon
+from winsor.audit.watcher import GradientWatcher, model_scores
+from winsor.contract import ConfigurationError
+from winsor.making import make_private
+from winsor.sampling import FullBatch, Poisson, Sampler
+from winsor.training import PrivateTraining
+
+Loss = Callable[[nn.Module, Any], Tensor]
+Make = Callable[[Dataset[Any]], PrivateTraining]
+Floats = NDArray[np.float64]
+
+ALPHA = 0.05
+"""One-run bounds hold with 95 % confidence, as in the papers they come from."""
+
+
+@dataclass(frozen=True)
+class OneRunReport:
+    """What the guesses prove about one training run. Every bound holds with confidence 1-alpha."""
+
+    canaries: int
+    guesses: int
+    right: int
+    delta: float
+    alpha: float
+    claimed_epsilon: float
+    epsilon_pointwise: float  # Steinke, Nasr, Jagielski
+    mu: float
+    epsilon_curve: float  # Mahloujifar, Melis, Chaudhuri, within Gaussian DP
+    violated: bool  # the certified curve itself is refuted
+
+    def __str__(self) -> str:
+        verdict = "VIOLATED" if self.violated else "not violated"
+        return (
+            f"{self.right} of {self.guesses} guesses right ({self.canaries} canaries): epsilon >= "
+            f"{self.epsilon_curve:.3g} (f-DP), >= {self.epsilon_pointwise:.3g} (SNJ) at delta "
+            f"{self.delta:.3g}, confidence {1 - self.alpha:.0%}; claimed {self.claimed_epsilon:.4g}: "
+            f"{verdict}"
+        )
+
+
+def audit_training(
+    private: PrivateTraining,
+    loss: Loss,
+    *,
+    canaries: int | Dataset[Any] = 1000,
+    guesses: int | None = None,
+    access: str = "gradients",
+    seed: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> OneRunReport:
+    """Audit a run that `make_private` built, before it is trained: a twin is trained instead.
+
+    The twin has copies of the model and the optimiser, the same rule, noise, sampling rate and
+    number of steps, and the dataset with canaries in it. ``private`` itself is left as it is.
+
+    Parameters
+    ----------
+    loss
+        ``loss(model, batch)``: one value per row.
+    canaries
+        How many, or a dataset of your own with the same fields as the training data.
+    guesses
+        How many coins the adversary guesses; default a fifth of the canaries.
+    access
+        ``"gradients"`` or ``"model"``: what the adversary sees.
+    seed
+        None: fresh coins, canaries, batches and noise.
+    progress
+        Called with (steps done, steps planned).
+    """
+    dataset = private._feed.dataset
+    return audit_run(
+        lambda planted: twin(private, planted, seed),
+        loss,
+        dataset,
+        canaries=canaries,
+        guesses=guesses,
+        access=access,
+        seed=seed,
+        progress=progress,
+    )
+
+
+def audit_run(
+    make: Make,
+    loss: Loss,
+    dataset: Dataset[Any],
+    *,
+    canaries: int | Dataset[Any] = 1000,
+    guesses: int | None = None,
+    access: str = "gradients",
+    seed: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> OneRunReport:
+    """Audit the training that ``make(dataset)`` builds; see `audit_training`."""
+    if access not in ("gradients", "model"):
+        raise ConfigurationError(f'access must be "gradients" or "model". Got {access!r} instead.')
+    if isinstance(canaries, int):
+        canaries = random_canaries(dataset, canaries, seed=seed)
+    planted = plant(dataset, canaries, seed)
+    m = size(canaries)
+    guesses = max(2, m // 5) if guesses is None else guesses
+    if not 1 <= guesses <= m:
+        raise ConfigurationError(f"guesses must be between 1 and {m}. Got {guesses!r} instead.")
+    private = make(planted.dataset)
+    if access == "gradients":
+        scores = _watched_scores(private, loss, planted, dataset, progress)
+    else:
+        _train(private, loss, progress)
+        scores = model_scores(private.model, loss, canaries)
+    right = correct_guesses(scores, planted.coins, guesses)
+    return report(private, m, guesses, right)
+
+
+def correct_guesses(scores: Floats, coins: NDArray[np.bool_], guesses: int) -> int:
+    """Guess "in" for the highest scores and "out" for the lowest; count the hits."""
+    order = np.argsort(scores, kind="stable")
+    out = guesses // 2
+    hits = np.count_nonzero(~coins[order[:out]])
+    return int(hits + np.count_nonzero(coins[order[len(order) - (guesses - out) :]]))
+
+
+def report(private: PrivateTraining, m: int, guesses: int, right: int) -> OneRunReport:
+    """The bounds that so many right guesses give, beside the run's own certified claim."""
+    delta = private.budget.delta
+    claim = certified_claim(private.ledger.history(), private._door.relation)
+    mu = gaussian_mu_bound(m, guesses, right, ALPHA)
+    return OneRunReport(
+        canaries=m,
+        guesses=guesses,
+        right=right,
+        delta=delta,
+        alpha=ALPHA,
+        claimed_epsilon=private.spent().epsilon,
+        epsilon_pointwise=pointwise_epsilon(m, guesses, right, delta, ALPHA),
+        mu=mu,
+        epsilon_curve=gaussian_epsilon(mu, delta),
+        violated=claim_refuted(claim, m, guesses, right, ALPHA),
+    )
+
+
+# ------------------------------------------------------------------------------------ training
+
+
+def twin(private: PrivateTraining, dataset: Dataset[Any], seed: int | None) -> PrivateTraining:
+    """The same training on another dataset, with copies of the model and the optimiser."""
+    optimizer = getattr(private._update, "optimizer", None)
+    if optimizer is None:
+        raise ConfigurationError(
+            "audit_training copies runs with a plain optimiser. Got "
+            f"{type(private._update).__name__} instead: use audit_run with a function that builds "
+            "the run, and access='model'."
+        )
+    private._engine.detach()  # copies must be plain modules
+    model, optimizer = copy.deepcopy((private.model, optimizer))
+    private._engine.attach()
+    sampler = _same_rate(private.sampler, size(dataset))
+    return make_private(
+        model=model,
+        optimizer=optimizer,
+        dataset=dataset,
+        rule=private.rule,
+        batch_size=sampler.expected_size,  # type: ignore[arg-type]
+        delta=private.budget.delta,
+        noise_multiplier=private.noise_multiplier,
+        steps=private.budget.planned_steps,
+        sampling=sampler,
+        relation=private._door.relation,
+        allow_large_delta=True,
+        seed=seed,
+    )
+
+
+def _same_rate(sampler: Sampler, n: int) -> Sampler:
+    if isinstance(sampler, Poisson):
+        return Poisson(n, sampler.q)
+    if isinstance(sampler, FullBatch):
+        return FullBatch(n)
+    raise ConfigurationError(
+        "a one-run audit needs Poisson or full-batch sampling: canaries that join or stay out "
+        f"change the number of records. Got {sampler} instead."
+    )
+
+
+def _train(private: PrivateTraining, loss: Loss, progress: Any) -> None:
+    for batch in private.batches():
+        if private.step(loss(private.model, batch)) and progress is not None:
+            progress(private.steps_done, private.budget.planned_steps)
+
+
+def _watched_scores(
+    private: PrivateTraining, loss: Loss, planted: Planted, known: Dataset[Any], progress: Any
+) -> Floats:
+    """Train, and let the adversary look at every released gradient."""
+    watcher = GradientWatcher(private, loss, planted.canaries, known)
+    before = watcher.snapshot()
+    for batch in private.batches():
+        if private.step(loss(private.model, batch)):
+            watcher.observe(before)
+            before = watcher.snapshot()
+            if progress is not None:
+                progress(private.steps_done, private.budget.planned_steps)
+    return watcher.scores

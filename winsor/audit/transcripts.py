@@ -1,0 +1,178 @@
+"""Runs one at a time: rules that draw coins, and rules whose public state follows their releases.
+
+`RandomRuleExperiment` calls the real rule once per run, with draws of its own, and then noises all
+runs together. The law of its values, which the score needs, comes from runs that are not tested.
+
+`TranscriptExperiment` plays whole runs of several steps, as training does: rule, door, `after`,
+next state. The adversary sees the releases and the public state after every step. Besides the
+likelihood ratio it checks whether a public state is what *unreleased* values would have led to:
+for an honest rule that has probability zero; where it happens, nothing else needs to be known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from winsor.audit.curve import ABSENT, PRESENT
+from winsor.audit.worlds import (
+    STACK,
+    Floats,
+    Likelihoods,
+    Neighbours,
+    Parts,
+    Setting,
+    flat,
+    in_noise_units,
+    initial_state,
+    rule_output,
+    stacked,
+)
+from winsor.contract import Released
+from winsor.rules.rule import Rule, State
+
+LAW_RUNS = 2_000
+"""Hold-out runs per world from which the law of a randomised rule is learnt."""
+SHIFT_RUNS = 16
+"""Draws from which the worst pair of datasets is chosen."""
+CERTAIN = 1e6
+"""Score of a transcript that is possible in one world only."""
+
+
+@dataclass(frozen=True, eq=False)
+class RandomRuleExperiment:
+    """One step of a rule with coins of its own, on the full batch."""
+
+    rule: Rule
+    neighbours: Neighbours
+    setting: Setting
+
+    @cached_property
+    def _state(self) -> State:
+        size = self.setting.sampler.expected_size
+        return initial_state(self.rule, self.neighbours.shapes, size)
+
+    def _values(self, world: int, runs: int, label: bytes) -> Parts:
+        """The rule's output for each run, with the draws of that run."""
+        rows, shapes = self.neighbours.rows(world), self.neighbours.shapes
+        outputs = []
+        for run in range(runs):
+            state = {**self._state, "key": label.hex(), "step": run}
+            outputs.append(rule_output(self.rule, rows, shapes, state))
+        return stacked(outputs)
+
+    @cached_property
+    def _likelihoods(self) -> Likelihoods:
+        tables = [self._values(w, LAW_RUNS, self.setting.key("law", w)) for w in (ABSENT, PRESENT)]
+        std = self.setting.mechanism.std(tables[0])
+        weights = np.zeros((2, 2 * LAW_RUNS))
+        weights[ABSENT, :LAW_RUNS] = weights[PRESENT, LAW_RUNS:] = 1 / LAW_RUNS
+        both = {
+            name: replace(part, value=_joined(part.value, tables[1][name].value))
+            for name, part in tables[0].items()
+        }
+        return Likelihoods.of(both, std, weights)
+
+    @property
+    def history(self) -> list[Any]:
+        door = self.setting.door(self.setting.key("history"))
+        door.release(0, self._values(ABSENT, 1, self.setting.key("history")))
+        return door.ledger.history()
+
+    def shift(self) -> float:
+        """Largest move of the value, in noise units, over a few draws that both worlds share.
+
+        Draws belong to positions and the record in question is the last, so equal keys give the
+        common records equal draws.
+        """
+        key = self.setting.key("shift")
+        absent, present = (self._values(world, SHIFT_RUNS, key) for world in (ABSENT, PRESENT))
+        std = self.setting.mechanism.std(absent)
+        moves = [
+            (flat(present[name].value) - flat(part.value)) / std[name]
+            for name, part in absent.items()
+        ]
+        return float(torch.cat(moves, dim=1).norm(dim=1).max())
+
+    def scores(self, world: int, runs: int, part: int) -> Floats:
+        pieces = []
+        for start in range(0, runs, STACK):
+            key = self.setting.key(world, part, start)
+            values = self._values(world, min(STACK, runs - start), key)
+            released = self.setting.door(key).release(0, values)
+            pieces.append(self._likelihoods.ratio(in_noise_units(released)))
+        return np.concatenate(pieces)
+
+
+def _joined(first: Any, second: Any) -> Any:
+    if isinstance(first, dict):
+        return {name: torch.cat([first[name], second[name]]) for name in first}
+    return torch.cat([first, second])
+
+
+@dataclass(frozen=True, eq=False)
+class TranscriptExperiment:
+    """Whole runs of ``setting.steps`` steps on the full batch, state and all."""
+
+    rule: Rule
+    neighbours: Neighbours
+    setting: Setting
+
+    def rows(self, world: int) -> Tensor:
+        return self.neighbours.rows(world)
+
+    @property
+    def history(self) -> list[Any]:
+        door = self.setting.door(self.setting.key("history"))
+        for _ in self._play(ABSENT, door):
+            pass
+        return door.ledger.history()
+
+    def scores(self, world: int, runs: int, part: int) -> Floats:
+        scores = np.empty(runs)
+        for run in range(runs):
+            door = self.setting.door(self.setting.key(world, part, run))
+            scores[run] = sum(self._play(world, door))
+        return scores
+
+    def _play(self, world: int, door: Any) -> Iterator[float]:
+        """The evidence of each step of one run."""
+        shapes, size = self.neighbours.shapes, self.setting.sampler.expected_size
+        state = initial_state(self.rule, shapes, size)
+        for step in range(self.setting.steps):
+            outputs = [
+                rule_output(self.rule, self.rows(w), shapes, state) for w in (ABSENT, PRESENT)
+            ]
+            std = self.setting.mechanism.std(outputs[world])
+            likelihoods = Likelihoods.of(stacked(outputs), std, np.eye(2))
+            unreleased = [self._state_after(output, std, state) for output in outputs]
+            released = door.release(step, stacked([outputs[world]]))
+            evidence = float(likelihoods.ratio(in_noise_units(released))[0])
+            single = replace(released, values={k: _first(v) for k, v in released.values.items()})
+            _, state = self.rule.after(single, state)
+            yield evidence + _state_evidence(state, unreleased)
+
+    def _state_after(self, output: Parts, std: dict[str, float], state: State) -> State:
+        """The next state if the exact values were used in place of the released ones."""
+        exact = Released({name: part.value for name, part in output.items()}, std, 0)
+        return self.rule.after(exact, state)[1]
+
+
+def _first(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: tensor[0] for name, tensor in value.items()}
+    return value[0]
+
+
+def _state_evidence(state: State, unreleased: list[State]) -> float:
+    if unreleased[ABSENT] == unreleased[PRESENT]:
+        return 0.0
+    return CERTAIN * ((state == unreleased[PRESENT]) - (state == unreleased[ABSENT]))
+
+

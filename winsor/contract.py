@@ -1,0 +1,168 @@
+"""The words every part of winsor shares: sensitivity, bounded and released values, typed errors.
+
+No torch here: accounting, the command line and the ledger import this file and must stay light.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    Tree = dict[str, Tensor]
+    """Gradient-shaped values: parameter name -> tensor."""
+else:
+    Tree = dict
+
+
+class Neighbouring(enum.StrEnum):
+    """Which pairs of datasets must look alike."""
+
+    ADD_OR_REMOVE_ONE = "add_or_remove_one"
+    REPLACE_ONE = "replace_one"
+
+
+# --------------------------------------------------------------------------------------- errors
+
+
+class WinsorError(Exception):
+    """Base of every error winsor raises on purpose.
+
+    Messages name what was expected, what came, and what to do.
+    """
+
+
+class ConfigurationError(WinsorError, ValueError):
+    """An argument is outside the range for which a guarantee can be given."""
+
+
+class UnsupportedModel(WinsorError, TypeError):
+    """A layer or parameter whose per-sample gradient no engine can serve, or that mixes rows."""
+
+
+class UnsupportedEvent(WinsorError, TypeError):
+    """An event without a registered handler: its privacy is unknown, so no number is given."""
+
+
+class UnsupportedRelation(WinsorError, ValueError):
+    """This sampler or event has no proven account under the neighbouring relation asked for."""
+
+
+class ProtocolError(WinsorError, RuntimeError):
+    """The training loop was called out of order: a step outside `batches()`, a batch skipped."""
+
+
+class LossError(WinsorError, ValueError):
+    """The losses given to `step` are not one finite-graph value per row of the batch."""
+
+
+class UnsoundRelease(WinsorError, RuntimeError):
+    """A value asked to pass the door without a valid bound, or noise was altered by hand."""
+
+
+class BudgetExceeded(WinsorError, RuntimeError):
+    """The next step would spend more than the target. Raised before any data are touched."""
+
+
+class LedgerError(WinsorError, RuntimeError):
+    """A ledger is damaged beyond a torn last line, or belongs to another configuration."""
+
+
+class CalibrationError(WinsorError, ValueError):
+    """No setting inside the searched range reaches the target epsilon."""
+
+
+class PrivacyLeakWarning(UserWarning):
+    """Something outside the certified part looked at private data, at the user's own request."""
+
+
+# ---------------------------------------------------------------------------------- sensitivity
+
+
+@dataclass(frozen=True)
+class Sensitivity:
+    """L2 sensitivity of a batch quantity under both relations, with its proof in words.
+
+    ``add_remove`` is the largest move of the quantity when one record joins or leaves the batch,
+    ``replace`` when one record of the batch becomes another.
+
+    ``mixture`` optionally refines ``add_remove`` for a record whose shift is itself random and
+    independent of all other records: pairs (probability, shift) with shifts along one direction
+    (PRIVACY fact F3). Its largest shift equals ``add_remove``.
+    """
+
+    add_remove: float
+    replace: float
+    proof: str
+    mixture: tuple[tuple[float, float], ...] | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("add_remove", "replace"):
+            value = getattr(self, name)
+            if not (math.isfinite(value) and value > 0):
+                raise UnsoundRelease(
+                    f"sensitivity {name} must be a positive finite number. Got {value!r} instead."
+                )
+
+    @staticmethod
+    def per_sample(c: float, proof: str) -> Sensitivity:
+        """sum_i h(z_i) with |h| <= c, where h depends on z_i and public state only."""
+        return Sensitivity(c, 2 * c, proof)
+
+    @staticmethod
+    def of_range(c: float, proof: str) -> Sensitivity:
+        """Any function of the batch with values in a ball of radius c, whatever the rows do."""
+        return Sensitivity(2 * c, 2 * c, proof)
+
+    def under(self, relation: Neighbouring) -> float:
+        return self.add_remove if relation is Neighbouring.ADD_OR_REMOVE_ONE else self.replace
+
+
+@dataclass(frozen=True)
+class Bounded:
+    """A private value together with the proof of how far one record can move it.
+
+    ``share`` is this part's fraction of the step's privacy: the joint event of parts with shifts
+    S_j and noise s_j has multiplier nm with nm^-2 = sum_j (S_j/s_j)^2, and part j gets
+    s_j = nm * S_j / sqrt(share_j). The shares of one release add up to 1.
+    """
+
+    value: Any  # Tensor or Tree
+    sensitivity: Sensitivity
+    share: float = 1.0
+    coordinate_bound: float | None = None
+    """Largest |coordinate| that one record contributes, where the rule knows it."""
+
+
+@dataclass(frozen=True)
+class Released:
+    """What left through the door: noisy values, and the ledger entry that paid for them."""
+
+    values: dict[str, Any]
+    std: dict[str, float]
+    entry: int
+    _seal: object = field(default=None, repr=False, compare=False)
+
+
+@dataclass(frozen=True)
+class Guarantee:
+    """A certified (epsilon, delta) for what was executed."""
+
+    epsilon: float
+    delta: float
+    relation: Neighbouring
+    accountant: str
+    steps: int
+    sampler: str = ""
+    conditions: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        relation = self.relation.value.replace("_", " ")
+        return (
+            f"(epsilon={self.epsilon:.4g}, delta={self.delta:.3g})-DP, {relation}, "
+            f"{self.steps} steps, {self.sampler}, certified by {self.accountant.upper()}"
+        )

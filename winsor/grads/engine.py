@@ -1,0 +1,33 @@
+"""Choose the engine that turns losses into views."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from torch import nn
+
+from winsor.contract import ConfigurationError
+from winsor.grads.func import FuncEngine
+from winsor.grads.loop import LoopEngine
+from winsor.grads.view import Engine, Need
+
+ENGINES = ("loop", "func")
+
+
+def make_engine(
+    model: nn.Module,
+    parameters: Mapping[str, nn.Parameter],
+    name: str = "auto",
+    needs: Need | None = None,
+) -> Engine:
+    """An engine for the trainable ``parameters`` of ``model``, not yet attached.
+
+    ``needs`` is what the rule will ask of the view; an engine may skip what is not asked for.
+    """
+    if name == "loop":
+        return LoopEngine(model, parameters)
+    if name in ("func", "auto"):
+        return FuncEngine(model, parameters)
+    raise ConfigurationError(
+        f"engine must be one of {('auto', *ENGINES)}. Got {name!r} instead."
+    )

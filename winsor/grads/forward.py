@@ -1,0 +1,303 @@
+"""One forward and one backward pass, with weights per row that are known before weight gradients.
+
+A rule reads the recorded graph (`graph.py`), asks for the exact output-gradients of the steps it
+wants to cross, and bounds each row's gradient norm from these and from the activations. Then
+
+    sum_i w_i g_i
+
+is finished: each crossed step turns its output-gradients, scaled by w, into weight gradients, and
+one plain backward pass goes on from where the crossing stopped. No step is differentiated twice,
+and no per-sample gradient is ever formed.
+
+Rows that are not finite contribute zero. 0 * inf is NaN even inside autograd, so when a sum is not
+finite the model is run again with the inputs of those rows replaced by zeros: what a row
+contributes is a function of that row alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NoReturn
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_flatten, tree_map
+
+from winsor.contract import LossError, ProtocolError, Tree, UnsupportedModel
+from winsor.grads.graph import Graph, Step, outputs_behind, region
+from winsor.grads.support import refuse_unsupported
+from winsor.grads.view import Directions, zeros_like_parameters
+
+Crosses = Callable[[Step], bool]
+Parameters = Mapping[str, nn.Parameter]
+
+
+class Call:
+    """One forward pass of the model: what went in, what came out, and the random state before."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.model = model
+        self.args: tuple[Any, ...] = ()
+        self.kwargs: dict[str, Any] = {}
+        self.random = torch.get_rng_state() if model.training else None
+        self.nodes: list[Any] = []
+
+    def again(self, kept: Tensor) -> list[Any]:
+        """Repeat with zeros in place of the rows that are not ``kept``; the same output nodes."""
+
+        def clean(x: Any) -> Any:
+            if not (isinstance(x, Tensor) and x.dim() and len(x) == len(kept)):
+                return x
+            return torch.where(kept.view(-1, *[1] * (x.dim() - 1)), x, torch.zeros_like(x))
+
+        args, kwargs = tree_map(clean, self.args), tree_map(clean, self.kwargs)
+        with torch.random.fork_rng(devices=[]), torch.enable_grad():
+            if self.random is not None:
+                torch.set_rng_state(self.random)
+            return graph_nodes(self.model.forward(*args, **kwargs))
+
+
+def graph_nodes(output: Any) -> list[Any]:
+    leaves = [output] if isinstance(output, Tensor) else tree_flatten(output)[0]
+    return [x.grad_fn for x in leaves if isinstance(x, Tensor) and x.grad_fn is not None]
+
+
+class Backward:
+    """The backward pass of one graph from ``seeds``, the loss gradients at its outputs."""
+
+    def __init__(self, graph: Graph, seeds: Sequence[Tensor], crosses: Crosses) -> None:
+        self.graph = graph
+        self.crossed = region(graph, crosses)
+        known = [step for step in graph.steps if all(u in self.crossed for u in step.users)]
+        self.frontier = [step for step in known if step not in self.crossed]
+        wanted = [step for step in known if step.weights or step not in self.crossed]
+        gradients = torch.autograd.grad(
+            [step.edge for step in graph.outputs],
+            [step.edge for step in wanted],
+            seeds,
+            retain_graph=True,
+        )
+        self.known: dict[Step, Tensor] = dict(zip(wanted, gradients, strict=True))
+
+    def weighted_sum(self, weights: Tensor, parameters: Parameters) -> Tree:
+        found: Tree = {}
+        for step in self.known:
+            if step in self.crossed:
+                self._collect(found, [step], weights, [w.name for w in step.weights.values()])
+        if self.frontier:
+            self._collect(found, self.frontier, weights, [n for n in parameters if n not in found])
+        return {n: found[n] if n in found else torch.zeros_like(p) for n, p in parameters.items()}
+
+    def _collect(
+        self, found: Tree, starts: Sequence[Step], weights: Tensor, names: Sequence[str]
+    ) -> None:
+        tensors = {w.name: w.tensor for s in self.graph.steps for w in s.weights.values()}
+        names = [name for name in names if name in tensors]
+        if names:
+            gradients = torch.autograd.grad(
+                [step.edge for step in starts],
+                [tensors[name] for name in names],
+                [scaled(self.known[step], weights) for step in starts],
+                retain_graph=True,
+                allow_unused=True,
+            )
+            found.update({n: g for n, g in zip(names, gradients, strict=True) if g is not None})
+
+
+def scaled(gradient: Tensor, weights: Tensor) -> Tensor:
+    """Row i of ``gradient`` times w_i, where a row is one of n equal blocks."""
+    return (gradient.reshape(len(weights), -1) * weights[:, None]).view(gradient.shape)
+
+
+class ForwardView:
+    """The view of one physical batch whose graph is still there."""
+
+    def __init__(self, losses: Tensor, call: Call, parameters: Parameters) -> None:
+        self._losses = losses.detach()
+        self._call = call
+        self._parameters = parameters
+        self._names = {id(p): name for name, p in parameters.items()}
+        self._crosses: Crosses = _nowhere
+        self._backward: Backward | None = None
+        self._neutralised = 0
+        if len(losses):
+            nodes = outputs_behind(losses, call.nodes, self._names)
+            if not nodes:
+                raise LossError(
+                    "losses must be computed from the output of the model that is trained. Got "
+                    "losses without a graph to it. Call model(x) itself, once, and not a part of it."
+                )
+            self.graph = Graph(nodes, self._names)
+            self._order = [call.nodes.index(node) for node in nodes]
+            self._seeds = self._clean_seeds(losses)
+
+    def _clean_seeds(self, losses: Tensor) -> list[Tensor]:
+        """d losses / d outputs, with zeros in the rows that are not finite."""
+        edges = [step.edge for step in self.graph.outputs]
+        seeds = torch.autograd.grad(losses, edges, torch.ones_like(losses), retain_graph=True)
+        sums = [seed.reshape(len(losses), -1).sum(1) for seed in seeds]
+        self._kept = torch.stack([self._losses, *sums]).isfinite().all(0)
+        if self._kept.all():
+            return list(seeds)
+        self._neutralised = int((~self._kept).sum())
+        mask = [self._kept.repeat_interleave(len(s) // len(losses)) for s in seeds]
+        return [
+            torch.where(m.view(-1, *[1] * (s.dim() - 1)), s, torch.zeros_like(s))
+            for m, s in zip(mask, seeds, strict=True)
+        ]
+
+    @property
+    def size(self) -> int:
+        return len(self._losses)
+
+    @property
+    def neutralised(self) -> int:
+        return self._neutralised
+
+    @property
+    def seeds(self) -> Sequence[Tensor]:
+        """The exact loss gradient at each output of the model, row by row."""
+        return self._seeds
+
+    def losses(self) -> Tensor:
+        return torch.where(self._losses.isfinite(), self._losses, 0.0)
+
+    def cross(self, crosses: Crosses) -> Backward:
+        """Run the backward pass through the steps that ``crosses`` accepts, and no further."""
+        if self._backward is None or crosses is not self._crosses:
+            self._crosses = crosses
+            self._backward = Backward(self.graph, self._seeds, crosses)
+        return self._backward
+
+    def weighted_sum(self, weights: Tensor | Mapping[str, Tensor]) -> Tree:
+        """sum_i w_i g_i. A row of weight 0 or of a non-finite gradient contributes zero."""
+        if not isinstance(weights, Tensor):
+            _refuse("one weight per parameter")
+        if not self.size:
+            return zeros_like_parameters(self._parameters)
+        kept = self._kept & (weights != 0) & weights.isfinite()
+        weights = torch.where(kept, weights, 0.0).to(self._losses.dtype)
+        self._neutralised = self.size - int(kept.sum())
+        total = self.cross(self._crosses).weighted_sum(weights, self._parameters)
+        return total if _finite(total) else self._sum_of_finite_rows(weights, kept)
+
+    def _sum_of_finite_rows(self, weights: Tensor, kept: Tensor) -> Tree:
+        """Repeat the pass without the rows that break it, found by halving."""
+        nodes = self._call.again(kept)
+        graph = Graph([nodes[i] for i in self._order], self._names)
+        mask = torch.where(kept, 1.0, 0.0).to(self._losses.dtype)
+        seeds = [scaled(seed, mask) for seed in self._seeds]
+        backward = Backward(graph, seeds, self._crosses)
+        total = backward.weighted_sum(weights * mask, self._parameters)
+        if _finite(total):
+            return total
+        rows = kept.nonzero()[:, 0]
+        if len(rows) <= 1:
+            self._neutralised += len(rows)
+            return zeros_like_parameters(self._parameters)
+        halves = []
+        for half in rows.split((len(rows) + 1) // 2):
+            part = torch.zeros_like(kept)
+            part[half] = True
+            halves.append(self._sum_of_finite_rows(weights, part))
+        return {name: halves[0][name] + halves[1][name] for name in self._parameters}
+
+    def total(self) -> Tree:
+        return self.cross(self._crosses).weighted_sum(
+            torch.ones_like(self._losses), self._parameters
+        )
+
+    def norms(self) -> Tensor:
+        _refuse("norms of per-sample gradients")
+
+    def group_norms(self, groups: Sequence[Sequence[str]]) -> Tensor:
+        _refuse("norms of per-sample gradients")
+
+    def sketch(self, directions: Directions) -> Tensor:
+        _refuse("sketches of per-sample gradients")
+
+    def map_sum(self, f: Callable[[dict[str, Tensor]], dict[str, Tensor]]) -> Tree:
+        _refuse("rows of per-sample gradients")
+
+
+class ForwardEngine:
+    """Leaves the model's forward pass as it is; remembers its inputs and the nodes of its output."""
+
+    name = "forward"
+
+    def __init__(self, model: nn.Module, parameters: Parameters) -> None:
+        self._model = model
+        self._parameters = dict(parameters)
+        self._handles: list[Any] = []
+        self._on = False
+        self._call: Call | None = None
+
+    def attach(self) -> None:
+        if self._handles:
+            return
+        refuse_unsupported(self._model)
+        _refuse_tied(self._model, self._parameters)
+        self._handles = [
+            self._model.register_forward_pre_hook(self._before),
+            self._model.register_forward_hook(self._after, with_kwargs=True),
+        ]
+
+    def detach(self) -> None:
+        for handle in self._handles:
+            handle.remove()
+        self._handles, self._call, self._on = [], None, False
+
+    def recording(self, on: bool) -> None:
+        self._on, self._call = on, None
+
+    def view(self, losses: Tensor) -> ForwardView:
+        call, self._call = self._call, None
+        if call is None:
+            raise ProtocolError(
+                "the model itself must be called, with recording on, before its losses are "
+                "viewed. Got losses without a recorded forward pass: call model(x), not a part "
+                "of the model, inside `for batch in private.batches()`."
+            )
+        return ForwardView(losses, call, self._parameters)
+
+    def explain(self) -> str:
+        return "engine forward: one forward, one backward, norms bounded instead of computed"
+
+    def _before(self, module: nn.Module, args: tuple[Any, ...]) -> None:
+        self._call = Call(module) if self._on and torch.is_grad_enabled() else None
+
+    def _after(
+        self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any
+    ) -> None:
+        if self._call is not None:
+            self._call.args, self._call.kwargs = args, kwargs
+            self._call.nodes = graph_nodes(output)
+
+
+def _nowhere(step: Step) -> bool:
+    """Cross no step: the weights apply at the outputs, and one plain backward pass follows."""
+    return False
+
+
+def _finite(tree: Tree) -> bool:
+    norms = torch._foreach_norm(list(tree.values()), 1)
+    return bool(torch.stack(norms).isfinite().all())
+
+
+def _refuse_tied(model: nn.Module, parameters: Parameters) -> None:
+    wanted = {id(p): name for name, p in parameters.items()}
+    seen: set[int] = set()
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        if id(parameter) in seen and id(parameter) in wanted:
+            raise UnsupportedModel(
+                f"{name} must not be tied to {wanted[id(parameter)]}: a bound per layer does not "
+                "bound their common gradient. Use the rule Flat or Automatic."
+            )
+        seen.add(id(parameter))
+
+
+def _refuse(what: str) -> NoReturn:
+    raise ProtocolError(
+        f"the forward engine must not be asked for {what}: it exists to avoid them. Use "
+        'engine="auto", which chooses by what the rule needs.'
+    )

@@ -1,0 +1,262 @@
+"""Per-sample gradients of one parameter in the form that is cheapest to keep.
+
+A piece answers four questions about the rows G_1..G_n of one parameter without, where possible,
+forming them: their squared norms, their weighted sum, their sketch, and a few explicit rows.
+
+    Rows       G_i itself                                     small parameters
+    Factors    G_i = sum_t left_it right_it^T                 linear maps applied at T places
+    Sum        G_i = sum of other pieces                      tied weights, repeated calls
+
+`layers/embedding.py` and `layers/convolution.py` add the sparse and the convolutional form.
+
+Ghost norms (Li et al. 2022, "Large language models can be strong DP learners", eq. 4):
+
+    |sum_t l_t r_t^T|^2 = sum_{t,s} (l_t . l_s)(r_t . r_s).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from winsor.grads.directions import Basis, Kronecker
+
+CHUNK = 1 << 22
+"""Floats of explicit rows that are formed at once: 16 MiB in float32."""
+
+CANCELLED = 0.05
+"""A ghost norm below this part of its diagonal has lost digits to cancellation: form the row."""
+
+
+class Piece:
+    """Default answers, all through explicit rows in bounded chunks."""
+
+    shape: torch.Size
+    n: int
+
+    def rows(self, start: int, stop: int) -> Tensor:
+        """(stop - start, *shape)."""
+        raise NotImplementedError
+
+    def select(self, index: Tensor) -> Piece:
+        """The same piece for some of the rows, as float64."""
+        raise NotImplementedError
+
+    def where(self, kept: Tensor) -> Piece:
+        """The same piece with the rows that are not kept set to zero."""
+        raise NotImplementedError
+
+    def chunks(self) -> Iterator[tuple[int, int]]:
+        size = max(1, CHUNK // max(1, self.shape.numel()))
+        for start in range(0, self.n, size):
+            yield start, min(self.n, start + size)
+
+    def square(self) -> Tensor:
+        """(n,) squared norms."""
+        return torch.cat([square_rows(self.rows(a, b)) for a, b in self.chunks()])
+
+    def weighted(self, w: Tensor) -> Tensor:
+        """sum_i w_i G_i."""
+        parts = [weigh_rows(w[a:b], self.rows(a, b)) for a, b in self.chunks()]
+        return torch.stack(parts).sum(0) if len(parts) > 1 else parts[0]
+
+    def sketch(self, basis: Basis) -> Tensor:
+        """(n, k) inner products with the directions of ``basis``."""
+        return torch.cat([basis.rows(self.rows(a, b)) for a, b in self.chunks()])
+
+
+def square_rows(rows: Tensor) -> Tensor:
+    flat = rows.flatten(1) if rows.dim() > 1 else rows.unsqueeze(1)
+    return torch.linalg.vector_norm(flat, dim=1).square_()
+
+
+def weigh_rows(w: Tensor, rows: Tensor) -> Tensor:
+    if rows.dim() == 2:
+        return w @ rows
+    return (w @ rows.reshape(len(w), -1)).view(rows.shape[1:])
+
+
+def zero_where_not(kept: Tensor, x: Tensor) -> Tensor:
+    return torch.where(kept.view(-1, *[1] * (x.dim() - 1)), x, 0.0)
+
+
+class Rows(Piece):
+    """Explicit rows, for parameters where nothing is smaller."""
+
+    __slots__ = ("n", "shape", "values")
+
+    def __init__(self, values: Tensor) -> None:
+        self.values = values
+        self.n = len(values)
+        self.shape = values.shape[1:]
+
+    def rows(self, start: int, stop: int) -> Tensor:
+        return self.values[start:stop]
+
+    def select(self, index: Tensor) -> Rows:
+        return Rows(self.values[index].double())
+
+    def where(self, kept: Tensor) -> Rows:
+        return Rows(zero_where_not(kept, self.values))
+
+    def square(self) -> Tensor:
+        return square_rows(self.values)
+
+    def weighted(self, w: Tensor) -> Tensor:
+        return weigh_rows(w, self.values)
+
+    def sketch(self, basis: Basis) -> Tensor:
+        return basis.rows(self.values)
+
+
+class Outer(Piece):
+    """G_i = left_i right_i^T: a linear map applied once per row."""
+
+    __slots__ = ("left", "n", "right", "shape")
+
+    def __init__(self, left: Tensor, right: Tensor) -> None:
+        self.left = left  # (n, out)
+        self.right = right  # (n, in)
+        self.n = len(left)
+        self.shape = torch.Size((left.shape[1], right.shape[1]))
+
+    def rows(self, start: int, stop: int) -> Tensor:
+        return self.left[start:stop].unsqueeze(2) * self.right[start:stop].unsqueeze(1)
+
+    def select(self, index: Tensor) -> Outer:
+        return Outer(self.left[index].double(), self.right[index].double())
+
+    def where(self, kept: Tensor) -> Outer:
+        return Outer(zero_where_not(kept, self.left), zero_where_not(kept, self.right))
+
+    def square(self) -> Tensor:
+        return square_rows(self.left).mul_(square_rows(self.right))
+
+    def weighted(self, w: Tensor) -> Tensor:
+        if self.shape[0] <= self.shape[1]:
+            return (self.left * w.unsqueeze(1)).T @ self.right
+        return self.left.T @ (self.right * w.unsqueeze(1))
+
+    def sketch(self, basis: Basis) -> Tensor:
+        if isinstance(basis, Kronecker):
+            return basis.factors(self.left.unsqueeze(1), self.right.unsqueeze(1))
+        return super().sketch(basis)
+
+    def factors(self) -> Factors:
+        return Factors(self.left.unsqueeze(1), self.right.unsqueeze(1))
+
+
+class Factors(Piece):
+    """G_i = sum_t left_it right_it^T: a linear map applied at T places of each row."""
+
+    __slots__ = ("left", "n", "right", "shape")
+
+    def __init__(self, left: Tensor, right: Tensor) -> None:
+        self.left = left  # (n, T, out)
+        self.right = right  # (n, T, in)
+        self.n = len(left)
+        self.shape = torch.Size((left.shape[2], right.shape[2]))
+
+    def rows(self, start: int, stop: int) -> Tensor:
+        return torch.bmm(self.left[start:stop].mT, self.right[start:stop])
+
+    def select(self, index: Tensor) -> Factors:
+        return Factors(self.left[index].double(), self.right[index].double())
+
+    def where(self, kept: Tensor) -> Factors:
+        return Factors(zero_where_not(kept, self.left), zero_where_not(kept, self.right))
+
+    def square(self) -> Tensor:
+        places, (out, inner) = self.left.shape[1], self.shape
+        if places * (out + inner) >= out * inner:
+            return super().square()
+        return careful(self, *self.ghost())
+
+    def ghost(self) -> tuple[Tensor, Tensor]:
+        """Squared norms by the ghost formula, and the sum of their diagonal terms.
+
+        Both Gram matrices are symmetric: strips from the diagonal on are all that is computed.
+        """
+        places = self.left.shape[1]
+        step = -(-places // 4) if places >= 64 else max(1, places)
+        square = diagonal = 0.0
+        for t in range(0, places, step):
+            strip = torch.bmm(self.left[:, t : t + step], self.left[:, t:].mT)
+            strip *= torch.bmm(self.right[:, t : t + step], self.right[:, t:].mT)
+            width = strip.shape[1]
+            square = square + strip.sum((1, 2)) * 2 - strip[:, :, :width].sum((1, 2))
+            diagonal = diagonal + strip.diagonal(dim1=1, dim2=2).sum(1)
+        return torch.as_tensor(square), torch.as_tensor(diagonal)
+
+    def weighted(self, w: Tensor) -> Tensor:
+        left, right = self.left, self.right
+        if self.shape[0] <= self.shape[1]:
+            left = left * w.view(-1, 1, 1)
+        else:
+            right = right * w.view(-1, 1, 1)
+        return left.flatten(0, 1).T @ right.flatten(0, 1)
+
+    def sketch(self, basis: Basis) -> Tensor:
+        if isinstance(basis, Kronecker):
+            return basis.factors(self.left, self.right)
+        return super().sketch(basis)
+
+    def factors(self) -> Factors:
+        return self
+
+
+def careful(piece: Piece, square: Tensor, diagonal: Tensor) -> Tensor:
+    """Ghost norms, with the rows that cancelled computed from their explicit gradient.
+
+    A norm that reads too small would let a row pass the bound; rounding must not do that.
+    """
+    doubtful = (square < CANCELLED * diagonal).nonzero()[:, 0]
+    if len(doubtful):
+        square = square.clone()
+        square[doubtful] = Piece.square(piece.select(doubtful)).to(square.dtype)
+    return square
+
+
+class Sum(Piece):
+    """One parameter, several calls: tied weights, or a module that is used more than once."""
+
+    def __init__(self, parts: Sequence[Piece]) -> None:
+        self.parts = parts
+        self.n, self.shape = parts[0].n, parts[0].shape
+
+    def rows(self, start: int, stop: int) -> Tensor:
+        return torch.stack([part.rows(start, stop) for part in self.parts]).sum(0)
+
+    def select(self, index: Tensor) -> Sum:
+        return Sum([part.select(index) for part in self.parts])
+
+    def where(self, kept: Tensor) -> Sum:
+        return Sum([part.where(kept) for part in self.parts])
+
+    def weighted(self, w: Tensor) -> Tensor:
+        return torch.stack([part.weighted(w) for part in self.parts]).sum(0)
+
+    def sketch(self, basis: Basis) -> Tensor:
+        return torch.stack([part.sketch(basis) for part in self.parts]).sum(0)
+
+
+def merged(parts: Sequence[Piece]) -> Piece:
+    """One piece for everything that one parameter received in one backward pass."""
+    if len(parts) == 1:
+        return parts[0]
+    if all(isinstance(part, Rows) for part in parts):
+        return Rows(torch.stack([part.values for part in parts if isinstance(part, Rows)]).sum(0))
+    factors = [part.factors() for part in parts if isinstance(part, Outer | Factors)]
+    rest = [part for part in parts if not isinstance(part, Outer | Factors)]
+    if factors:
+        left = torch.cat([part.left for part in factors], dim=1)
+        right = torch.cat([part.right for part in factors], dim=1)
+        rest.append(Factors(left, right))
+    return rest[0] if len(rest) == 1 else Sum(rest)
+
+
+def cost_of_rows(n: int, shape: Sequence[int]) -> int:
+    return n * math.prod(shape)

@@ -1,0 +1,292 @@
+"""Record what passes each module that owns parameters: its input and its output-gradient.
+
+While recording, a module's forward runs on *detached* parameters. So the one backward pass
+
+* skips the weight gradients that plain training would compute (the engine computes them its way);
+* delivers the output-gradient of every call to the engine, in reverse order of the forward;
+* reaches a parameter itself only when the model used it outside its module's forward. That is
+  seen on every step, by a hook that costs nothing otherwise, and refused.
+
+Rows must not mix: before the first real backward pass, another one with half of the rows switched
+off must leave those rows' output-gradients exactly zero at every recorded module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_flatten
+
+from winsor.contract import LossError, ProtocolError, UnsupportedModel
+from winsor.grads.parameters import Site
+
+_unsafe_view = torch.ops.aten._unsafe_view.default
+_saved_tensor_hooks = torch._C._autograd._top_saved_tensors_default_hooks
+Forward = Callable[..., Any]
+
+
+class Call:
+    """One call of a module (or of one operation inside it) during a recorded forward pass."""
+
+    __slots__ = ("count", "grads", "inputs", "operation", "outputs", "versions")
+
+    def __init__(self, operation: Any, inputs: Sequence[Tensor], count: int = 1) -> None:
+        self.operation = operation
+        self.inputs = inputs
+        self.versions = [x._version for x in inputs]
+        self.grads: list[Tensor | None] = [None] * count
+        self.outputs: Sequence[Tensor] = ()
+
+    def refuse_changed_inputs(self) -> None:
+        for x, version in zip(self.inputs, self.versions, strict=True):
+            if x._version != version:
+                raise UnsupportedModel(
+                    f"the input of {self.operation} must not be changed in place after the call. "
+                    "Got a modified tensor: use an out-of-place operation there."
+                )
+
+
+class PatchedForward:
+    """Stands in for ``module.forward``. Copies and pickles of the model get the plain forward."""
+
+    def __init__(self, module: nn.Module, tape: Tape, recorded: Forward) -> None:
+        self._module = module
+        self._tape = tape
+        self._plain: Forward = module.forward
+        self._recorded = recorded
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self._tape.on and torch.is_grad_enabled():
+            return self._recorded(*args, **kwargs)
+        return self._plain(*args, **kwargs)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        return getattr(memo[id(self._module)], "forward")  # noqa: B009 - the class's own, bound
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return getattr, (self._module, "forward")
+
+
+class Tape:
+    """Patches the forwards of ``sites``, and runs the backward passes that feed an engine."""
+
+    def __init__(self, model: nn.Module, sites: Sequence[Site]) -> None:
+        self._model = model
+        self._sites = sites
+        self._handles: list[Any] = []
+        self._patched: list[tuple[nn.Module, Forward | None]] = []
+        self._stray: list[str] = []
+        self._running = False
+        self.on = False
+        self.attached = False
+        self.verified = False
+        self.rows: int | None = None
+        self._shared: dict[str, bool] = {}
+        self._receive: Callable[[Call, int, Tensor], None] = _ignore
+
+    # ----------------------------------------------------------------------- attach and detach
+
+    def attach(self, recorded: Callable[[Site, Forward], Forward]) -> None:
+        """Install ``recorded(site, plain forward)`` as each site's forward. Idempotent."""
+        if self.attached:
+            return
+        names = {}
+        for site in self._sites:
+            module = site.module
+            if isinstance(module.__dict__.get("forward"), PatchedForward):
+                raise ProtocolError(
+                    f"{site} is already attached to an engine. Detach the other run first: two "
+                    "engines on one model would record each other."
+                )
+            self._patched.append((module, module.__dict__.get("forward")))
+            patch = PatchedForward(module, self, recorded(site, module.forward))
+            module.__dict__["forward"] = patch
+            names.update({slot.name: slot.owner._parameters[slot.local] for slot in site.slots})
+        for name, parameter in names.items():
+            assert parameter is not None
+            hook = parameter.register_post_accumulate_grad_hook(self._stray_hook(name))
+            self._handles.append(hook)
+        self._handles.append(
+            self._model.register_forward_pre_hook(self._learn_rows, with_kwargs=True)
+        )
+        self.attached = True
+
+    def detach(self) -> None:
+        """Remove every trace from the model."""
+        for module, own in self._patched:
+            del module.__dict__["forward"]
+            if own is not None:
+                module.__dict__["forward"] = own
+        for handle in self._handles:
+            handle.remove()
+        self._patched, self._handles = [], []
+        self.attached = self.on = False
+
+    def _stray_hook(self, name: str) -> Callable[[Tensor], None]:
+        def note(parameter: Tensor) -> None:
+            if self._running:
+                self._stray.append(name)
+                parameter.grad = None  # it holds private gradients: leave nothing behind
+
+        return note
+
+    def _learn_rows(self, module: nn.Module, args: Any, kwargs: Any) -> None:
+        if self.on:
+            leaves = args if args and isinstance(args[0], Tensor) else tree_flatten((args, kwargs))[0]
+            sizes = (x.shape[0] for x in leaves if isinstance(x, Tensor) and x.dim() > 0)
+            self.rows = next(sizes, None)
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Run modules without recording, for instance to recompute one of them."""
+        on, self.on = self.on, False
+        try:
+            yield
+        finally:
+            self.on = on
+
+    # ------------------------------------------------------------------------------- forward
+
+    def lift(self, site: Site, index: Tensor) -> Tensor:
+        """Give each row its own copy of an embedding's input that all rows share (positions).
+
+        Whether a site's input is shared is decided once: a later batch that happens to have as
+        many rows as there are positions must not be read as one position per row.
+        """
+        if self.rows is None or index.dim() == 0:
+            return index
+        shared = index.shape[0] != self.rows and (index.dim() == 1 or index.shape[0] == 1)
+        if not self._shared.setdefault(site.path, shared):
+            return index
+        return index.expand(self.rows, *index.shape[1 if index.dim() > 1 else 0 :])
+
+    def track(self, call: Call, outputs: list[Tensor]) -> list[Tensor]:
+        """Have the output-gradients of ``outputs`` delivered to ``call`` in the backward pass."""
+        if _saved_tensor_hooks(True) is not None:
+            inputs, call.inputs, call.versions, call.outputs = call.inputs, (), [], ()
+            return [self._track_saved(call, j, out, inputs) for j, out in enumerate(outputs)]
+        return [self._track_one(call, j, out) for j, out in enumerate(outputs)]
+
+    def _track_one(self, call: Call, j: int, out: Tensor) -> Tensor:
+        if out.requires_grad:
+            out.register_hook(lambda g: self._receive(call, j, g))
+            return out
+        leaf = out.detach().requires_grad_()
+
+        def deliver(leaf: Tensor) -> None:
+            g, leaf.grad = leaf.grad, None
+            assert g is not None
+            self._receive(call, j, g)
+
+        leaf.register_post_accumulate_grad_hook(deliver)
+        # A leaf cannot be changed in place (ReLU(inplace=True)); an unsafe view of it can, and
+        # here it is safe: nobody else reads the leaf.
+        return _unsafe_view(leaf, leaf.shape)
+
+    def _track_saved(self, call: Call, j: int, out: Tensor, inputs: Sequence[Tensor]) -> Tensor:
+        """Under gradient checkpointing: let autograd save, drop and recompute the inputs."""
+
+        def deliver(g: Tensor, saved: Sequence[Tensor]) -> None:
+            call.inputs, call.versions = saved, [x._version for x in saved]
+            self._receive(call, j, g)
+
+        anchor = torch.empty(0, requires_grad=True)
+        return _Tap.apply(out, anchor, deliver, *inputs)
+
+    # ------------------------------------------------------------------------------ backward
+
+    def backward(self, losses: Tensor, receive: Callable[[Call, int, Tensor], None]) -> None:
+        """Backward pass of ``losses.sum()``; ``receive(call, j, gradient)`` for every output."""
+        n = len(losses)
+        if not self.verified and n > 1:
+            self._verify(losses)
+            self.verified = True
+        self._run(losses, torch.ones_like(losses), receive, retain=False)
+        if self._stray:
+            self._refuse_stray()
+
+    def _run(
+        self,
+        losses: Tensor,
+        seed: Tensor,
+        receive: Callable[[Call, int, Tensor], None],
+        retain: bool,
+    ) -> None:
+        self._receive, self._running = receive, True
+        try:
+            torch.autograd.backward((losses,), (seed,), retain_graph=retain)
+        finally:
+            self._receive, self._running = _ignore, False
+
+    def _verify(self, losses: Tensor) -> None:
+        n = len(losses)
+        generator = torch.Generator().manual_seed(0)  # leave the user's random stream alone
+        off = torch.rand(n, generator=generator) < 0.5
+        off[:2] = torch.tensor([True, False])
+
+        def check(call: Call, j: int, g: Tensor) -> None:
+            refuse_other_batch(call, g, n)
+            if g[off.to(g.device)].nan_to_num(0.0, 0.0, 0.0).count_nonzero():
+                raise UnsupportedModel(
+                    f"rows must not mix: at {call.operation}, the loss of one row depends on "
+                    "another row, or the first dimension of the output is not the batch. Got a "
+                    f"gradient of shape {tuple(g.shape)} for {n} rows. Normalise within a row "
+                    "(GroupNorm, LayerNorm), keep the batch first (batch_first=True), and give "
+                    "each row its own positions: positions.expand(n, -1)."
+                )
+
+        seed = torch.where(off.to(losses.device), 0.0, 1.0).to(losses.dtype)
+        self._run(losses, seed, check, retain=True)
+        if self._stray:
+            self._refuse_stray()
+
+    def _refuse_stray(self) -> None:
+        names, self._stray = sorted(set(self._stray)), []
+        raise UnsupportedModel(
+            f"parameters must be used by the forward of the module that owns them. Got "
+            f"{', '.join(names[:5])} used elsewhere (or in a forward pass that was not recorded): "
+            "their per-sample gradient would be lost. Call the module instead of reading its "
+            'weight, or use engine="loop".'
+        )
+
+
+class _Tap(torch.autograd.Function):
+    """Identity on ``out`` that saves ``tensors`` the way autograd does."""
+
+    @staticmethod
+    def forward(ctx: Any, out: Tensor, anchor: Tensor, deliver: Any, *tensors: Tensor) -> Tensor:
+        ctx.save_for_backward(*tensors)
+        ctx.deliver = deliver
+        return _unsafe_view(out, out.shape)
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        ctx.deliver(g, ctx.saved_tensors)
+        return (g, None, None, *[None] * len(ctx.saved_tensors))
+
+
+def refuse_other_batch(call: Call, g: Tensor, n: int) -> None:
+    """The first dimension of every recorded output must be the batch."""
+    if g.dim() == 0 or g.shape[0] != n:
+        raise UnsupportedModel(
+            f"the output of {call.operation} must have the {n} rows of the batch as its first "
+            f"dimension. Got shape {tuple(g.shape)} instead. Keep the batch first "
+            "(batch_first=True, no flattening of rows into it), and expand what is shared between "
+            "rows before it enters the module: positions.expand(n, -1)."
+        )
+
+
+def refuse_without_graph(losses: Tensor) -> None:
+    if losses.grad_fn is None:
+        raise LossError(
+            "losses must carry their graph to the parameters. Got a tensor without grad_fn. Do "
+            "not call .detach(), and compute the losses outside torch.no_grad()."
+        )
+
+
+def _ignore(call: Call, j: int, g: Tensor) -> None:
+    """Backward passes that are not ours leave no record."""

@@ -1,0 +1,35 @@
+"""Private linear models in scikit-learn's style (papers 2 and 4)."""
+
+from __future__ import annotations
+
+from winsor.linear.averaged import Averaged
+from winsor.linear.flat import Flat
+from winsor.linear.iterative import Iterative
+from winsor.linear.logistic import PrivateLogisticRegression
+from winsor.linear.regression import (
+    PrivateHuberRegressor,
+    PrivateLinearRegression,
+    PrivateRidge,
+)
+from winsor.linear.restarted import Restarted
+from winsor.linear.robust_gd import RobustGD
+from winsor.linear.ruled import Ruled
+from winsor.linear.scaler import PrivateScaler
+from winsor.linear.simple import Simple
+from winsor.linear.total import total_guarantee
+
+__all__ = [
+    "Averaged",
+    "Flat",
+    "Iterative",
+    "PrivateHuberRegressor",
+    "PrivateLinearRegression",
+    "PrivateLogisticRegression",
+    "PrivateRidge",
+    "PrivateScaler",
+    "Restarted",
+    "RobustGD",
+    "Ruled",
+    "Simple",
+    "total_guarantee",
+]

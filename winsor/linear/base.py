@@ -1,0 +1,170 @@
+"""What the estimators share: checking input, choosing a method, one private fit, what is kept.
+
+Learned attributes: ``coef_``, ``intercept_``, ``n_iter_`` (private steps), ``epsilon_`` and
+``delta_`` (certified, for everything in ``ledger_``), ``guarantee_``, ``ledger_``.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from sklearn.base import BaseEstimator
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import validate_data
+
+from winsor.contract import ConfigurationError, Neighbouring
+from winsor.grads.glm import Design, Loss
+from winsor.ledger import Ledger
+from winsor.linear.averaged import Averaged
+from winsor.linear.flat import Flat
+from winsor.linear.iterative import Iterative
+from winsor.linear.options import Method, check_positive
+from winsor.linear.restarted import Restarted
+from winsor.linear.robust_gd import RobustGD
+from winsor.linear.ruled import Ruled
+from winsor.linear.simple import Simple
+from winsor.linear.task import Session, Task
+from winsor.means.budget import Target
+from winsor.means.inputs import as_delta, as_key, as_relation
+from winsor.prepaid import PrepaidDoor
+from winsor.rules.rule import Rule
+
+Array = NDArray[np.float64]
+
+METHODS: dict[str, type[Method]] = {
+    "flat": Flat,
+    "averaged": Averaged,
+    "restarted": Restarted,
+    "simple": Simple,
+    "iterative": Iterative,
+    "robust_gd": RobustGD,
+}
+
+
+def method_of(method: Any) -> Method:
+    """A `Method`: by its name, by the name of a clipping rule, from a rule, or as it is."""
+    if isinstance(method, Method):
+        return method
+    if isinstance(method, str):
+        return METHODS[method]() if method in METHODS else Ruled(method)
+    if isinstance(method, Rule):
+        return Ruled(method)
+    raise ConfigurationError(
+        f"method must be one of {', '.join(METHODS)}, the name of a clipping rule, a rule, or a "
+        f"Method such as Flat(max_grad_norm=0.5). Got {method!r} instead."
+    )
+
+
+class PrivateLinearModel(BaseEstimator):
+    """Base of the estimators. Subclasses give the loss and translate targets."""
+
+    epsilon: float
+    delta: float | None
+    method: Any
+    alpha: float
+    fit_intercept: bool
+    feature_bound: float | None
+    noise_multiplier: float | None
+    relation: str
+    random_state: Any
+
+    def _check_table(self, X: Any, y: Any, reset: bool) -> tuple[Any, Any]:
+        refuse_odd_sparse(X)
+        try:
+            return validate_data(  # type: ignore[no-any-return]
+                self,
+                X,
+                y,
+                reset=reset,
+                accept_sparse="csr",
+                dtype=np.float64,
+                order="C",
+                y_numeric=False,
+                ensure_min_samples=2,
+            )
+        except ValueError as error:
+            if isinstance(error, ConfigurationError):
+                raise
+            raise ConfigurationError(str(error)) from error
+
+    def _fit(self, X: Any, y: Array, loss: Loss, resume: bool = False) -> Self:
+        """One private fit of ``loss``; with ``resume``, on from the present parameters, in the same
+        ledger and under the same key."""
+        method = method_of(self.method)
+        if self.alpha < 0 or not np.isfinite(self.alpha):
+            raise ConfigurationError(
+                f"alpha must be a finite number, 0 or more. Got {self.alpha!r} instead."
+            )
+        bound = self.feature_bound
+        unit = 1.0 if bound is None else 1 / check_positive("feature_bound", bound)
+        design = Design(X, bool(self.fit_intercept), unit)
+        relation = as_relation(self.relation)
+        target = Target(self.epsilon, as_delta(self.delta, design.n), None, relation)
+        if resume and hasattr(self, "_door"):
+            start, door, key = self._theta, self._door, self._key
+        else:
+            key = self._fresh_key()
+            start = np.zeros(design.shape(loss.outputs))
+            door = PrepaidDoor(Ledger(self._config(method, design)), relation, key)
+        multiplier = self.noise_multiplier
+        if multiplier is not None:
+            multiplier = check_positive("noise_multiplier", multiplier)
+        row_bound = None if bound is None else float(np.sqrt(1.0 + design.intercept))
+        task = Task(design, y, loss, float(self.alpha), start, row_bound)
+        solution = method.solve(task, Session(door, target, key, multiplier))
+        self._theta, self._door, self._key = solution.theta, door, key
+        self.n_iter_ = solution.steps
+        self._keep_parameters(solution.theta, unit)
+        self._keep_guarantee(door, target, design.n, relation)
+        return self
+
+    def _config(self, method: Method, design: Design) -> dict[str, Any]:
+        return {
+            "estimator": type(self).__name__,
+            "method": type(method).__name__,
+            "n": design.n,
+            "d": design.d,
+        }
+
+    def _fresh_key(self) -> bytes:
+        if self.random_state is None:
+            return as_key(None)
+        if isinstance(self.random_state, bytes):
+            return self.random_state
+        return as_key(int(check_random_state(self.random_state).randint(2**31 - 1)))
+
+    def _keep_guarantee(
+        self, door: PrepaidDoor, target: Target, n: int, relation: Neighbouring
+    ) -> None:
+        self.ledger_ = door.ledger
+        conditions = [f"n = {n} is public"]
+        if relation is Neighbouring.ADD_OR_REMOVE_ONE and self.noise_multiplier is None:
+            conditions.append(f"calibrated to epsilon {self.epsilon:g}")
+        self.guarantee_ = door.guarantee(target.delta, tuple(conditions))
+        self.epsilon_ = self.guarantee_.epsilon
+        self.delta_ = self.guarantee_.delta
+
+    def _keep_parameters(self, theta: Array, unit: float) -> None:
+        raise NotImplementedError
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+
+def refuse_odd_sparse(X: Any) -> None:
+    """Sparse tables of objects, strings or complex numbers, with a hint how to convert them."""
+    if sparse.issparse(X) and X.dtype.kind not in "biuf":
+        raise ConfigurationError(
+            f"X must hold real numbers if sparse. Got dtype {X.dtype} instead (Complex data not "
+            "supported). Convert it with X.astype(float)."
+        )
+
+
+def theta_parts(theta: Array, intercept: bool) -> tuple[Array, Any]:
+    """(weights, intercept) of theta; the intercept is 0 if there is none."""
+    return (theta[:-1], theta[-1]) if intercept else (theta, np.zeros(theta.shape[1:]))

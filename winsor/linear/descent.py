@@ -1,0 +1,65 @@
+"""Projected gradient descent with averaged iterates, given a source of released gradients.
+
+    theta <- Proj( prox_alpha( theta - eta_t g_t ) ),     the answer is an average of iterates
+
+Everything here is post-processing. The ridge penalty never touches the private part: it is applied
+by its proximal map, w / (1 + eta alpha), which is stable for every eta.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How to descend. ``tail`` is the last fraction of iterates that is averaged; ``decay`` lets
+    the step size fall linearly to zero; ``radius`` projects on a ball about the origin."""
+
+    steps: int
+    step_size: float
+    alpha: float = 0.0
+    radius: float | None = None
+    tail: float = 1.0
+    decay: bool = False
+    before: bool = False
+    """Average the points where gradients were taken (x^0 .. x^{N-1}), as papers 2 and 4 do, instead
+    of the points they led to."""
+
+
+def descend(
+    start: Array, gradient: Callable[[Array], Array], schedule: Schedule, intercept: bool
+) -> Array:
+    """Run ``schedule`` from ``start``; ``gradient(theta)`` releases one noisy mean gradient."""
+    theta = start.copy()
+    penalised = theta[:-1] if intercept else theta  # a view: the intercept is not shrunk
+    total = np.zeros_like(theta)
+    first = schedule.steps - max(1, round(schedule.tail * schedule.steps))
+    rates = np.full(schedule.steps, schedule.step_size)
+    if schedule.decay:
+        rates *= 1 - np.arange(schedule.steps) / schedule.steps
+    for step, rate in enumerate(rates.tolist()):
+        if schedule.before and step >= first:
+            total += theta
+        theta -= rate * gradient(theta)
+        if schedule.alpha:
+            penalised /= 1 + rate * schedule.alpha
+        if schedule.radius is not None:
+            project(theta, schedule.radius)
+        if step >= first and not schedule.before:
+            total += theta
+    total /= schedule.steps - first
+    return total
+
+
+def project(theta: Array, radius: float) -> None:
+    """Onto the ball of this radius about the origin, in place."""
+    length = float(np.sqrt(np.vdot(theta, theta)))
+    if length > radius:
+        theta *= radius / length

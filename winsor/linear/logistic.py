@@ -1,0 +1,153 @@
+"""Private logistic regression, binary and multinomial."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import ClassifierMixin
+from sklearn.linear_model._base import LinearClassifierMixin
+from sklearn.utils.extmath import softmax
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted
+
+from winsor.contract import ConfigurationError
+from winsor.grads.glm import Logistic, Loss, Softmax
+from winsor.linear.base import PrivateLinearModel, method_of, theta_parts
+
+Array = NDArray[np.float64]
+
+
+class PrivateLogisticRegression(LinearClassifierMixin, PrivateLinearModel):
+    """Logistic regression with a certified (epsilon, delta) guarantee.
+
+    Minimises mean cross-entropy + alpha/2 |w|^2; more than two classes use the softmax.
+
+    Parameters
+    ----------
+    epsilon, delta
+        The budget of one `fit`. ``delta=None`` means 1e-5, or 1/(2n) if that is smaller.
+    method
+        ``"flat"`` (DP-SGD, the default), ``"averaged"``, ``"restarted"``, ``"simple"``,
+        ``"iterative"``, ``"robust_gd"``; the name of any clipping rule (``"automatic"``); a rule; or
+        one of the classes with options, such as ``Flat(max_grad_norm=0.5, epochs=30,
+        batch_size=200)``, whose options a grid search reaches as ``method__max_grad_norm``.
+    alpha
+        Ridge penalty on the weights.
+    fit_intercept
+        Whether to learn an intercept.
+    feature_bound
+        Public bound on the norm of a row; rows count as x / feature_bound inside. ``"flat"`` needs
+        none. Methods whose parameters come from theorems need it: without it they look at the data
+        and raise a `PrivacyLeakWarning`.
+    noise_multiplier
+        Overrides the calibration: noise over sensitivity. ``epsilon_`` is what it really spends.
+    relation
+        ``"add_or_remove_one"`` or ``"replace_one"``.
+    random_state
+        None draws a secret key. An int makes a fit reproducible, hence not secret.
+
+    Guarantee
+    ---------
+    ``guarantee_`` certifies all records of the tables given to `fit` or `partial_fit`, their number
+    and the set of class labels being public. Every further fit of the same records (each fold and
+    setting of a grid search) spends its own budget; add them up with `winsor.linear.total_guarantee`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.standard_normal((5000, 3))
+    >>> y = (X[:, 0] + 0.3 * rng.standard_normal(5000) > 0).astype(int)
+    >>> model = PrivateLogisticRegression(epsilon=1.0, random_state=0).fit(X, y)
+    >>> bool(model.score(X, y) > 0.9), bool(model.epsilon_ <= 1.0)
+    (True, True)
+    """
+
+    def __init__(
+        self,
+        epsilon: float = 1.0,
+        delta: float | None = None,
+        method: Any = "flat",
+        alpha: float = 0.0,
+        fit_intercept: bool = True,
+        feature_bound: float | None = None,
+        noise_multiplier: float | None = None,
+        relation: str = "add_or_remove_one",
+        random_state: Any = None,
+    ) -> None:
+        self.epsilon = epsilon
+        self.delta = delta
+        self.method = method
+        self.alpha = alpha
+        self.fit_intercept = fit_intercept
+        self.feature_bound = feature_bound
+        self.noise_multiplier = noise_multiplier
+        self.relation = relation
+        self.random_state = random_state
+
+    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
+        """Fit to all rows of ``X`` within the budget."""
+        X, y = self._check_table(X, y, reset=True)
+        check_classification_targets(y)
+        self.classes_, codes = np.unique(y, return_inverse=True)
+        return self._fit(X, codes.astype(np.float64), self._loss())
+
+    def partial_fit(self, X: ArrayLike, y: ArrayLike, classes: ArrayLike | None = None) -> Self:
+        """Continue with further records, spending ``epsilon`` anew.
+
+        ``epsilon_`` composes all calls, as if every record were in every call; if the calls' records
+        are disjoint, each record's own loss is that of its call alone.
+        """
+        first = not hasattr(self, "classes_")
+        if not method_of(self.method).continues:
+            raise ConfigurationError(
+                f'method must be "flat" or "averaged" for partial_fit. Got {self.method!r} instead.'
+            )
+        X, y = self._check_table(X, y, reset=first)
+        check_classification_targets(y)
+        if first:
+            if classes is None:
+                raise ConfigurationError(
+                    "classes must be passed on the first call to partial_fit. Got None instead."
+                )
+            self.classes_ = np.unique(np.asarray(classes))
+        unknown = np.setdiff1d(y, self.classes_)
+        if len(unknown):
+            raise ConfigurationError(
+                f"y must hold the classes {self.classes_} only. Got {unknown} as well."
+            )
+        codes = np.searchsorted(self.classes_, y).astype(np.float64)
+        return self._fit(X, codes, self._loss(), resume=True)
+
+    def _loss(self) -> Loss:
+        count = len(self.classes_)
+        if count < 2:
+            raise ConfigurationError(
+                f"y must hold at least two classes. Got one class, {self.classes_}, instead."
+            )
+        return Logistic() if count == 2 else Softmax(count)
+
+    def _keep_parameters(self, theta: Array, unit: float) -> None:
+        weights, intercept = theta_parts(theta, bool(self.fit_intercept))
+        self.coef_ = np.atleast_2d(weights.T * unit)
+        self.intercept_ = np.atleast_1d(intercept).astype(np.float64)
+
+    def predict_proba(self, X: ArrayLike) -> Array:
+        """(n, classes) probabilities."""
+        check_is_fitted(self)
+        scores = self.decision_function(X)
+        return softmax(np.c_[-scores / 2, scores / 2] if scores.ndim == 1 else scores)
+
+    def predict_log_proba(self, X: ArrayLike) -> Array:
+        return np.log(np.maximum(self.predict_proba(X), np.finfo(np.float64).tiny))
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        # How well it does depends on the budget and the number of records, by design.
+        tags.classifier_tags.poor_score = True
+        return tags
+
+
+assert issubclass(PrivateLogisticRegression, ClassifierMixin)

@@ -1,0 +1,201 @@
+"""Private linear regression, ridge, and Huber regression for heavy-tailed targets."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import RegressorMixin
+from sklearn.utils.extmath import safe_sparse_dot
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from winsor.contract import ConfigurationError
+from winsor.grads.glm import Huber, Loss, Squared
+from winsor.linear.base import PrivateLinearModel, method_of, theta_parts
+from winsor.linear.options import check_positive
+
+Array = NDArray[np.float64]
+
+
+class _PrivateRegressor(RegressorMixin, PrivateLinearModel):
+    """What the regressors share: public scaling of the target."""
+
+    target_range: tuple[float, float] | None
+
+    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
+        """Fit to all rows of ``X`` within the budget."""
+        X, y = self._check_table(X, y, reset=True)
+        return self._fit_target(X, y, resume=False)
+
+    def partial_fit(self, X: ArrayLike, y: ArrayLike) -> Self:
+        """Continue with further records, spending ``epsilon`` anew; ``epsilon_`` composes all calls,
+        as if every record were in every call."""
+        if not method_of(self.method).continues:
+            raise ConfigurationError(
+                f'method must be "flat" or "averaged" for partial_fit. Got {self.method!r} instead.'
+            )
+        X, y = self._check_table(X, y, reset=not hasattr(self, "coef_"))
+        return self._fit_target(X, y, resume=True)
+
+    def _fit_target(self, X: Any, y: Any, resume: bool) -> Self:
+        centre, scale = self._target_units()
+        targets = (np.asarray(y, dtype=np.float64) - centre) / scale
+        return self._fit(X, targets, self._loss(scale), resume)
+
+    def _target_units(self) -> tuple[float, float]:
+        """(centre, half width) of the public target range: targets count as (y - c)/h inside."""
+        if self.target_range is None:
+            return 0.0, 1.0
+        try:
+            low, high = (float(value) for value in self.target_range)
+        except (TypeError, ValueError) as error:
+            raise ConfigurationError(
+                f"target_range must be a pair (low, high). Got {self.target_range!r} instead."
+            ) from error
+        if not (np.isfinite(low) and np.isfinite(high) and low < high):
+            raise ConfigurationError(
+                f"target_range must be finite with low < high. Got {self.target_range!r} instead."
+            )
+        return (low + high) / 2, (high - low) / 2
+
+    def _loss(self, scale: float) -> Loss:
+        return Squared()
+
+    def _keep_parameters(self, theta: Array, unit: float) -> None:
+        weights, intercept = theta_parts(theta, bool(self.fit_intercept))
+        centre, scale = self._target_units()
+        self.coef_ = weights * unit * scale
+        self.intercept_ = float(intercept) * scale + centre
+
+    def predict(self, X: ArrayLike) -> Array:
+        """Predicted targets."""
+        check_is_fitted(self)
+        X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
+        return safe_sparse_dot(X, self.coef_, dense_output=True) + self.intercept_
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        # How well it does depends on the budget and the number of records, by design.
+        tags.regressor_tags.poor_score = True
+        return tags
+
+
+class PrivateLinearRegression(_PrivateRegressor):
+    """Least squares with a certified (epsilon, delta) guarantee.
+
+    Minimises the mean of (x w + b - y)^2 / 2. Parameters as in `PrivateLogisticRegression`, without
+    ``alpha``, and
+
+    target_range
+        Public (low, high) in which most targets lie: inside, targets count as (y - centre) divided
+        by half the width. It sets the scale that the defaults expect; targets beyond it are not cut,
+        their gradients are clipped like any other. Heavy-tailed targets: see `PrivateHuberRegressor`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.standard_normal((5000, 3))
+    >>> y = 10 + X @ [1.0, -2.0, 0.5] + rng.standard_t(3, size=5000)
+    >>> model = PrivateLinearRegression(epsilon=1.0, target_range=(5, 15), random_state=0).fit(X, y)
+    >>> model.coef_.round(1).tolist(), bool(model.epsilon_ <= 1.0)
+    ([1.0, -2.0, 0.5], True)
+    """
+
+    alpha = 0.0
+
+    def __init__(
+        self,
+        epsilon: float = 1.0,
+        delta: float | None = None,
+        method: Any = "flat",
+        fit_intercept: bool = True,
+        feature_bound: float | None = None,
+        target_range: tuple[float, float] | None = None,
+        noise_multiplier: float | None = None,
+        relation: str = "add_or_remove_one",
+        random_state: Any = None,
+    ) -> None:
+        self.epsilon = epsilon
+        self.delta = delta
+        self.method = method
+        self.fit_intercept = fit_intercept
+        self.feature_bound = feature_bound
+        self.target_range = target_range
+        self.noise_multiplier = noise_multiplier
+        self.relation = relation
+        self.random_state = random_state
+
+
+class PrivateRidge(_PrivateRegressor):
+    """Ridge regression with a certified (epsilon, delta) guarantee.
+
+    Minimises the mean of (x w + b - y)^2 / 2 plus alpha/2 |w|^2, both in the units of
+    ``feature_bound`` and ``target_range``. The penalty is applied outside the private part.
+    Parameters as in `PrivateLinearRegression`, and ``alpha``.
+    """
+
+    def __init__(
+        self,
+        epsilon: float = 1.0,
+        delta: float | None = None,
+        method: Any = "flat",
+        alpha: float = 1e-3,
+        fit_intercept: bool = True,
+        feature_bound: float | None = None,
+        target_range: tuple[float, float] | None = None,
+        noise_multiplier: float | None = None,
+        relation: str = "add_or_remove_one",
+        random_state: Any = None,
+    ) -> None:
+        self.epsilon = epsilon
+        self.delta = delta
+        self.method = method
+        self.alpha = alpha
+        self.fit_intercept = fit_intercept
+        self.feature_bound = feature_bound
+        self.target_range = target_range
+        self.noise_multiplier = noise_multiplier
+        self.relation = relation
+        self.random_state = random_state
+
+
+class PrivateHuberRegressor(_PrivateRegressor):
+    """Regression with Huber's loss, for heavy-tailed targets, with a certified guarantee.
+
+    Residuals beyond ``threshold`` (in the units of y) count linearly, so that a few enormous targets
+    neither steer the fit nor use up the clipping bound. Parameters as in `PrivateRidge`, and
+    ``threshold``; None takes a quarter of the half width of ``target_range``, or 1.
+    """
+
+    def __init__(
+        self,
+        epsilon: float = 1.0,
+        delta: float | None = None,
+        method: Any = "flat",
+        threshold: float | None = None,
+        alpha: float = 0.0,
+        fit_intercept: bool = True,
+        feature_bound: float | None = None,
+        target_range: tuple[float, float] | None = None,
+        noise_multiplier: float | None = None,
+        relation: str = "add_or_remove_one",
+        random_state: Any = None,
+    ) -> None:
+        self.epsilon = epsilon
+        self.delta = delta
+        self.method = method
+        self.threshold = threshold
+        self.alpha = alpha
+        self.fit_intercept = fit_intercept
+        self.feature_bound = feature_bound
+        self.target_range = target_range
+        self.noise_multiplier = noise_multiplier
+        self.relation = relation
+        self.random_state = random_state
+
+    def _loss(self, scale: float) -> Loss:
+        if self.threshold is None:
+            return Huber(1.0 if self.target_range is None else 0.25)
+        return Huber(check_positive("threshold", self.threshold) / scale)

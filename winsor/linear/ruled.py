@@ -1,0 +1,99 @@
+"""Any clipping rule of `winsor.rules`, by name or as an object, on a linear model.
+
+The rule sees a `GlmView` and releases through the ordinary door, one step at a time, because its
+events may depend on what it released before. Slower per step than `flat.py`; the maths is the
+rule's own.
+
+Guarantee
+---------
+That of the rule, accounted for by the events its door records.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from dp_accounting import dp_event
+from numpy.typing import NDArray
+
+from winsor import rules
+from winsor.accounting import calibrate
+from winsor.contract import Tree
+from winsor.door import Door
+from winsor.grads.glm import GlmView
+from winsor.linear.batches import sampler_of
+from winsor.linear.descent import Schedule, descend
+from winsor.linear.flat import WHOLE
+from winsor.linear.options import Method, check_steps
+from winsor.linear.task import Session, Solution, Task
+from winsor.making import dry_run
+from winsor.mechanisms.gaussian import Gaussian
+
+Array = NDArray[np.float64]
+
+
+@dataclass
+class Ruled(Method):
+    """Options of descent with a rule: its name (``"automatic"``, ``"quantile"``, ...) with
+    ``options``, or a rule object."""
+
+    rule: Any = "automatic"
+    options: dict[str, Any] = field(default_factory=dict)
+    batch_size: float | None = None
+    steps: int | None = None
+    epochs: float | None = None
+    learning_rate: float | None = None
+    decay: bool = True
+    tail: float = 0.25
+
+    def solve(self, task: Task, session: Session) -> Solution:
+        self._check(batch_size=self.batch_size, learning_rate=self.learning_rate, tail=self.tail)
+        rule = rules.by_name(self.rule, **self.options) if isinstance(self.rule, str) else self.rule
+        sampler = sampler_of(task.n, self.batch_size or min(task.n, WHOLE))
+        steps = check_steps(self.steps, self.epochs, sampler.rate, int(100 / sampler.rate))
+        shapes = as_tree(task.start, task.design.intercept)
+        parameters = {name: torch.nn.Parameter(value) for name, value in shapes.items()}
+        parts = dry_run(rule, parameters, sampler.expected_size)
+        relation, target = session.target.relation, session.target
+
+        def event_of(multiplier: float) -> dp_event.DpEvent:
+            return sampler.amplify(Gaussian(multiplier).event(parts), relation)
+
+        multiplier = session.noise_multiplier
+        if multiplier is None:
+            assert target.epsilon is not None
+            multiplier = calibrate.noise_multiplier(
+                event_of, steps, target.epsilon, target.delta, relation
+            )
+        door = Door(session.door.ledger, Gaussian(multiplier), sampler, relation, session.key)
+        first = session.door.ledger.steps(door.run)
+        state = rule.init(parameters, sampler.expected_size)
+        step = first
+
+        def gradient(theta: Array) -> Array:
+            nonlocal state, step
+            picked = sampler.indices(session.key, step)
+            view = GlmView(task.design.rows(picked), task.y[picked], task.loss, theta)
+            parts = rule.bounded(rule.contributions(view, state), state)
+            released = door.redeem(door.release(step, parts))
+            tree, state = rule.after(released, state)
+            step += 1
+            return from_tree(tree, theta.shape) / sampler.expected_size
+
+        rate = self.learning_rate or 2 / task.loss.curvature
+        schedule = Schedule(steps, rate, task.alpha, tail=min(1.0, self.tail), decay=self.decay)
+        return Solution(descend(task.start, gradient, schedule, task.design.intercept), steps)
+
+
+def as_tree(theta: Array, intercept: bool) -> Tree:
+    """theta as the named parameters of a `GlmView`."""
+    table = torch.from_numpy(theta.reshape(len(theta), -1).copy())
+    return {"coef": table[:-1], "intercept": table[-1]} if intercept else {"coef": table}
+
+
+def from_tree(tree: Tree, shape: tuple[int, ...]) -> Array:
+    parts = [tree["coef"]] + ([tree["intercept"][None]] if "intercept" in tree else [])
+    return torch.cat(parts).to(torch.float64).numpy().reshape(shape)

@@ -1,0 +1,127 @@
+"""Centre and scale features by private means and deviations.
+
+    u = clip((x - c)/h, -1, 1) from the public range [low, high] of each column, c its middle
+    release   sum_i (u_i, u_i^2) + N(0, s^2 I)        one Gaussian release of 2d numbers
+    scale to  (x - mean)/deviation from the released moments
+
+Scaling by statistics of the data is a release like any other; leaving it outside the account is a
+common mistake. Where public ranges are enough, scale by them (`feature_bound`), at no cost.
+
+Guarantee
+---------
+Every |u| <= 1, so a record's vector (u, u^2) has norm at most sqrt(2d): sensitivity sqrt(2d) under
+add/remove, twice that under replace-one (u alone moves by 2, u^2 by 1; the bound is not tight).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from winsor.contract import ConfigurationError, Sensitivity
+from winsor.ledger import Ledger
+from winsor.means.budget import Payment, Target, noise_multiplier
+from winsor.means.inputs import as_delta, as_key, as_relation
+from winsor.mechanisms.gaussian import Gaussian
+from winsor.prepaid import PrepaidDoor
+from winsor.sampling import FullBatch
+
+Array = NDArray[np.float64]
+
+FLOOR = 0.02
+"""Smallest deviation, as a share of half the public range: noise must not blow up a column that is
+nearly constant."""
+
+
+class PrivateScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
+    """Standardise columns by privately released means and deviations.
+
+    Parameters
+    ----------
+    low, high
+        Public range of each column (numbers, or one per column); values beyond it are cut when
+        moments are taken. The default -1..1 suits features that were scaled by public bounds.
+    epsilon, delta
+        The budget of one `fit`, on top of whatever the model spends: see `total_guarantee`.
+    relation, random_state
+        As in `PrivateLogisticRegression`.
+    """
+
+    def __init__(
+        self,
+        low: ArrayLike = -1.0,
+        high: ArrayLike = 1.0,
+        epsilon: float = 0.1,
+        delta: float | None = None,
+        relation: str = "add_or_remove_one",
+        random_state: Any = None,
+    ) -> None:
+        self.low = low
+        self.high = high
+        self.epsilon = epsilon
+        self.delta = delta
+        self.relation = relation
+        self.random_state = random_state
+
+    def fit(self, X: ArrayLike, y: Any = None) -> Self:
+        """Release the moments of the columns of ``X``."""
+        X = validate_data(self, X, dtype=np.float64)
+        n, d = X.shape
+        centre, half = self._units(d)
+        target = Target(self.epsilon, as_delta(self.delta, n), None, as_relation(self.relation))
+        key = self._key()
+        door = PrepaidDoor(
+            Ledger({"method": "PrivateScaler", "n": n, "d": d}), target.relation, key
+        )
+        sensitivity = Sensitivity.per_sample(
+            math.sqrt(2 * d), "columns cut to a public range: |(u, u^2)| <= sqrt(2d)"
+        )
+        line = Payment(FullBatch(n), sensitivity, 1)
+        mechanism = Gaussian(noise_multiplier([line], target))
+        receipt = door.pay(mechanism, line.sampler, sensitivity, 1, (2, d))
+        u = np.clip((X - centre) / half, -1.0, 1.0)
+        first, second = receipt.release(np.stack([u.sum(axis=0), (u**2).sum(axis=0)])) / n
+        first = np.clip(first, -1.0, 1.0)
+        spread = np.sqrt(np.maximum(second - first**2, FLOOR**2))
+        self.mean_ = centre + half * first
+        self.scale_ = half * np.minimum(spread, 1.0)
+        self.ledger_ = door.ledger
+        self.guarantee_ = door.guarantee(target.delta, (f"n = {n} is public",))
+        self.epsilon_, self.delta_ = self.guarantee_.epsilon, self.guarantee_.delta
+        return self
+
+    def _units(self, d: int) -> tuple[Array, Array]:
+        """Middle and half width of the public ranges."""
+        try:
+            low = np.broadcast_to(np.asarray(self.low, dtype=np.float64), (d,))
+            high = np.broadcast_to(np.asarray(self.high, dtype=np.float64), (d,))
+        except (TypeError, ValueError) as error:
+            raise ConfigurationError(
+                f"low and high must be numbers or one number per column ({d}). Got {self.low!r} "
+                f"and {self.high!r} instead."
+            ) from error
+        wrong = np.flatnonzero(~(np.isfinite(low) & np.isfinite(high) & (low < high)))
+        if len(wrong):
+            raise ConfigurationError(
+                f"low must be below high in every column, both finite. Got low={low[wrong[0]]!r}, "
+                f"high={high[wrong[0]]!r} in column {wrong[0]} instead. A constant column cannot be "
+                "scaled: drop it."
+            )
+        return (low + high) / 2, (high - low) / 2
+
+    def _key(self) -> bytes:
+        if self.random_state is None or isinstance(self.random_state, bytes):
+            return as_key(self.random_state)
+        return as_key(int(check_random_state(self.random_state).randint(2**31 - 1)))
+
+    def transform(self, X: ArrayLike) -> Array:
+        """(X - mean_) / scale_."""
+        check_is_fitted(self)
+        X = validate_data(self, X, dtype=np.float64, reset=False)
+        return (X - self.mean_) / self.scale_

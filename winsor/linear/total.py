@@ -1,0 +1,57 @@
+"""What several fits of the same records have spent together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sklearn.pipeline import Pipeline
+
+from winsor.accounting.account import account
+from winsor.contract import ConfigurationError, Guarantee, Neighbouring
+
+
+def total_guarantee(*fitted: Any, delta: float | None = None) -> Guarantee:
+    """Compose the ledgers of fitted winsor objects (a pipeline counts as its steps).
+
+    Sequential composition: right for any overlap of the records. ``delta`` is the one to certify
+    at; None takes the smallest of the parts.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from winsor.linear import PrivateLinearRegression, total_guarantee
+    >>> X = np.random.default_rng(0).standard_normal((1000, 2))
+    >>> one = PrivateLinearRegression(epsilon=0.5, random_state=0).fit(X, X[:, 0])
+    >>> two = PrivateLinearRegression(epsilon=0.5, random_state=1).fit(X, X[:, 1])
+    >>> 0.5 < total_guarantee(one, two).epsilon < 1.0
+    True
+    """
+    parts = [part for thing in fitted for part in _parts(thing)]
+    if not parts:
+        raise ConfigurationError(
+            "give at least one fitted winsor estimator. Got none with a ledger_ instead."
+        )
+    guarantees = [part.guarantee_ for part in parts]
+    relation: Neighbouring = guarantees[0].relation
+    if any(guarantee.relation is not relation for guarantee in guarantees):
+        raise ConfigurationError(
+            "all parts must use one neighbouring relation. Got "
+            f"{sorted({guarantee.relation.value for guarantee in guarantees})} instead."
+        )
+    at = min(guarantee.delta for guarantee in guarantees) if delta is None else delta
+    history = [line for part in parts for line in part.ledger_.history()]
+    spent = account(history, at, relation)
+    return Guarantee(
+        epsilon=spent.epsilon,
+        delta=at,
+        relation=relation,
+        accountant=spent.accountant,
+        steps=sum(guarantee.steps for guarantee in guarantees),
+        sampler=", ".join(dict.fromkeys(guarantee.sampler for guarantee in guarantees)),
+        conditions=tuple(dict.fromkeys(c for g in guarantees for c in g.conditions)),
+    )
+
+
+def _parts(thing: Any) -> list[Any]:
+    steps = [step for _, step in thing.steps] if isinstance(thing, Pipeline) else [thing]
+    return [step for step in steps if hasattr(step, "ledger_")]

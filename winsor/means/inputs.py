@@ -1,0 +1,97 @@
+"""The checks every mean estimator makes before it touches the data."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from winsor.contract import ConfigurationError, Neighbouring
+from winsor.randomness import new_key
+
+Array = NDArray[np.float64]
+
+
+def as_rows(x: ArrayLike) -> tuple[Array, bool]:
+    """``x`` as an (n, d) float64 array, and whether it came as a plain (n,) column."""
+    try:
+        rows = np.asarray(x, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ConfigurationError(
+            f"x must be an array of numbers of shape (n,) or (n, d). Got {type(x).__name__} that "
+            f"NumPy cannot read as float64 ({error}) instead. Convert it first."
+        ) from error
+    if rows.ndim not in (1, 2) or rows.size == 0:
+        raise ConfigurationError(
+            f"x must have shape (n,) or (n, d) with n, d >= 1. Got shape {rows.shape} instead."
+        )
+    if not np.isfinite(rows).all():
+        raise ConfigurationError(
+            "x must be finite. Got NaN or infinity instead. Drop or impute such rows before, by a "
+            "rule that looks at one row at a time."
+        )
+    return (rows[:, None], True) if rows.ndim == 1 else (rows, False)
+
+
+def as_relation(relation: str | Neighbouring) -> Neighbouring:
+    try:
+        return Neighbouring(relation)
+    except ValueError as error:
+        names = ", ".join(r.value for r in Neighbouring)
+        raise ConfigurationError(
+            f"relation must be one of {names}. Got {relation!r} instead."
+        ) from error
+
+
+def as_centre(centre: ArrayLike | None, d: int) -> Array:
+    """The public point that radii are measured from; the origin if not given."""
+    if centre is None:
+        return np.zeros(d)
+    point = np.broadcast_to(np.asarray(centre, dtype=np.float64), (d,))
+    if not np.isfinite(point).all():
+        raise ConfigurationError(f"centre must be finite. Got {centre!r} instead.")
+    return point
+
+
+def as_key(random_state: int | bytes | None) -> bytes:
+    """A secret key; an integer gives a reproducible one, which protects nobody who knows it."""
+    if isinstance(random_state, bytes):
+        return random_state
+    if random_state is not None and not isinstance(random_state, int | np.integer):
+        raise ConfigurationError(
+            "random_state must be None (a fresh secret key), an int (reproducible) or a key of "
+            f"bytes. Got {random_state!r} instead."
+        )
+    return new_key(None if random_state is None else int(random_state))
+
+
+def positive(name: str, value: float, remedy: str = "") -> float:
+    number = isinstance(value, int | float | np.integer | np.floating)
+    if not (number and math.isfinite(value) and value > 0):
+        hint = f" {remedy}" if remedy else ""
+        raise ConfigurationError(
+            f"{name} must be a positive finite number. Got {value!r} instead.{hint}"
+        )
+    return float(value)
+
+
+def probability(name: str, value: float) -> float:
+    if not (isinstance(value, int | float | np.floating) and 0 < value < 1):
+        raise ConfigurationError(
+            f"{name} must lie strictly between 0 and 1. Got {value!r} instead."
+        )
+    return float(value)
+
+
+def as_delta(delta: float | None, n: int) -> float:
+    """The delta to certify at: 1e-5, or 1/(2n) if that is smaller; never above 1/n."""
+    if delta is None:
+        return min(1e-5, 1 / (2 * n))
+    probability("delta", delta)
+    if delta > 1 / n:
+        raise ConfigurationError(
+            f"delta must be at most 1/n = {1 / n:.3g}: above it, publishing a random record would "
+            f"count as private. Got {delta!r} instead."
+        )
+    return float(delta)

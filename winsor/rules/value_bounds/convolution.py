@@ -1,0 +1,115 @@
+"""Convolutions in one, two or three dimensions, with groups, as W applied to the patches U of h.
+
+back.  See `spectral.convolution_norm`.
+own.   dW = e U^T, so |dW|_F <= |e|_F |U|_F, where |U|_F^2 counts every entry of h once per window
+       over it; with groups, the largest group. db = sum_p e_p: a^2 = max |U|_F^2 + P [bias].
+given. Split patches and gradient into their means over the P positions and the rest, U = Uc + u 1^T
+       and e = ec + m 1^T. The cross terms vanish:  dW = ec Uc^T + P m u^T, hence
+
+           |dW|_F <= S(ec) |Uc|_F + P |m| |u|,      db = P m exactly.
+
+       S(ec) comes from a small Gram matrix over channels. Natural images and ReLU activations have
+       large means, and a GroupNorm above makes m small, so this is far tighter than |e|_F |U|_F.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from winsor.grads.graph import Step
+from winsor.rules.value_bounds.kind import SLACK, Kind, Rows, check_first_dimension, refuse
+from winsor.rules.value_bounds.spectral import top_eigenvalue
+from winsor.rules.value_bounds.windows import axes, cover
+
+
+def _check(step: Step, rows: Rows) -> None:
+    check_first_dimension(step, rows)
+    if step.saved("transposed"):
+        refuse(step, "is a transposed convolution")
+
+
+def _back(step: Step, position: int, rows: Rows) -> float:
+    weight = step.weights.get(1)
+    return rows.norms.convolution(
+        weight.name if weight else None,
+        step.saved("weight"),
+        tuple(step.saved("stride")),
+        tuple(step.saved("dilation")),
+        int(step.saved("groups")),
+        tuple(step.shape[2:]),
+    )
+
+
+def _by_group(x: Tensor, groups: int) -> Tensor:
+    """(rows, C, *grid) -> (rows, groups, C/groups, entries)."""
+    return x.reshape(x.shape[0], groups, x.shape[1] // groups, -1)
+
+
+def _tables(step: Step, h: Tensor) -> list[Tensor]:
+    return axes(tuple(h.shape[2:]), tuple(step.shape[2:]), step)
+
+
+def _energy(step: Step, h: Tensor) -> Tensor:
+    """(rows, groups) |U|_F^2."""
+    counts = cover(_tables(step, h)).to(h)
+    return _by_group(h, int(step.saved("groups"))).square().sum(2) @ counts
+
+
+def _patch_sums(step: Step, h: Tensor) -> Tensor:
+    """(rows, groups, ...) sums of the patches over all positions: u P."""
+    total = h
+    for table in _tables(step, h):
+        total = torch.tensordot(total, table.to(h), dims=([2], [1]))
+    return total.reshape(h.shape[0], int(step.saved("groups")), -1)
+
+
+def _own(step: Step, rows: Rows) -> Tensor | float:
+    bias = float(math.prod(step.shape[2:]) * rows.blocks(step)) if 2 in step.weights else 0.0
+    if 1 not in step.weights:
+        return bias
+    energy = _energy(step, step.saved("input"))
+    return energy.view(rows.n, -1, energy.shape[1]).sum(1).amax(1) + bias
+
+
+def _given(step: Step, e: Tensor, rows: Rows) -> Tensor:
+    groups = int(step.saved("groups"))
+    grouped = _by_group(e, groups)  # (rows, groups, K/groups, P)
+    sums = grouped.sum(3)
+    total = sums.square().sum((1, 2)) if 2 in step.weights else e.new_zeros(len(e))
+    if 1 in step.weights:
+        total = total + _weight_given(step, grouped, sums).square().sum(1)
+    if rows.blocks(step) == 1:
+        return total
+    return total.sqrt().view(rows.n, -1).sum(1).square()  # blocks add up: triangle inequality
+
+
+def _weight_given(step: Step, grouped: Tensor, sums: Tensor) -> Tensor:
+    """(rows, groups) bounds on |dW|_F."""
+    h = step.saved("input")
+    positions = grouped.shape[3]
+    energy, patches = _energy(step, h), _patch_sums(step, h)
+    mean_part = patches.square().sum(2) / positions
+    rest = (energy - mean_part).clamp_min(0.0) + SLACK * energy
+    spread = _spread(grouped.flatten(0, 1), sums.flatten(0, 1)).view_as(rest)
+    means = (sums.square().sum(2) * mean_part / positions).sqrt()
+    return (spread * rest).sqrt() + means
+
+
+def _spread(e: Tensor, sums: Tensor) -> Tensor:
+    """(rows, K, P), (rows, K) -> (rows,) upper bounds on S(ec)^2."""
+    _, channels, positions = e.shape
+    if positions < channels:
+        centred = e - (sums / positions)[:, :, None]
+        gram = centred.mT @ centred
+        energy = e.square().sum((1, 2))
+    else:
+        gram = e @ e.mT
+        energy = gram.diagonal(dim1=1, dim2=2).sum(1)
+        gram = gram - (sums / positions)[:, :, None] * sums[:, None, :]
+    return top_eigenvalue(gram) + SLACK * energy
+
+
+KINDS = (Kind(("ConvolutionBackward0",), _back, _check, _own, _given, weights=(1, 2), local=False),)

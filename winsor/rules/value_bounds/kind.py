@@ -1,0 +1,93 @@
+"""What a kind of layer must say for a gradient norm to be bounded without per-sample gradients.
+
+For an operation y = op(x, theta) and the gradient e = d loss / d y of one row:
+
+* ``back``: a number b with |d loss / d x| <= b |e|;
+* ``own``: a number a^2 with |d loss / d theta|^2 <= a^2 |e|^2, whatever e is;
+* ``given``: a bound on |d loss / d theta|^2 for this very e, tighter than a^2 |e|^2.
+
+Each is a proof obligation. The file of each kind carries the proof, and `check` refuses the
+settings for which it does not hold or for which rows would mix.
+
+Rows: a tensor of the graph holds n equal blocks, one per row, along its first dimension (n itself,
+or n times the positions that a linear layer folds into it).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NoReturn
+
+from torch import Tensor
+
+from winsor.contract import UnsupportedModel
+from winsor.grads.graph import Step
+from winsor.rules.value_bounds.spectral import OperatorNorms
+
+Factor = float | Tensor
+"""A factor that all rows share, or one (n,) per row."""
+
+SLACK = 1e-6
+"""Share of the minuend that is added after a subtraction of squares: float32 cancels."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The number of rows of the batch, and the certified norms of the weights."""
+
+    n: int
+    norms: OperatorNorms
+
+    def squares(self, x: Tensor) -> Tensor:
+        """(n,) squared norms of the rows. Cascade summation: `vector_norm` in float32 drifts."""
+        return x.reshape(self.n, -1).square().sum(1)
+
+    def largest(self, x: Tensor) -> Tensor:
+        """(n,) largest entries of the rows."""
+        return x.reshape(self.n, -1).amax(1)
+
+    def blocks(self, step: Step) -> int:
+        """Positions per row that are folded into the first dimension of the step's output."""
+        return step.shape[0] // self.n
+
+
+def free(step: Step, rows: Rows) -> None:
+    """Nothing to check: the operation works entry by entry."""
+
+
+def one(step: Step, position: int, rows: Rows) -> Factor:
+    return 1.0
+
+
+@dataclass(frozen=True)
+class Kind:
+    """The bounds of one kind of operation, by the name autograd gives it."""
+
+    ops: tuple[str, ...]
+    back: Callable[[Step, int, Rows], Factor] = one
+    check: Callable[[Step, Rows], None] = free
+    own: Callable[[Step, Rows], Factor] | None = None
+    given: Callable[[Step, Tensor, Rows], Tensor] | None = None
+    data: tuple[int, ...] | None = (0,)
+    """Argument positions that may carry activations (None: any)."""
+    weights: tuple[int, ...] = ()
+    """Argument positions that may carry trainable parameters."""
+    local: bool = True
+    """Cheap to differentiate exactly: no convolution."""
+
+
+def refuse(step: Step, why: str) -> NoReturn:
+    raise UnsupportedModel(
+        f"the rule Value must have a proven bound for every layer. Got {step}, which {why}. Use "
+        "the rule Flat or Automatic, which compute the per-sample norms instead."
+    )
+
+
+def check_first_dimension(step: Step, rows: Rows) -> None:
+    """The rows must be whole blocks of the first dimension."""
+    shape = step.shape
+    if not shape or shape[0] % rows.n:
+        refuse(
+            step, f"has no place for the {rows.n} rows in the first dimension of {tuple(shape)}"
+        )

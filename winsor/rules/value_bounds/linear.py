@@ -1,0 +1,58 @@
+"""Linear layers, y = h W^T + b, at P positions per row.
+
+back.  e -> e W has norm S(W), the spectral norm.
+own.   dW = e^T h, so |dW|_F <= |e|_F |h|_F;  db = sum_p e_p, so |db|^2 <= P |e|^2. Together
+       a^2 = |h|_F^2 + P [bias].
+given. P = 1: |dW|_F^2 = |e|^2 |h|^2 exactly. P > 1: |dW|_F <= S(e) |h|_F, and db exactly.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from winsor.grads.graph import Step
+from winsor.rules.value_bounds.kind import Kind, Rows, check_first_dimension, refuse
+from winsor.rules.value_bounds.spectral import largest_squared
+
+_INPUT = {"AddmmBackward0": "mat1", "MmBackward0": "self"}
+_WEIGHT = {"AddmmBackward0": 2, "MmBackward0": 1}
+
+
+def _back(step: Step, position: int, rows: Rows) -> float:
+    weight = step.weights.get(_WEIGHT[step.op])
+    matrix = step.saved("mat2") if weight is None else weight.tensor
+    return rows.norms.matrix(weight.name if weight else None, matrix)
+
+
+def _has_bias(step: Step) -> bool:
+    return step.op == "AddmmBackward0" and 0 in step.weights
+
+
+def _own(step: Step, rows: Rows) -> Tensor | float:
+    bias = float(rows.blocks(step)) if _has_bias(step) else 0.0
+    if _WEIGHT[step.op] not in step.weights:
+        return bias
+    return rows.squares(step.saved(_INPUT[step.op])) + bias
+
+
+def _given(step: Step, e: Tensor, rows: Rows) -> Tensor:
+    positions = rows.blocks(step)
+    if positions == 1:
+        return rows.squares(e) * _own(step, rows)
+    per_row = e.view(rows.n, positions, -1)
+    total = e.new_zeros(rows.n)
+    if _WEIGHT[step.op] in step.weights:
+        total = largest_squared(per_row) * rows.squares(step.saved(_INPUT[step.op]))
+    return total + per_row.sum(1).square().sum(1) if _has_bias(step) else total
+
+
+def _check(step: Step, rows: Rows) -> None:
+    check_first_dimension(step, rows)
+    if step.op == "AddmmBackward0" and (step.saved("alpha") != 1 or step.saved("beta") != 1):
+        refuse(step, "scales its product")
+
+
+KINDS = (
+    Kind(("AddmmBackward0",), _back, _check, _own, _given, data=(1,), weights=(0, 2)),
+    Kind(("MmBackward0",), _back, _check, _own, _given, data=(0,), weights=(1,)),
+)

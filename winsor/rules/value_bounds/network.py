@@ -1,0 +1,85 @@
+"""Bound every row's gradient norm over a whole network from its recorded graph.
+
+Walk the steps from the outputs towards the inputs with d(step) >= |d loss / d output of step|:
+
+* crossed steps: the output-gradient e is known exactly; their parameters add ``given(e)``;
+* where crossing stops, d = |e|;
+* below: d(x) = sum over the users of x of b(user) d(user), and parameters add a^2 d^2.
+
+    G^2 = sum_crossed given(e)  +  sum_below a^2 d^2
+
+Guarantee
+---------
+G is at least the norm of the row's gradient over all trainable parameters, and depends on this row
+and the weights only. Rows whose activations exceed 1e12, where float32 squares are no longer
+trustworthy, get G = inf.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from winsor.grads.forward import Crosses, ForwardView
+from winsor.grads.graph import Step
+from winsor.rules.value_bounds import kind_of
+from winsor.rules.value_bounds.kind import Factor, Kind, Rows
+from winsor.rules.value_bounds.spectral import OperatorNorms
+
+LARGEST = 1e24
+"""Squared activations beyond this are refused: their product with squared gradients that
+underflow would be lost."""
+
+FLOOR = 1e-6
+"""Added to G: what gradients whose squares underflow can reach under activations of 1e12."""
+
+
+def everywhere(step: Step) -> bool:
+    """Cross every step: all output-gradients are exact."""
+    return True
+
+
+def gradient_bounds(view: ForwardView, crosses: Crosses, norms: OperatorNorms) -> Tensor:
+    """(n,) upper bounds on the norms of the rows' gradients."""
+    rows = Rows(view.size, norms)
+    kinds = {step: kind_of(step, rows) for step in view.graph.steps}
+    backward = view.cross(crosses)
+    with torch.no_grad():
+        terms: list[Tensor] = []
+        reach: dict[Step, Tensor] = {}
+        for step, kind in kinds.items():
+            e = backward.known.get(step)
+            if e is not None:
+                if step.weights:
+                    terms.append(_given(step, kind, e, rows))
+                if step not in backward.crossed:
+                    reach[step] = rows.squares(e).sqrt()
+            elif step in reach and step.weights:
+                terms.append(_limited(_own(step, kind, rows), rows) * reach[step].square())
+            if step in reach:
+                _hand_down(step, kind, rows, reach)
+        total = torch.stack(terms).sum(0) if terms else view.losses().new_zeros(view.size)
+        return total.sqrt() + FLOOR
+
+
+def _given(step: Step, kind: Kind, e: Tensor, rows: Rows) -> Tensor:
+    if kind.given is None:
+        return _limited(_own(step, kind, rows), rows) * rows.squares(e)
+    bound = kind.given(step, e, rows)
+    return torch.where(bound <= LARGEST, bound, torch.inf)
+
+
+def _own(step: Step, kind: Kind, rows: Rows) -> Factor:
+    assert kind.own is not None  # kind_of refuses weights elsewhere
+    return kind.own(step, rows)
+
+
+def _limited(square: Factor, rows: Rows) -> Factor:
+    return square if isinstance(square, float) else torch.where(square <= LARGEST, square, torch.inf)
+
+
+def _hand_down(step: Step, kind: Kind, rows: Rows, reach: dict[Step, Tensor]) -> None:
+    for position, below in step.inputs.items():
+        factor = kind.back(step, position, rows)
+        part = reach[step] if isinstance(factor, float) and factor == 1.0 else reach[step] * factor
+        reach[below] = reach[below] + part if below in reach else part

@@ -1,0 +1,93 @@
+"""GroupNorm and LayerNorm: y = gamma xhat + beta, xhat = (x - mean) / s, within each row.
+
+back.  d xhat / d x = (I - 1 1^T/N - xhat xhat^T/N) / s per group of N entries. xhat is orthogonal
+       to 1 and |xhat|^2 <= N (eps > 0 only shrinks it), so the bracket is a contraction:
+       b = max over groups of max |gamma| / s.
+own.   dgamma_c = sum_p e_cp xhat_cp and dbeta_c = sum_p e_cp over the P positions of channel c,
+       so |dgamma_c|^2 + |dbeta_c|^2 <= |e_c|^2 (|xhat_c|^2 + P). GroupNorm: the channels of a
+       group share |xhat|^2 <= N = P C/G, hence a^2 = P (C/G + 1) without looking at the data.
+       LayerNorm: a^2 = max_c sum_p (xhat_cp^2 + 1).
+given. LayerNorm: dgamma and dbeta themselves, they are as small as a bias.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from winsor.grads.graph import Step
+from winsor.rules.value_bounds.kind import Factor, Kind, Rows, check_first_dimension, refuse
+
+
+def _back_group(step: Step, position: int, rows: Rows) -> Tensor:
+    rstd, gamma = step.saved("result2"), step.saved("weight")  # (rows, groups), (channels,)
+    scale = rstd if gamma is None else rstd * gamma.abs().view(rstd.shape[1], -1).amax(1)
+    return rows.largest(scale)
+
+
+def _own_group(step: Step, rows: Rows) -> float:
+    positions = int(step.saved("HxW")) * rows.blocks(step)
+    # With several blocks a channel's entries add up over them, and so do both parts of a^2.
+    per_group = int(step.saved("C")) // int(step.saved("group"))
+    return float(positions * (1 in step.weights) * per_group + positions * (2 in step.weights))
+
+
+def _back_layer(step: Step, position: int, rows: Rows) -> Tensor:
+    gamma = step.saved("weight")
+    largest = rows.largest(step.saved("result2"))
+    return largest if gamma is None else largest * gamma.abs().amax()
+
+
+def _normalised(step: Step, rows: Rows) -> Tensor:
+    """(n, positions, features) xhat."""
+    x, mean, rstd = (step.saved(name) for name in ("input", "result1", "result2"))
+    features = _features(step)
+    xhat: Tensor = (x - mean) * rstd
+    return xhat.reshape(rows.n, -1, features)
+
+
+def _features(step: Step) -> int:
+    size = 1
+    for length in step.saved("normalized_shape"):
+        size *= int(length)
+    return size
+
+
+def _own_layer(step: Step, rows: Rows) -> Tensor:
+    xhat = _normalised(step, rows)
+    total = xhat.new_zeros(rows.n)
+    if 1 in step.weights:
+        total = xhat.square().sum(1).amax(1)
+    return total + xhat.shape[1] if 2 in step.weights else total
+
+
+def _given_layer(step: Step, e: Tensor, rows: Rows) -> Tensor:
+    e = e.reshape(rows.n, -1, _features(step))
+    total = e.new_zeros(rows.n)
+    if 1 in step.weights:
+        total = (e * _normalised(step, rows)).sum(1).square().sum(1)
+    return total + e.sum(1).square().sum(1) if 2 in step.weights else total
+
+
+def _check_layer(step: Step, rows: Rows) -> None:
+    check_first_dimension(step, rows)
+    if len(step.saved("normalized_shape")) >= len(step.shape):
+        refuse(step, "normalises over the batch")
+
+
+KINDS = (
+    Kind(
+        ("NativeGroupNormBackward0",),
+        _back_group,
+        check_first_dimension,
+        _own_group,
+        weights=(1, 2),
+    ),
+    Kind(
+        ("NativeLayerNormBackward0",),
+        _back_layer,
+        _check_layer,
+        _own_layer,
+        _given_layer,
+        weights=(1, 2),
+    ),
+)

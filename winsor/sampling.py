@@ -1,0 +1,171 @@
+"""How batches are drawn from the dataset, and what that does for privacy.
+
+The sampler is the only home of the sampling rate q: it draws the batch with it and amplifies the
+event with it, so the two cannot differ. q is an explicit input, never read off a data loader.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from dp_accounting import dp_event
+from numpy.typing import NDArray
+
+from winsor.contract import ConfigurationError, Neighbouring, UnsupportedRelation
+from winsor.randomness import stream
+
+Indices = NDArray[np.int64]
+
+
+class LocalEvent(Protocol):
+    """The privacy of one release given its batch. Each mechanism says how sampling amplifies it."""
+
+    def poisson(self, q: float, relation: Neighbouring) -> dp_event.DpEvent: ...
+    def fixed_size(self, n: int, size: int, relation: Neighbouring) -> dp_event.DpEvent: ...
+    def whole(self, relation: Neighbouring) -> dp_event.DpEvent: ...
+
+
+class Sampler(ABC):
+    """Draws the batch of a step, and turns the event given the batch into the event of the step."""
+
+    n: int
+
+    @property
+    @abstractmethod
+    def expected_size(self) -> float:
+        """Public size of a batch; every normalisation uses it."""
+
+    @property
+    @abstractmethod
+    def rate(self) -> float:
+        """Probability that a given record is in the batch."""
+
+    @abstractmethod
+    def indices(self, key: bytes, step: int) -> Indices:
+        """The rows of step ``step``: a function of (key, step) only."""
+
+    @abstractmethod
+    def amplify(self, event: LocalEvent, relation: Neighbouring) -> dp_event.DpEvent:
+        """The event of one step seen from the whole dataset."""
+
+    def config(self) -> dict[str, Any]:
+        return {"sampler": type(self).__name__, "n": self.n, "rate": self.rate}
+
+    def __str__(self) -> str:
+        return f"{type(self).__name__}(n={self.n}, rate={self.rate:.6g})"
+
+
+def _check_n(n: int) -> None:
+    if not (isinstance(n, int) and n >= 1):
+        raise ConfigurationError(
+            f"n must be a positive whole number of records. Got {n!r} instead."
+        )
+
+
+def _check_size(n: int, size: float) -> None:
+    if not (math.isfinite(size) and 0 < size <= n):
+        raise ConfigurationError(
+            f"batch_size must be above 0 and at most n = {n}. Got {size!r} instead. "
+            "Use FullBatch to take all records at each step."
+        )
+
+
+@dataclass(frozen=True, repr=True)
+class Poisson(Sampler):
+    """Each record joins each batch independently with probability q. The size varies.
+
+    Sizes are drawn as Binomial(n, q) and then a uniform subset of that size: the same law as n
+    coin flips, in time proportional to the batch.
+    """
+
+    n: int
+    q: float
+
+    def __post_init__(self) -> None:
+        _check_n(self.n)
+        if not (math.isfinite(self.q) and 0 < self.q <= 1):
+            raise ConfigurationError(f"q must be in (0, 1]. Got {self.q!r} instead.")
+
+    @staticmethod
+    def of_batch_size(n: int, batch_size: float) -> Poisson:
+        _check_n(n)
+        _check_size(n, batch_size)
+        return Poisson(n, batch_size / n)
+
+    @property
+    def expected_size(self) -> float:
+        return self.n * self.q
+
+    @property
+    def rate(self) -> float:
+        return self.q
+
+    def indices(self, key: bytes, step: int) -> Indices:
+        generator = stream(key, "batch", step)
+        size = int(generator.binomial(self.n, self.q))
+        return generator.choice(self.n, size, replace=False, shuffle=True)
+
+    def amplify(self, event: LocalEvent, relation: Neighbouring) -> dp_event.DpEvent:
+        return event.poisson(self.q, relation)
+
+
+@dataclass(frozen=True)
+class FixedSize(Sampler):
+    """A uniform subset of exactly ``size`` records. Proven for replace-one, where n is public."""
+
+    n: int
+    size: int
+
+    def __post_init__(self) -> None:
+        _check_n(self.n)
+        _check_size(self.n, self.size)
+        if not isinstance(self.size, int):
+            raise ConfigurationError(f"size must be a whole number. Got {self.size!r} instead.")
+
+    @property
+    def expected_size(self) -> float:
+        return float(self.size)
+
+    @property
+    def rate(self) -> float:
+        return self.size / self.n
+
+    def indices(self, key: bytes, step: int) -> Indices:
+        return stream(key, "batch", step).choice(self.n, self.size, replace=False, shuffle=True)
+
+    def amplify(self, event: LocalEvent, relation: Neighbouring) -> dp_event.DpEvent:
+        if relation is not Neighbouring.REPLACE_ONE:
+            raise UnsupportedRelation(
+                "FixedSize sampling is certified for replace_one only: adding a record changes the "
+                f"size of the dataset, which fixed-size batches treat as public. Got {relation} "
+                "instead. Use Poisson sampling for add_or_remove_one."
+            )
+        return event.fixed_size(self.n, self.size, relation)
+
+
+@dataclass(frozen=True)
+class FullBatch(Sampler):
+    """Every record at every step. Under add/remove, ``n`` is the nominal size used as divisor."""
+
+    n: int
+
+    def __post_init__(self) -> None:
+        _check_n(self.n)
+
+    @property
+    def expected_size(self) -> float:
+        return float(self.n)
+
+    @property
+    def rate(self) -> float:
+        return 1.0
+
+    def indices(self, key: bytes, step: int) -> Indices:
+        return np.arange(self.n, dtype=np.int64)
+
+    def amplify(self, event: LocalEvent, relation: Neighbouring) -> dp_event.DpEvent:
+        return event.whole(relation)

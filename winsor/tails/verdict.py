@@ -1,0 +1,72 @@
+"""Light, sub-exponential or heavy: the words, the bands, and how sure one can be.
+
+A class is a band of the sub-Weibull index theta at the depth of the sample's edge (S = 1/n):
+
+    light            theta < 0.85         sub-Gaussian is 1/2
+    sub-exponential  0.85 .. 1.15         1 up to 15 %, a factor that no threshold notices
+    heavy            theta > 1.15         includes every power law seen deep enough
+
+The probability of each class is the share of bootstrap refits that fall in its band, averaged over
+the straight and the bent curve of `weibull.py` with weights that are equal where the likelihood
+ratio statistic is at its one-sided 2.5 % point (3.84) and follow the likelihood from there.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+import numpy as np
+
+from winsor.tails.points import Floats
+
+LIGHT_BELOW = 0.85
+HEAVY_ABOVE = 1.15
+BEND_CRITICAL = 3.84
+
+
+class TailClass(enum.StrEnum):
+    """What the upper tail looks like at the edge of the sample."""
+
+    LIGHT = "light"
+    SUB_EXPONENTIAL = "sub-exponential"
+    HEAVY = "heavy"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The most probable class and the probability of each."""
+
+    tail: TailClass
+    probabilities: dict[TailClass, float]
+
+    @property
+    def confidence(self) -> float:
+        return self.probabilities[self.tail]
+
+    def __str__(self) -> str:
+        return f"{self.tail.value} ({self.confidence:.0%})"
+
+
+def bend_weight(statistic: float) -> float:
+    """Weight of the bent curve given the likelihood ratio statistic; 1/2 at the critical value."""
+    return float(1 / (1 + np.exp(np.clip((BEND_CRITICAL - statistic) / 2, -700.0, 700.0))))
+
+
+def class_shares(theta: Floats) -> dict[TailClass, float]:
+    """Share of the values of theta in each band."""
+    light = float(np.mean(theta < LIGHT_BELOW))
+    heavy = float(np.mean(theta > HEAVY_ABOVE))
+    return {
+        TailClass.LIGHT: light,
+        TailClass.SUB_EXPONENTIAL: max(0.0, 1.0 - light - heavy),
+        TailClass.HEAVY: heavy,
+    }
+
+
+def judge(straight: Floats, bent: Floats, statistic: float) -> Verdict:
+    """Combine the bootstrap thetas of both curves into a verdict."""
+    weight = bend_weight(statistic)
+    first, second = class_shares(straight), class_shares(bent)
+    shares = {tail: (1 - weight) * first[tail] + weight * second[tail] for tail in TailClass}
+    return Verdict(max(shares, key=lambda tail: shares[tail]), shares)

@@ -26,7 +26,7 @@ from winsor.ledger import Ledger
 from winsor.mechanisms.gaussian import Gaussian
 from winsor.mechanisms.modelmix import MixedGaussian, ModelMix
 from winsor.mixing import MixingUpdate
-from winsor.randomness import new_key
+from winsor.randomness import new_key, subkey
 from winsor.rules.rule import Rule
 from winsor.sampling import FixedSize, FullBatch, Poisson, Sampler
 from winsor.training import Budget, PrivateTraining
@@ -119,11 +119,10 @@ def make_private(
     key = _key(options.get("seed"), path if mix is not None else None)
     config = run_config(rule, mechanism, sampler, relation, delta, parameters)
     door = Door(Ledger(config, path), mechanism, sampler, relation, key)
-    allowed = None
-    if epsilon is not None:
-        allowed = planned
-        if noise_multiplier is not None:
-            allowed = calibrate.max_steps(door.event(parts), epsilon, delta, relation)
+    event = door.event(parts)  # refuses here what the sampler or mechanism cannot account for
+    allowed = None if epsilon is None else planned
+    if epsilon is not None and noise_multiplier is not None:
+        allowed = calibrate.max_steps(event, epsilon, delta, relation)
     feed = Feed(
         dataset,
         sampler,
@@ -137,7 +136,7 @@ def make_private(
     if mix is not None:
         update = MixingUpdate(parameters, optimizer, scheduler, mix, key)
     budget = Budget(delta, planned, epsilon, allowed)
-    iterates = Iterates(options.get("iterate", "last"), options.get("seed"))
+    iterates = Iterates(options.get("iterate", "last"), subkey(key, "iterate"))
     return PrivateTraining(
         model, engine, rule, door, feed, update, budget, iterates, options.get("ball")
     )

@@ -6,7 +6,7 @@ import pytest
 
 from winsor.accounting.mixed_density import GAUSSIAN, LAPLACE, Mixed
 
-ALLOWED = 5e-12  # mixed_moments moves logs by 1e-11 and shares by 1e-10
+ALLOWED = 5e-12  # mixed_moments moves logs by 3e-11 and shares by 1e-10
 
 
 def exact_tail(noise, t):
@@ -28,7 +28,7 @@ def points(width):
 
 
 @pytest.mark.parametrize("noise", [GAUSSIAN, LAPLACE], ids=lambda n: n.name)
-@pytest.mark.parametrize("width", [0.01, 0.5, 6.0, 41.3, 2000.0])
+@pytest.mark.parametrize("width", [0.01, 0.5, 6.0, 41.3, 4096.0])
 def test_logs_keep_their_digits(noise, width):
     mixed = Mixed(noise, width)
     with mpmath.workdps(60):

@@ -107,12 +107,12 @@ def test_log_moment_is_convex_and_even_in_the_shift(width, order):
 
 
 @given(
-    width=st.sampled_from([0.05, 0.7, 3.1, 17.0, 55.0]),  # few: each costs a table
+    width=st.sampled_from([0.05, 3.1, 55.0]),  # few: each costs a table
     bound=st.floats(1e-3, 1.5),
     share=st.floats(1e-3, 1.0),
     which=st.sampled_from(list(CHECKED)),
 )
-@settings(max_examples=150)
+@settings(max_examples=100)
 def test_rate_is_above_every_shift_in_range(width, bound, share, which):
     order = float(ORDERS[which])
     shift = min(max(bound * share, 1e-3), 20 / order)
@@ -147,8 +147,8 @@ def test_rate_of_tiny_shifts_is_the_fisher_information(width):
 
 
 def test_rate_falls_with_width_and_grows_with_the_coordinate_bound():
-    widths = [0.1, 0.5, 2.0, 8.0, 40.0]
+    widths = [0.1, 1.0, 8.0, 40.0]
     by_width = np.array([rates(w, 0.5) for w in widths])
     assert (np.diff(by_width, axis=0) <= 0).all()
-    by_bound = np.array([rates(20.0, b) for b in (2e-4, 0.01, 0.1, 0.11, 0.5, 2.0)])
+    by_bound = np.array([rates(40.0, b) for b in (2e-4, 0.01, 0.1, 0.11, 0.5, 1.5)])
     assert (np.diff(by_bound, axis=0) >= 0).all()

@@ -16,7 +16,7 @@ from winsor.papers.aclip_claim import CIFAR10, AclipRun, theorem_2_std
 from winsor.papers.published import PublishedClaim
 
 
-@pytest.mark.parametrize("run, true", zip(CIFAR10, (5.08, 14.96, 33.1), strict=True))
+@pytest.mark.parametrize("run, true", list(zip(CIFAR10, (5.08, 14.96, 33.1), strict=True)))
 def test_the_cifar_claims_and_their_certified_cost(run, true):
     """PRIVACY section 2. Calibration stops within 0.2 % of the claim."""
     claim = run.claim()

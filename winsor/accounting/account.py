@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from dp_accounting.dp_event import DpEvent
@@ -29,7 +30,7 @@ from winsor.contract import (
     UnsupportedRelation,
 )
 
-Bound = Callable[[History, float, Neighbouring], float]
+T = TypeVar("T", float, NDArray[np.float64])
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,13 @@ def account(
     6.19 by pld
     """
     _check_delta(delta)
-    epsilon, name = _smallest(history, delta, relation, pld.epsilon, rdp.epsilon)
+    epsilon, name = min(
+        _candidates(
+            history,
+            lambda h: pld.epsilon(h, delta, relation),
+            lambda h: rdp.epsilon(h, delta, relation),
+        )
+    )
     return Spent(epsilon, delta, relation, name)
 
 
@@ -66,7 +73,13 @@ def account_delta(
         raise ConfigurationError(
             f"epsilon must be a finite number, at least 0. Got {epsilon!r} instead."
         )
-    delta, name = _smallest(history, epsilon, relation, pld.delta, rdp.delta)
+    delta, name = min(
+        _candidates(
+            history,
+            lambda h: pld.delta(h, epsilon, relation),
+            lambda h: rdp.delta(h, epsilon, relation),
+        )
+    )
     return Spent(epsilon, delta, relation, name)
 
 
@@ -93,10 +106,15 @@ def delta_curve(
     relation: Neighbouring = Neighbouring.ADD_OR_REMOVE_ONE,
 ) -> NDArray[np.float64]:
     """Deltas of the history at many epsilons. Never rises along increasing epsilons."""
-    deltas = np.array([account_delta(history, float(e), relation).delta for e in epsilons])
+    candidates = _candidates(
+        history,
+        lambda h: pld.deltas(h, epsilons, relation),
+        lambda h: rdp.deltas(h, epsilons, relation),
+    )
+    smallest = np.min([values for values, _ in candidates], axis=0)
     order = np.argsort(epsilons)
-    deltas[order] = np.minimum.accumulate(deltas[order])
-    return deltas
+    smallest[order] = np.minimum.accumulate(smallest[order])
+    return np.asarray(smallest, float)
 
 
 def _check_delta(delta: float) -> None:
@@ -110,27 +128,29 @@ def _check_delta(delta: float) -> None:
 # ----------------------------------------------------------------------------------- the minimum
 
 
-def _smallest(
-    history: History, given: float, relation: Neighbouring, by_pld: Bound, by_rdp: Bound
-) -> tuple[float, str]:
+def _candidates(
+    history: History, by_pld: Callable[[History], T], by_rdp: Callable[[History], T]
+) -> list[tuple[T, str]]:
+    """Every bound that is worth computing for the history, with its accountant; at least one."""
     events = flatten(history)
-    candidates: list[tuple[float, str]] = []
+    candidates: list[tuple[T, str]] = []
     refusals: list[UnsupportedEvent | UnsupportedRelation] = []
 
-    def consider(bound: Bound, variant: History, name: str) -> None:
+    def consider(bound: Callable[[History], T], variant: History, name: str) -> None:
         try:
-            candidates.append((bound(variant, given, relation), name))
+            candidates.append((bound(variant), name))
         except (UnsupportedEvent, UnsupportedRelation) as refusal:
             refusals.append(refusal)
 
     for variant in _pld_variants(events):
         consider(by_pld, variant, "pld")
+    # Loss distributions of the events themselves are never beaten by Renyi bounds.
     exact = all(entry_of(event).pld is not None for event, _ in events)
-    if not exact or not candidates or math.isinf(candidates[0][0]):
+    if not (exact and candidates and np.all(np.isfinite(candidates[0][0]))):
         consider(by_rdp, events, "rdp")
     if not candidates:
         raise refusals[0]
-    return min(candidates)
+    return candidates
 
 
 def _pld_variants(events: Sequence[tuple[DpEvent, int]]) -> list[History]:

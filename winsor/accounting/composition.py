@@ -155,6 +155,10 @@ class Tilted:
         """`delta` is valid from here on."""
         return self.low * self.composition.interval
 
+    def suits(self, epsilon: float) -> bool:
+        """Whether epsilon lies in the bulk, where `delta` is sharp."""
+        return self.lowest_epsilon <= epsilon and abs(epsilon - self.mean) <= 2 * self.spread
+
     def _window(self) -> tuple[int, int]:
         """Grid points outside which the tilted loss has probability at most 2 e^-_OUTSIDE.
 
@@ -201,7 +205,7 @@ class Tilted:
         return min(1.0, c.infinite + finite + self._above_window(epsilon))
 
     def _above_window(self, epsilon: float) -> float:
-        """Losses above the window: each weighs at most exp(-t (high - epsilon)), Chernoff's bound."""
+        """Chernoff's bound on losses above the window, each weighing at most exp(-t (l - eps))."""
         c, t = self.composition, self.tilt
         if self.high >= c.top:
             return 0.0

@@ -16,6 +16,10 @@ from winsor.contract import ConfigurationError
 NARROWEST = 0.01
 """Width over noise scale below which mixing is ignored: it adds less than 1e-5 of the variance."""
 
+WIDEST = 4096.0
+"""Width over noise scale up to which widths are told apart: beyond, positions lose digits that the
+error allowances of `winsor.accounting.mixed_moments` count on. Rounding a width down is sound."""
+
 
 @attr.s(frozen=True, auto_attribs=True)
 class MixedDpEvent(DpEvent):  # type: ignore[misc]
@@ -59,8 +63,8 @@ class MixedDpEvent(DpEvent):  # type: ignore[misc]
 
     @property
     def width_in_noise(self) -> float:
-        """Width of the uniform in units of the noise scale."""
-        return self.width_ratio / self.noise_multiplier
+        """Accounted width of the uniform in units of the noise scale."""
+        return min(self.width_ratio / self.noise_multiplier, WIDEST)
 
     @property
     def mixes(self) -> bool:

@@ -21,8 +21,9 @@ with f the density of `Mixed`. Three facts make the numbers bounds rather than e
    has no negative coefficient: phi~_k(L)/L^2 grows with L >= 0, and phi~_k(L) <= k(k-1)L^2/2 for
    L <= 0. Hence h_k(v)/v^2 <= (1/u^2) E[max of the two bounds at u] for all 0 < v <= u.
 
-Rounding: logarithms of densities and masses are good to 3e-12 (tests compare with 600 digits); all
-of them are moved outward by more than that, so that the final error is on the safe side.
+Rounding: logarithms of densities and masses are good to 5e-12 (tests compare with 60 digits), the
+positions of shifted nodes to 3e-13 at the largest width, where the log density has slope at most 46.
+All logarithms are moved outward by more than both, so that the final error is on the safe side.
 
 Shifts and widths here are in units of the noise scale.
 """
@@ -51,7 +52,7 @@ _MARGIN = 10.0
 _LAPLACE_DEPTH = 30.0  # the same for Laplace noise, whose tails are longer: e^-30 = 1e-13
 _LAPLACE_REACH = 600.0
 _SHARE_ERROR = 1e-10  # on ratios of masses
-_LOG_ERROR = 1e-11  # on log likelihood ratios
+_LOG_ERROR = 3e-11  # on log likelihood ratios
 _SUM_ERROR = 1e-9  # relative, on the sums over nodes
 
 _SMALLEST_SHIFT = 3e-4

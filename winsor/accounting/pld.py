@@ -21,7 +21,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+import numpy as np
 from dp_accounting.dp_event import DpEvent, GaussianDpEvent, PoissonSampledDpEvent
+from numpy.typing import NDArray
 from scipy import optimize
 
 from winsor.accounting import gaussian
@@ -30,12 +32,15 @@ from winsor.accounting.events import Grid, History, entry_of, flatten
 from winsor.accounting.losses import Pmf, TooFine, directions
 from winsor.contract import Neighbouring, UnsupportedEvent
 
+Array = NDArray[np.float64]
+
 RELATIVE_TOLERANCE = 1e-3
 """Refinement stops when halving the interval lowers the answer by less than this share."""
 
 _ABSOLUTE_TOLERANCE = 1e-8
 _POINTS_PER_SPREAD = 8  # of one step, at the first interval that is solved
 _COARSEST, _FINEST = 2.0**40, 2.0**-60
+_SMALLEST_DELTA = 1e-20  # below, deltas are upper bounds of this order only
 _NEGLIGIBLE = 1e-6  # share of delta that the tails of all steps together may take
 
 
@@ -48,7 +53,7 @@ def epsilon(history: History, delta: float, relation: Neighbouring) -> float:
     first = grids.first_interval(lambda c: c.tilt_for_delta(delta)[0])
     search = _Search(delta)
     solve = lambda h: search.epsilon(grids.at(h))  # noqa: E731
-    return _refined(solve, first, RELATIVE_TOLERANCE, _ABSOLUTE_TOLERANCE)
+    return _refined(solve, first, RELATIVE_TOLERANCE, _ABSOLUTE_TOLERANCE)[0]
 
 
 def delta(history: History, epsilon: float, relation: Neighbouring) -> float:
@@ -56,9 +61,26 @@ def delta(history: History, epsilon: float, relation: Neighbouring) -> float:
     parts = _Parts.of(history, relation)
     if not parts.others:
         return gaussian.delta(parts.mu, epsilon)
-    grids = _Grids(parts, _NEGLIGIBLE * 1e-20)
+    return _resolved_delta(_Grids(parts, _NEGLIGIBLE * _SMALLEST_DELTA), epsilon)[0]
+
+
+def deltas(history: History, epsilons: Array, relation: Neighbouring) -> Array:
+    """Upper bounds on delta at many epsilons, on the grid that suits a delta of 1e-5."""
+    parts = _Parts.of(history, relation)
+    if not parts.others:
+        return np.array([gaussian.delta(parts.mu, float(e)) for e in epsilons])
+    grids = _Grids(parts, _NEGLIGIBLE * _SMALLEST_DELTA)
+    middle = epsilon(history, 1e-5, relation)
+    interval = _resolved_delta(grids, middle if math.isfinite(middle) else 0.0)[1]
+    ways = [_deltas_of(composition, epsilons) for composition in grids.at(interval)]
+    return np.asarray(np.max(ways, axis=0), float)
+
+
+def _resolved_delta(grids: _Grids, epsilon: float) -> tuple[float, float]:
+    """Delta at ``epsilon``, and the interval at which it stood still."""
     first = grids.first_interval(lambda c: c.tilt_for_epsilon(epsilon)[0])
-    solve = lambda h: max(_delta_of(c, epsilon) for c in grids.at(h))  # noqa: E731
+    at = np.array([epsilon])
+    solve = lambda h: max(float(_deltas_of(c, at)[0]) for c in grids.at(h))  # noqa: E731
     # Delta moves by about ten times the relative change of epsilon.
     return _refined(solve, first, 10 * RELATIVE_TOLERANCE, 0.0)
 
@@ -111,7 +133,8 @@ class _Grids:
         self.parts = list(parts.others)
         if parts.mu > 0:
             self.parts.append((GaussianDpEvent(1 / parts.mu), 1))
-        self.tail = negligible / sum(count for _, count in self.parts)
+        tail = negligible / sum(count for _, count in self.parts)
+        self.tail = 10.0 ** math.floor(math.log10(tail))  # round, so that similar runs share grids
 
     def at(self, interval: float) -> list[Composition]:
         grid = Grid(interval, self.tail)
@@ -168,8 +191,11 @@ _cached_losses = lru_cache(maxsize=32)(_fresh_losses)
 
 def _refined(
     solve: Callable[[float], float], interval: float, relative: float, absolute: float
-) -> float:
-    """Solve at ever finer intervals until the answer stands still or the grid is full."""
+) -> tuple[float, float]:
+    """Solve at ever finer intervals until the answer stands still or the grid is full.
+
+    Returns the answer and the finest interval that was solved.
+    """
     value = math.inf
     while interval < _COARSEST:
         try:
@@ -178,16 +204,15 @@ def _refined(
         except (TooFine, WindowTooWide):
             interval *= 2
     while math.isfinite(value):
-        interval /= 2
         try:
-            finer = solve(interval)
+            finer = solve(interval / 2)
         except (TooFine, WindowTooWide):
             break
         gain = value - finer
-        value = min(value, finer)
+        value, interval = min(value, finer), interval / 2
         if gain <= max(relative * value, absolute):
             break
-    return value
+    return value, interval
 
 
 # ----------------------------------------------------------------------------- one grid, one answer
@@ -246,13 +271,28 @@ def _epsilon_between(composition: Composition, delta: float, tilt: float, bound:
     return bound
 
 
-def _delta_of(composition: Composition, epsilon: float) -> float:
-    """Upper bound on delta at ``epsilon`` in one direction."""
-    tilt, log_bound = composition.tilt_for_epsilon(epsilon)
-    bound = min(1.0, composition.infinite + math.exp(min(0.0, log_bound)) * (1 + 1e-9))
+def _deltas_of(composition: Composition, epsilons: Array) -> Array:
+    """Upper bounds on delta at each epsilon in one direction. Neighbours share a tilt."""
+    answers = np.ones(epsilons.shape)
+    tilted: Tilted | None = None
+    bound = 1.0
+    for i in np.argsort(epsilons):
+        epsilon = float(epsilons[i])
+        if bound > _SMALLEST_DELTA and (tilted is None or not tilted.suits(epsilon)):
+            tilt, log_bound = composition.tilt_for_epsilon(epsilon)
+            bound = composition.infinite + math.exp(min(0.0, log_bound)) * (1 + 1e-9)
+            tilted = None
+            if bound > _SMALLEST_DELTA:
+                tilted = _tilted_below(composition, tilt, epsilon)
+        answers[i] = min(1.0, bound if tilted is None else tilted.delta(epsilon))
+    return answers
+
+
+def _tilted_below(composition: Composition, tilt: float, epsilon: float) -> Tilted | None:
+    """The composition under this tilt, or under a smaller one whose window reaches epsilon."""
     for _ in range(60):
         tilted = Tilted(composition, tilt)
         if tilted.lowest_epsilon <= epsilon:
-            return min(bound, tilted.delta(epsilon))
+            return tilted
         tilt /= 2
-    return bound
+    return None

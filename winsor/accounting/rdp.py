@@ -48,6 +48,12 @@ def delta(history: History, epsilon: float, relation: Neighbouring) -> float:
     return float(compute_delta(ORDERS, divergences(history, relation, ORDERS), epsilon)[0])
 
 
+def deltas(history: History, epsilons: Orders, relation: Neighbouring) -> Orders:
+    """Upper bounds on delta at many epsilons."""
+    total = divergences(history, relation, ORDERS)
+    return np.array([compute_delta(ORDERS, total, float(e))[0] for e in epsilons], float)
+
+
 def divergences(history: History, relation: Neighbouring, orders: Orders) -> Orders:
     """Upper bounds on the Renyi divergences of the whole history."""
     total = np.zeros_like(orders)

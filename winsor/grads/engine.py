@@ -8,10 +8,11 @@ from torch import nn
 
 from winsor.contract import ConfigurationError
 from winsor.grads.func import FuncEngine
+from winsor.grads.ghost import GhostEngine
 from winsor.grads.loop import LoopEngine
 from winsor.grads.view import Engine, Need
 
-ENGINES = ("loop", "func")
+ENGINES = ("loop", "func", "ghost")
 
 
 def make_engine(
@@ -26,8 +27,10 @@ def make_engine(
     """
     if name == "loop":
         return LoopEngine(model, parameters)
-    if name in ("func", "auto"):
+    if name == "func":
         return FuncEngine(model, parameters)
+    if name in ("ghost", "auto"):
+        return GhostEngine(model, parameters, needs)
     raise ConfigurationError(
         f"engine must be one of {('auto', *ENGINES)}. Got {name!r} instead."
     )

@@ -20,7 +20,7 @@ def trainable_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
     return {name: p for name, p in model.named_parameters() if p.requires_grad}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Slot:
     """One place that holds a parameter: ``owner._parameters[local]`` is parameter ``name``."""
 
@@ -31,7 +31,7 @@ class Slot:
     name: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Site:
     """A module whose forward uses trainable parameters, and the slots it answers for."""
 

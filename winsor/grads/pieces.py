@@ -16,7 +16,6 @@ Ghost norms (Li et al. 2022, "Large language models can be strong DP learners", 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 
 import torch
@@ -48,6 +47,15 @@ class Piece:
     def where(self, kept: Tensor) -> Piece:
         """The same piece with the rows that are not kept set to zero."""
         raise NotImplementedError
+
+    @staticmethod
+    def joined(parts: Sequence[Piece]) -> Sequence[Piece]:
+        """Fewer pieces of this kind with the same sum of rows, where there is a way."""
+        return parts
+
+    def cross(self, factors: Factors) -> Tensor | None:
+        """(n,) inner products with ``factors``, where there is a way without explicit rows."""
+        return None
 
     def chunks(self) -> Iterator[tuple[int, int]]:
         size = max(1, CHUNK // max(1, self.shape.numel()))
@@ -92,6 +100,10 @@ class Rows(Piece):
         self.values = values
         self.n = len(values)
         self.shape = values.shape[1:]
+
+    @staticmethod
+    def joined(parts: Sequence[Piece]) -> Sequence[Piece]:
+        return [Rows(_add([part.rows(0, part.n) for part in parts]))]
 
     def rows(self, start: int, stop: int) -> Tensor:
         return self.values[start:stop]
@@ -160,6 +172,14 @@ class Factors(Piece):
         self.n = len(left)
         self.shape = torch.Size((left.shape[2], right.shape[2]))
 
+    @staticmethod
+    def joined(parts: Sequence[Piece]) -> Sequence[Piece]:
+        if len(parts) == 1:
+            return parts
+        factors = [part for part in parts if isinstance(part, Factors)]
+        left = torch.cat([part.left for part in factors], dim=1)
+        return [Factors(left, torch.cat([part.right for part in factors], dim=1))]
+
     def rows(self, start: int, stop: int) -> Tensor:
         return torch.bmm(self.left[start:stop].mT, self.right[start:stop])
 
@@ -204,10 +224,6 @@ class Factors(Piece):
             return basis.factors(self.left, self.right)
         return super().sketch(basis)
 
-    def factors(self) -> Factors:
-        return self
-
-
 def careful(piece: Piece, square: Tensor, diagonal: Tensor) -> Tensor:
     """Ghost norms, with the rows that cancelled computed from their explicit gradient.
 
@@ -221,14 +237,14 @@ def careful(piece: Piece, square: Tensor, diagonal: Tensor) -> Tensor:
 
 
 class Sum(Piece):
-    """One parameter, several calls: tied weights, or a module that is used more than once."""
+    """One parameter, several kinds of calls: tied weights."""
 
     def __init__(self, parts: Sequence[Piece]) -> None:
         self.parts = parts
         self.n, self.shape = parts[0].n, parts[0].shape
 
     def rows(self, start: int, stop: int) -> Tensor:
-        return torch.stack([part.rows(start, stop) for part in self.parts]).sum(0)
+        return _add([part.rows(start, stop) for part in self.parts])
 
     def select(self, index: Tensor) -> Sum:
         return Sum([part.select(index) for part in self.parts])
@@ -236,27 +252,39 @@ class Sum(Piece):
     def where(self, kept: Tensor) -> Sum:
         return Sum([part.where(kept) for part in self.parts])
 
+    def square(self) -> Tensor:
+        """|A + B|^2 = |A|^2 + |B|^2 + 2 <A, B>, where A knows its inner product with factors."""
+        if len(self.parts) == 2 and isinstance(factors := self.parts[1], Factors):
+            first = self.parts[0]
+            cross = first.cross(factors)
+            if cross is not None:
+                ghost, diagonal = factors.ghost()
+                own = first.square()
+                return careful(self, ghost + own + 2 * cross, diagonal + own)
+        return super().square()
+
     def weighted(self, w: Tensor) -> Tensor:
-        return torch.stack([part.weighted(w) for part in self.parts]).sum(0)
+        return _add([part.weighted(w) for part in self.parts])
 
     def sketch(self, basis: Basis) -> Tensor:
-        return torch.stack([part.sketch(basis) for part in self.parts]).sum(0)
+        return _add([part.sketch(basis) for part in self.parts])
+
+
+def _add(tensors: Sequence[Tensor]) -> Tensor:
+    first, *rest = tensors
+    for tensor in rest:
+        first = first + tensor
+    return first
 
 
 def merged(parts: Sequence[Piece]) -> Piece:
     """One piece for everything that one parameter received in one backward pass."""
     if len(parts) == 1:
         return parts[0]
-    if all(isinstance(part, Rows) for part in parts):
-        return Rows(torch.stack([part.values for part in parts if isinstance(part, Rows)]).sum(0))
-    factors = [part.factors() for part in parts if isinstance(part, Outer | Factors)]
-    rest = [part for part in parts if not isinstance(part, Outer | Factors)]
-    if factors:
-        left = torch.cat([part.left for part in factors], dim=1)
-        right = torch.cat([part.right for part in factors], dim=1)
-        rest.append(Factors(left, right))
-    return rest[0] if len(rest) == 1 else Sum(rest)
-
-
-def cost_of_rows(n: int, shape: Sequence[int]) -> int:
-    return n * math.prod(shape)
+    kinds: dict[type[Piece], list[Piece]] = {}
+    for part in parts:
+        plain = part.factors() if isinstance(part, Outer) else part
+        kinds.setdefault(type(plain), []).append(plain)
+    joined = [part for kind, same in kinds.items() for part in kind.joined(same)]
+    joined.sort(key=lambda part: isinstance(part, Factors))  # factors last
+    return joined[0] if len(joined) == 1 else Sum(joined)

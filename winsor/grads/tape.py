@@ -32,10 +32,13 @@ Forward = Callable[..., Any]
 class Call:
     """One call of a module (or of one operation inside it) during a recorded forward pass."""
 
-    __slots__ = ("count", "grads", "inputs", "operation", "outputs", "versions")
+    __slots__ = ("grads", "inputs", "note", "operation", "outputs", "versions")
 
-    def __init__(self, operation: Any, inputs: Sequence[Tensor], count: int = 1) -> None:
+    def __init__(
+        self, operation: Any, inputs: Sequence[Tensor], count: int = 1, note: Any = None
+    ) -> None:
         self.operation = operation
+        self.note = note
         self.inputs = inputs
         self.versions = [x._version for x in inputs]
         self.grads: list[Tensor | None] = [None] * count
@@ -198,6 +201,10 @@ class Tape:
         return _Tap.apply(out, anchor, deliver, *inputs)
 
     # ------------------------------------------------------------------------------ backward
+
+    def deliver(self, call: Call, j: int, g: Tensor) -> None:
+        """For autograd functions that bring their own backward: hand over an output-gradient."""
+        self._receive(call, j, g)
 
     def backward(self, losses: Tensor, receive: Callable[[Call, int, Tensor], None]) -> None:
         """Backward pass of ``losses.sum()``; ``receive(call, j, gradient)`` for every output."""

@@ -6,7 +6,6 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import ClassifierMixin
 from sklearn.linear_model._base import LinearClassifierMixin
 from sklearn.utils.extmath import softmax
 from sklearn.utils.multiclass import check_classification_targets
@@ -30,8 +29,8 @@ class PrivateLogisticRegression(LinearClassifierMixin, PrivateLinearModel):
         The budget of one `fit`. ``delta=None`` means 1e-5, or 1/(2n) if that is smaller.
     method
         ``"flat"`` (DP-SGD, the default), ``"averaged"``, ``"restarted"``, ``"simple"``,
-        ``"iterative"``, ``"robust_gd"``; the name of any clipping rule (``"automatic"``); a rule; or
-        one of the classes with options, such as ``Flat(max_grad_norm=0.5, epochs=30,
+        ``"iterative"``, ``"robust_gd"``; the name of any clipping rule (``"automatic"``); a rule;
+        or one of the classes with options, such as ``Flat(max_grad_norm=0.5, epochs=30,
         batch_size=200)``, whose options a grid search reaches as ``method__max_grad_norm``.
     alpha
         Ridge penalty on the weights.
@@ -52,7 +51,7 @@ class PrivateLogisticRegression(LinearClassifierMixin, PrivateLinearModel):
     ---------
     ``guarantee_`` certifies all records of the tables given to `fit` or `partial_fit`, their number
     and the set of class labels being public. Every further fit of the same records (each fold and
-    setting of a grid search) spends its own budget; add them up with `winsor.linear.total_guarantee`.
+    setting of a grid search) spends its own budget; `winsor.linear.total_guarantee` adds them up.
 
     Examples
     --------
@@ -97,8 +96,8 @@ class PrivateLogisticRegression(LinearClassifierMixin, PrivateLinearModel):
     def partial_fit(self, X: ArrayLike, y: ArrayLike, classes: ArrayLike | None = None) -> Self:
         """Continue with further records, spending ``epsilon`` anew.
 
-        ``epsilon_`` composes all calls, as if every record were in every call; if the calls' records
-        are disjoint, each record's own loss is that of its call alone.
+        ``epsilon_`` composes all calls, as if every record were in every call; if the records of
+        the calls are disjoint, each record's own loss is that of its call alone.
         """
         first = not hasattr(self, "classes_")
         if not method_of(self.method).continues:
@@ -149,5 +148,3 @@ class PrivateLogisticRegression(LinearClassifierMixin, PrivateLinearModel):
         tags.classifier_tags.poor_score = True
         return tags
 
-
-assert issubclass(PrivateLogisticRegression, ClassifierMixin)

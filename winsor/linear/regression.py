@@ -29,8 +29,8 @@ class _PrivateRegressor(RegressorMixin, PrivateLinearModel):
         return self._fit_target(X, y, resume=False)
 
     def partial_fit(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Continue with further records, spending ``epsilon`` anew; ``epsilon_`` composes all calls,
-        as if every record were in every call."""
+        """Continue with further records, spending ``epsilon`` anew; ``epsilon_`` composes all
+        calls, as if every record were in every call."""
         if not method_of(self.method).continues:
             raise ConfigurationError(
                 f'method must be "flat" or "averaged" for partial_fit. Got {self.method!r} instead.'
@@ -89,8 +89,9 @@ class PrivateLinearRegression(_PrivateRegressor):
 
     target_range
         Public (low, high) in which most targets lie: inside, targets count as (y - centre) divided
-        by half the width. It sets the scale that the defaults expect; targets beyond it are not cut,
-        their gradients are clipped like any other. Heavy-tailed targets: see `PrivateHuberRegressor`.
+        by half the width. It sets the scale that the defaults expect; targets beyond it are not
+        cut, their gradients are clipped like any other. For heavy-tailed targets see
+        `PrivateHuberRegressor`.
 
     Examples
     --------
@@ -164,9 +165,9 @@ class PrivateRidge(_PrivateRegressor):
 class PrivateHuberRegressor(_PrivateRegressor):
     """Regression with Huber's loss, for heavy-tailed targets, with a certified guarantee.
 
-    Residuals beyond ``threshold`` (in the units of y) count linearly, so that a few enormous targets
-    neither steer the fit nor use up the clipping bound. Parameters as in `PrivateRidge`, and
-    ``threshold``; None takes a quarter of the half width of ``target_range``, or 1.
+    Residuals beyond ``threshold`` (in the units of y) count linearly, so that a few enormous
+    targets neither steer the fit nor use up the clipping bound. Parameters as in `PrivateRidge`,
+    and ``threshold``; None takes a quarter of the half width of ``target_range``, or 1.
     """
 
     def __init__(

@@ -69,7 +69,7 @@ class PrivateScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         self.relation = relation
         self.random_state = random_state
 
-    def fit(self, X: ArrayLike, y: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None) -> Self:
         """Release the moments of the columns of ``X``."""
         X = validate_data(self, X, dtype=np.float64)
         n, d = X.shape
@@ -110,8 +110,8 @@ class PrivateScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         if len(wrong):
             raise ConfigurationError(
                 f"low must be below high in every column, both finite. Got low={low[wrong[0]]!r}, "
-                f"high={high[wrong[0]]!r} in column {wrong[0]} instead. A constant column cannot be "
-                "scaled: drop it."
+                f"high={high[wrong[0]]!r} in column {wrong[0]} instead. A constant column cannot "
+                "be scaled: drop it."
             )
         return (low + high) / 2, (high - low) / 2
 
@@ -120,8 +120,8 @@ class PrivateScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             return as_key(self.random_state)
         return as_key(int(check_random_state(self.random_state).randint(2**31 - 1)))
 
-    def transform(self, X: ArrayLike) -> Array:
+    def transform(self, X: Any) -> Array:
         """(X - mean_) / scale_."""
         check_is_fitted(self)
-        X = validate_data(self, X, dtype=np.float64, reset=False)
-        return (X - self.mean_) / self.scale_
+        table: Array = validate_data(self, X, dtype=np.float64, reset=False)
+        return (table - self.mean_) / self.scale_

@@ -7,8 +7,8 @@ points the best u points to the point of their convex hull nearest to c, so: kee
 largest projections, move u to that nearest point, repeat. The objective never decreases. Several
 starts; the best one wins.
 
-The answer is a function of the *set* of the Q_j, bit for bit: they are sorted first. (The text after
-(23) describes the direction with the opposite sign; (25) is right: from c towards the mean.)
+The answer is a function of the *set* of the Q_j, bit for bit: they are sorted first. (The text
+after (23) describes the direction with the opposite sign; (25) is right: from c to the mean.)
 """
 
 from __future__ import annotations

@@ -20,8 +20,8 @@ def coordinate_median(points: Array) -> Array:
 
 
 def geometric_median(points: Array, *, tolerance: float = 1e-10, rounds: int = 500) -> Array:
-    """argmin_c sum_j |Q_j - c| by Weiszfeld's iteration, with the step of Vardi & Zhang (2000) where
-    an iterate meets one of the points."""
+    """argmin_c sum_j |Q_j - c| by Weiszfeld's iteration, with the step of Vardi & Zhang (2000)
+    where an iterate meets one of the points."""
     cloud = lexicographic(points)
     centre = np.median(cloud, axis=0)
     scale = float(np.abs(cloud - centre).mean()) or 1.0

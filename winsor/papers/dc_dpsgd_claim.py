@@ -5,9 +5,9 @@
     certified   the same noise against the shift that a record really causes: 2 c1 - c2 for a rank
                 cut, c1 for a per-record rule (`winsor/rules/discriminative.py`)
 
-How the paper was read. Line 10 of Algorithm 1 prints one noise draw *per record*; the text speaks of
-two; the public code does a third thing. With s = sigma_dp, batch m, tail k = p m, the noise on the
-sum has standard deviation
+How the paper was read. Line 10 of Algorithm 1 prints one noise draw *per record*; the text speaks
+of two; the public code does a third thing. With s = sigma_dp, batch m, tail k = p m, the noise on
+the sum has standard deviation
 
     "two noises"   s sqrt(c1^2 + c2^2)                    one draw for each of the two sums
     "per record"   s sqrt(k c1^2 + (m - k) c2^2)          the printed line, at the nominal m
@@ -15,7 +15,7 @@ sum has standard deviation
 
 Three things are wrong with the claim. A record that enters the tail pushes another one out, so the
 sum moves by 2 c1 - c2, not by p c1 + (1 - p) c2. The ranking is never released, so eps_tr buys
-nothing. And Report Noisy Max is proven for one winner under one query, not for a set of p B winners.
+nothing. And Report Noisy Max is proven for one winner, not for a set of p B winners.
 `rank_instance_epsilon` is an instance that costs more than is claimed, exactly.
 
 The published noise can be trained with, by asking for it here: `DcDpsgdRun.rule` and
@@ -106,7 +106,7 @@ class DcDpsgdRun:
 
     @property
     def published_sensitivity(self) -> float:
-        """p c1 + (1 - p) c2, "Delta f" of Appendix C (which it divides by B and multiplies back)."""
+        """p c1 + (1 - p) c2, the "Delta f" of Appendix C."""
         p = self.tail_fraction
         return p * self.c1 + (1 - p) * self.c2
 
@@ -159,21 +159,20 @@ def rank_instance_epsilon(
         return float(np.log(weights @ np.exp(shifts * x - shifts**2 / 2)))
 
     def excess(epsilon: float) -> float:
-        deltas = []
-        for sign in (1.0, -1.0):  # the target present against absent, and the other way round
-            cut = _solve(lambda x, goal=sign * epsilon: log_ratio(x) - goal)
-            law = stats.norm.sf if sign > 0 else stats.norm.cdf
-            present, absent = float(weights @ law(cut - shifts)), float(law(cut))
-            more, less = (present, absent) if sign > 0 else (absent, present)
-            deltas.append(more - math.exp(epsilon) * less)
-        return max(deltas) - delta
+        above, below = _crossing(log_ratio, epsilon), _crossing(log_ratio, -epsilon)
+        present, absent = weights @ stats.norm.sf(above - shifts), stats.norm.sf(above)
+        less_present, more_absent = weights @ stats.norm.cdf(below - shifts), stats.norm.cdf(below)
+        gain = math.exp(epsilon)
+        return float(max(present - gain * absent, more_absent - gain * less_present)) - delta
 
     return 0.0 if excess(0.0) <= 0 else float(optimize.brentq(excess, 0.0, 700.0))
 
 
-def _solve(increasing: Callable[[float], float]) -> float:
-    """The root of an increasing function, or an end where it has none within the normal's reach."""
+def _crossing(increasing: Callable[[float], float], level: float) -> float:
+    """Where an increasing function meets a level, or the end of the normal's reach before it."""
     low, high = -38.0, 38.0
-    if increasing(low) >= 0:
+    if increasing(low) >= level:
         return low
-    return high if increasing(high) <= 0 else float(optimize.brentq(increasing, low, high))
+    if increasing(high) <= level:
+        return high
+    return float(optimize.brentq(lambda x: increasing(x) - level, low, high))

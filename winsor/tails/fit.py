@@ -1,9 +1,10 @@
 """What tail do these norms have? The fit behind `winsor.tails.fit`.
 
-1. Look at the largest half of the sample; if neither curve of `weibull.py` describes it
-   (Anderson-Darling on the exceedances), at the largest quarter, tenth, ... until one does.
+1. Look at the largest three quarters of the sample; if neither curve of `weibull.py` describes
+   them (Anderson-Darling on the exceedances), at the largest half, quarter, ... until one does.
 2. Fit theta and K by maximum likelihood, with and without a bend into a power law, and by
-   regression of log(-log S) on log x; bootstrap both for intervals.
+   regression of log(-log S) on log x; bootstrap for intervals, which average over the two curves
+   so that a doubtful bend widens them.
 3. Classify (`verdict.py`), add the Hill, moment and Pickands indices (`extremes.py`), and name the
    order of moment that the data do not contradict.
 
@@ -25,9 +26,9 @@ from winsor.contract import ConfigurationError
 from winsor.tails import extremes, weibull
 from winsor.tails.points import Floats, TailPoints, log_norms, tail_points
 from winsor.tails.regression import tail_line
-from winsor.tails.verdict import BEND_CRITICAL, Verdict, judge
+from winsor.tails.verdict import BEND_CRITICAL, Verdict, bend_weight, judge
 
-FRACTIONS = (0.5, 0.25, 0.1, 0.05, 0.025, 0.01, 0.005, 0.0025, 0.001)
+FRACTIONS = (0.75, 0.5, 0.25, 0.1, 0.05, 0.025, 0.01, 0.005, 0.0025, 0.001)
 FEWEST = 100
 """A smaller fraction is tried only if it still holds this many norms."""
 
@@ -67,7 +68,7 @@ class TailFit:
     theta_regression: Estimate
     bend: float
     bend_statistic: float
-    """Likelihood ratio statistic of the bend; the bent curve is used from 3.84 on."""
+    """Likelihood ratio statistic of the bend; the bent curve is used from 2.71 on."""
     fraction: float
     misfit: float
     verdict: Verdict
@@ -128,27 +129,28 @@ def fit(
     statistic = max(0.0, 2 * (bent.loglik - straight.loglik))
     boot = _bootstrap(points, straight, bent, statistic, repeats, seed)
     curve = bent if statistic > BEND_CRITICAL else straight
-    thetas, scales = boot.bent if statistic > BEND_CRITICAL else boot.straight
-    theta = _estimate(_index(curve, points.size), thetas, confidence)
+    weight = bend_weight(statistic)
+    theta = _estimate(_index(curve, points.size), boot.theta, weight, confidence)
     slope, _ = tail_line(points, points.weight[None], np.array([points.below]))
     choice = extremes.choose_k(z)
     hill = extremes.hill(z, choice, confidence)
-    verdict = judge(boot.straight[0], boot.bent[0], statistic)
+    moments = extremes.moments(z, choice, confidence)
+    rival = hill if statistic > BEND_CRITICAL else moments
     return TailFit(
         n=z.size + zeros,
         theta=theta,
-        K=_estimate(float(np.exp(curve.log_scale)), scales, confidence),
+        K=_estimate(float(np.exp(curve.log_scale)), boot.scale, weight, confidence),
         K_bound=_envelope(z, zeros, theta.value),
-        theta_regression=_estimate(1 / float(slope[0]), 1 / boot.slopes, confidence),
+        theta_regression=_estimate(1 / float(slope[0]), (1 / boot.slopes,), 0.0, confidence),
         bend=curve.xi,
         bend_statistic=statistic,
         fraction=fraction,
         misfit=misfit,
-        verdict=verdict,
+        verdict=judge(*boot.theta, weight),
         hill=hill,
-        moments=extremes.moments(z, choice, confidence),
+        moments=moments,
         pickands=extremes.pickands(z, choice, confidence),
-        safe_moment=_safe_moment(bent, hill, statistic, confidence),
+        safe_moment=_safe_moment(bent, rival, confidence),
         confidence=confidence,
         straight=straight,
         bent=bent,
@@ -161,8 +163,8 @@ def fit(
 
 @dataclass(frozen=True)
 class _Bootstrap:
-    straight: tuple[Floats, Floats]
-    bent: tuple[Floats, Floats]
+    theta: tuple[Floats, Floats]  # straight, bent
+    scale: tuple[Floats, Floats]
     slopes: Floats
 
 
@@ -211,19 +213,27 @@ def _bootstrap(
     rng = np.random.default_rng(seed)
     depth = np.log(points.size)
     params, weight, below = weibull.bootstrap(points, straight, repeats, rng)
-    first = np.exp(params[1]), np.exp(params[0])
+    theta, scale = np.exp(params[1]), np.exp(params[0])
     slopes, _ = tail_line(points, weight, below)
     if statistic < 1:  # the bend is at or near its boundary and carries little weight
-        return _Bootstrap(first, first, slopes)
+        return _Bootstrap((theta, theta), (scale, scale), slopes)
     params, _, _ = weibull.bootstrap(points, bent, repeats, rng)
-    second = weibull.index_at_depth(params[1], params[2], depth), np.exp(params[0])
-    return _Bootstrap(first, second, slopes)
+    bent_theta = weibull.index_at_depth(params[1], params[2], depth)
+    return _Bootstrap((theta, bent_theta), (scale, np.exp(params[0])), slopes)
 
 
-def _estimate(value: float, draws: Floats, confidence: float) -> Estimate:
-    """Percentile interval, widened if need be to hold the estimate itself."""
-    tail = (1 - confidence) / 2
-    low, high = np.quantile(draws, [tail, 1 - tail])
+def _estimate(
+    value: float, draws: tuple[Floats, ...], weight: float, confidence: float
+) -> Estimate:
+    """Percentile interval of the mixture of draws, the last with ``weight``; it holds the value."""
+    shares = np.concatenate(
+        [np.full(d.size, w / d.size) for d, w in zip(draws, (1 - weight, weight), strict=False)]
+    )
+    values = np.concatenate(draws)
+    order = np.argsort(values)
+    level = np.cumsum(shares[order])
+    tail = (1 - confidence) / 2 * level[-1]
+    low, high = values[order][np.searchsorted(level, [tail, level[-1] - tail])]
     return Estimate(value, min(float(low), value), max(float(high), value))
 
 
@@ -233,16 +243,13 @@ def _envelope(z: Floats, zeros: int, theta: float) -> float:
     return float(np.exp(np.max(z - theta * np.log(np.log(2 / survival)))))
 
 
-def _safe_moment(
-    bent: weibull.WeibullFit, hill: extremes.Index, statistic: float, confidence: float
-) -> float:
+def _safe_moment(bent: weibull.WeibullFit, rival: extremes.Index, confidence: float) -> float:
     """1 / (one-sided upper limit of gamma), rounded down to a tenth.
 
-    The limit of the bent curve always counts; Hill's counts where the bend is real, as it then
-    estimates the same gamma without the curve (on a straight tail it would be far too pessimistic).
+    The larger of two limits: that of the bent curve, and that of an index which does not know the
+    curve (Hill's where the bend is real, the moment estimator's where it may not be).
     """
-    high = bent.gamma + norm.ppf(confidence) * bent.gamma_deviation()
-    if statistic > BEND_CRITICAL:
-        ratio = norm.ppf(confidence) / norm.ppf(0.5 + confidence / 2)
-        high = max(high, hill.gamma * (hill.interval[1] / hill.gamma) ** ratio)
+    one_sided, two_sided = norm.ppf(confidence), norm.ppf(0.5 + confidence / 2)
+    reach = (rival.interval[1] - rival.gamma) * one_sided / two_sided
+    high = max(bent.gamma + one_sided * bent.gamma_deviation(), rival.gamma + reach)
     return float(np.floor(10 / max(high, 1e-9)) / 10)

@@ -8,7 +8,7 @@ A class is a band of the sub-Weibull index theta at the depth of the sample's ed
 
 The probability of each class is the share of bootstrap refits that fall in its band, averaged over
 the straight and the bent curve of `weibull.py` with weights that are equal where the likelihood
-ratio statistic is at its one-sided 2.5 % point (3.84) and follow the likelihood from there.
+ratio statistic is at its one-sided 5 % point (2.71) and follow the likelihood from there.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from winsor.tails.points import Floats
 
 LIGHT_BELOW = 0.85
 HEAVY_ABOVE = 1.15
-BEND_CRITICAL = 3.84
+BEND_CRITICAL = 2.71
 
 
 class TailClass(enum.StrEnum):
@@ -64,9 +64,8 @@ def class_shares(theta: Floats) -> dict[TailClass, float]:
     }
 
 
-def judge(straight: Floats, bent: Floats, statistic: float) -> Verdict:
-    """Combine the bootstrap thetas of both curves into a verdict."""
-    weight = bend_weight(statistic)
+def judge(straight: Floats, bent: Floats, weight: float) -> Verdict:
+    """Combine the bootstrap thetas of both curves, the bent one with ``weight``, into a verdict."""
     first, second = class_shares(straight), class_shares(bent)
     shares = {tail: (1 - weight) * first[tail] + weight * second[tail] for tail in TailClass}
     return Verdict(max(shares, key=lambda tail: shares[tail]), shares)

@@ -30,10 +30,11 @@ from scipy.optimize import minimize
 from winsor.tails.points import Floats, TailPoints
 
 XI_MAX = 10.0
-"""Here the upper half of the curve is a Pareto law to within 0.1 %, and xi and theta are no longer
-told apart (only their product is): from `XI_HELD` on, xi is held and theta carries the fit."""
+"""Here the upper half of the curve is a Pareto law to within 0.1 %. Well before that, xi and theta
+are no longer told apart (only their product is): from `XI_HELD` on, the bootstrap and the standard
+errors hold xi and let theta carry the index."""
 
-XI_HELD = 4.0
+XI_HELD = 2.0
 
 _SMALL = 1e-7
 

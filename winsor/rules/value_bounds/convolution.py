@@ -16,13 +16,19 @@ from __future__ import annotations
 
 import math
 
-import torch
 from torch import Tensor
 
 from winsor.grads.graph import Step
-from winsor.rules.value_bounds.kind import SLACK, Kind, Rows, check_first_dimension, refuse
+from winsor.rules.value_bounds.kind import (
+    SLACK,
+    Kind,
+    Rows,
+    check_first_dimension,
+    limited,
+    refuse,
+)
 from winsor.rules.value_bounds.spectral import top_eigenvalue
-from winsor.rules.value_bounds.windows import axes, cover
+from winsor.rules.value_bounds.windows import cover, geometry, patches
 
 
 def _check(step: Step, rows: Rows) -> None:
@@ -48,22 +54,17 @@ def _by_group(x: Tensor, groups: int) -> Tensor:
     return x.reshape(x.shape[0], groups, x.shape[1] // groups, -1)
 
 
-def _tables(step: Step, h: Tensor) -> list[Tensor]:
-    return axes(tuple(h.shape[2:]), tuple(step.shape[2:]), step)
-
-
 def _energy(step: Step, h: Tensor) -> Tensor:
     """(rows, groups) |U|_F^2."""
-    counts = cover(_tables(step, h)).to(h)
-    return _by_group(h, int(step.saved("groups"))).square().sum(2) @ counts
+    counts = cover(geometry(tuple(h.shape[2:]), step)).to(h)
+    return limited(_by_group(h, int(step.saved("groups"))).square().sum(2) @ counts)
 
 
 def _patch_sums(step: Step, h: Tensor) -> Tensor:
-    """(rows, groups, ...) sums of the patches over all positions: u P."""
-    total = h
-    for table in _tables(step, h):
-        total = torch.tensordot(total, table.to(h), dims=([2], [1]))
-    return total.reshape(h.shape[0], int(step.saved("groups")), -1)
+    """(rows, groups, C/groups * offsets) sums of the patches over all positions: u P."""
+    table = patches(geometry(tuple(h.shape[2:]), step)).to(h)
+    sums = h.reshape(-1, len(table)) @ table
+    return sums.view(h.shape[0], int(step.saved("groups")), -1)
 
 
 def _own(step: Step, rows: Rows) -> Tensor | float:
@@ -90,8 +91,8 @@ def _weight_given(step: Step, grouped: Tensor, sums: Tensor) -> Tensor:
     """(rows, groups) bounds on |dW|_F."""
     h = step.saved("input")
     positions = grouped.shape[3]
-    energy, patches = _energy(step, h), _patch_sums(step, h)
-    mean_part = patches.square().sum(2) / positions
+    energy, sums_of_patches = _energy(step, h), _patch_sums(step, h)
+    mean_part = sums_of_patches.square().sum(2) / positions
     rest = (energy - mean_part).clamp_min(0.0) + SLACK * energy
     spread = _spread(grouped.flatten(0, 1), sums.flatten(0, 1)).view_as(rest)
     means = (sums.square().sum(2) * mean_part / positions).sqrt()

@@ -19,6 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NoReturn
 
+import torch
 from torch import Tensor
 
 from winsor.contract import UnsupportedModel
@@ -31,6 +32,15 @@ Factor = float | Tensor
 SLACK = 1e-6
 """Share of the minuend that is added after a subtraction of squares: float32 cancels."""
 
+LARGEST = 1e24
+"""Larger squares count as infinite, which neutralises the row: beyond activations of 1e12 their
+product with a squared gradient that underflows would be lost."""
+
+
+def limited(square: Tensor) -> Tensor:
+    """Squared norms, with infinity for what is too large or not a number."""
+    return torch.where(square <= LARGEST, square, torch.inf)
+
 
 @dataclass(frozen=True)
 class Rows:
@@ -41,7 +51,7 @@ class Rows:
 
     def squares(self, x: Tensor) -> Tensor:
         """(n,) squared norms of the rows. Cascade summation: `vector_norm` in float32 drifts."""
-        return x.reshape(self.n, -1).square().sum(1)
+        return limited(x.reshape(self.n, -1).square().sum(1))
 
     def largest(self, x: Tensor) -> Tensor:
         """(n,) largest entries of the rows."""

@@ -26,10 +26,6 @@ from winsor.rules.value_bounds import kind_of
 from winsor.rules.value_bounds.kind import Factor, Kind, Rows
 from winsor.rules.value_bounds.spectral import OperatorNorms
 
-LARGEST = 1e24
-"""Squared activations beyond this are refused: their product with squared gradients that
-underflow would be lost."""
-
 FLOOR = 1e-6
 """Added to G: what gradients whose squares underflow can reach under activations of 1e12."""
 
@@ -55,7 +51,7 @@ def gradient_bounds(view: ForwardView, crosses: Crosses, norms: OperatorNorms) -
                 if step not in backward.crossed:
                     reach[step] = rows.squares(e).sqrt()
             elif step in reach and step.weights:
-                terms.append(_limited(_own(step, kind, rows), rows) * reach[step].square())
+                terms.append(reach[step].square() * _own(step, kind, rows))
             if step in reach:
                 _hand_down(step, kind, rows, reach)
         total = torch.stack(terms).sum(0) if terms else view.losses().new_zeros(view.size)
@@ -64,18 +60,13 @@ def gradient_bounds(view: ForwardView, crosses: Crosses, norms: OperatorNorms) -
 
 def _given(step: Step, kind: Kind, e: Tensor, rows: Rows) -> Tensor:
     if kind.given is None:
-        return _limited(_own(step, kind, rows), rows) * rows.squares(e)
-    bound = kind.given(step, e, rows)
-    return torch.where(bound <= LARGEST, bound, torch.inf)
+        return rows.squares(e) * _own(step, kind, rows)
+    return kind.given(step, e, rows)
 
 
 def _own(step: Step, kind: Kind, rows: Rows) -> Factor:
     assert kind.own is not None  # kind_of refuses weights elsewhere
     return kind.own(step, rows)
-
-
-def _limited(square: Factor, rows: Rows) -> Factor:
-    return square if isinstance(square, float) else torch.where(square <= LARGEST, square, torch.inf)
 
 
 def _hand_down(step: Step, kind: Kind, rows: Rows, reach: dict[Step, Tensor]) -> None:

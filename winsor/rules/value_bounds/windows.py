@@ -16,7 +16,6 @@ from torch import Tensor
 from winsor.grads.graph import Step
 
 
-@functools.lru_cache(maxsize=256)
 def meetings(length: int, out: int, kernel: int, stride: int, pad: int, dilation: int) -> Tensor:
     """(kernel, length) matrix of zeros and ones."""
     entry = torch.arange(out) * stride - pad + torch.arange(kernel)[:, None] * dilation
@@ -27,27 +26,26 @@ def meetings(length: int, out: int, kernel: int, stride: int, pad: int, dilation
     return table
 
 
-def axes(sizes: tuple[int, ...], outs: tuple[int, ...], step: Step) -> list[Tensor]:
-    """The meetings of a convolution along each of its axes."""
+def geometry(sizes: tuple[int, ...], step: Step) -> tuple[tuple[int, ...], ...]:
+    """(length, out, kernel, stride, pad, dilation) of a convolution along each of its axes."""
     kernel = tuple(step.saved("weight").shape[2:])
-    settings = (step.saved(name) for name in ("stride", "padding", "dilation"))
-    return [
-        meetings(*axis) for axis in zip(sizes, outs, kernel, *map(tuple, settings), strict=True)
-    ]
+    settings = (tuple(step.saved(name)) for name in ("stride", "padding", "dilation"))
+    return tuple(zip(sizes, tuple(step.shape[2:]), kernel, *settings, strict=True))
 
 
-@functools.lru_cache(maxsize=256)
-def _outer(*counts: tuple[float, ...]) -> Tensor:
-    """Counts of the windows over every entry of a grid, flattened."""
-    grid = torch.ones(1)
-    for count in counts:
-        grid = torch.outer(grid, torch.tensor(count)).flatten()
-    return grid
+@functools.lru_cache(maxsize=64)
+def patches(axes: tuple[tuple[int, ...], ...]) -> Tensor:
+    """(entries, offsets): summing h over the entries of an offset gives its patch entry's sum."""
+    table = torch.ones(1, 1)
+    for axis in axes:
+        table = torch.kron(table, meetings(*axis))
+    return table.T.contiguous()
 
 
-def cover(tables: list[Tensor]) -> Tensor:
+@functools.lru_cache(maxsize=64)
+def cover(axes: tuple[tuple[int, ...], ...]) -> Tensor:
     """(entries,) number of windows over each entry of the input grid."""
-    return _outer(*(tuple(table.sum(0).tolist()) for table in tables))
+    return patches(axes).sum(1)
 
 
 def overlap(kernel: int, stride: int, dilation: int = 1) -> int:

@@ -1,0 +1,162 @@
+"""The view over pieces: norms first, then one weighted contraction per parameter.
+
+Book-keeping (Bu et al. 2023, "Differentially private optimization on large model at small cost"):
+everything a clipped sum needs was recorded in one backward pass, so nothing is run again.
+
+Guarantee
+---------
+A row whose loss or gradient is not finite, or whose norm exceeds the largest float, contributes
+zero. Norms are float32 sums of squares; a batch in which any of them comes near overflow or
+underflow has those rows computed again in float64, so no norm reads smaller than it is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from winsor.contract import Tree
+from winsor.grads.directions import bases
+from winsor.grads.pieces import CHUNK, Piece
+from winsor.grads.view import Directions
+
+LARGE_SQUARE = 1e30
+SMALL_SQUARE = 1e-24
+
+
+class PieceView:
+    """The `View` of one physical batch, from one piece per parameter that took part."""
+
+    def __init__(
+        self, parameters: Mapping[str, Tensor], pieces: dict[str, Piece], losses: Tensor
+    ) -> None:
+        self._parameters = parameters
+        self._pieces = pieces
+        self._loss = losses.detach()
+        self._n = len(losses)
+        self._squares: dict[str, Tensor] | None = None
+        self._norms: Tensor | None = None
+        self._kept: Tensor | None = None  # None: all rows are kept
+        self._checked = False
+
+    @property
+    def size(self) -> int:
+        return self._n
+
+    @property
+    def neutralised(self) -> int:
+        self._check()
+        return 0 if self._kept is None else self._n - int(self._kept.sum())
+
+    def losses(self) -> Tensor:
+        return torch.where(self._loss.isfinite(), self._loss, 0.0)
+
+    def norms(self) -> Tensor:
+        self._check()
+        assert self._norms is not None
+        return self._norms
+
+    def group_norms(self, groups: Sequence[Sequence[str]]) -> Tensor:
+        self._check()
+        assert self._squares is not None
+        zero = self._loss.new_zeros(self._n)
+        sums = [sum((self._squares.get(name, zero) for name in g), start=zero) for g in groups]
+        return torch.stack(sums, dim=1).sqrt_().to(self._dtype())
+
+    def sketch(self, directions: Directions) -> Tensor:
+        self._check()
+        per_parameter = bases(directions, self._parameters)
+        out = torch.zeros(self._n, directions.k, dtype=self._dtype(), device=self._loss.device)
+        for name, piece in self._pieces.items():
+            out += piece.sketch(per_parameter[name])
+        return out
+
+    def total(self) -> Tree:
+        ones = torch.ones(self._n, dtype=self._dtype(), device=self._loss.device)
+        return self._contract(lambda name: ones)
+
+    def weighted_sum(self, weights: Tensor | Mapping[str, Tensor]) -> Tree:
+        self._check()
+        if isinstance(weights, Tensor):
+            w = self._usable(weights)
+            return self._contract(lambda name: w)
+        return self._contract(lambda name: self._usable(weights[name]))
+
+    def map_sum(self, f: Callable[[dict[str, Tensor]], dict[str, Tensor]]) -> Tree:
+        self._check()
+        out = {name: torch.zeros_like(p) for name, p in self._parameters.items()}
+        size = max(1, CHUNK // max(1, sum(p.numel() for p in out.values())))
+        for start in range(0, self._n, size):
+            stop = min(self._n, start + size)
+            kept = slice(None) if self._kept is None else self._kept[start:stop]
+            rows = {
+                name: piece.rows(start, stop)[kept] for name, piece in self._pieces.items()
+            }
+            some = next(iter(rows.values()))
+            for name, p in out.items():
+                if name not in rows:
+                    rows[name] = p.new_zeros((len(some), *p.shape))
+            mapped = f({name: rows[name] for name in out})
+            for name, value in mapped.items():
+                out[name] += value.sum(0)
+        return out
+
+    # ------------------------------------------------------------------------------ internals
+
+    def _dtype(self) -> torch.dtype:
+        return next(iter(self._parameters.values())).dtype
+
+    def _contract(self, weights: Callable[[str], Tensor]) -> Tree:
+        pieces = self._pieces
+        return {
+            name: pieces[name].weighted(weights(name)) if name in pieces else torch.zeros_like(p)
+            for name, p in self._parameters.items()
+        }
+
+    def _usable(self, weights: Tensor) -> Tensor:
+        w = weights.to(self._dtype())
+        return w if self._kept is None else torch.where(self._kept, w, 0.0)
+
+    def _check(self) -> None:
+        """Compute the norms, once, and neutralise rows. One cheap look when all is well."""
+        if self._checked:
+            return
+        self._checked = True
+        squares = {name: piece.square() for name, piece in self._pieces.items()}
+        total = self._loss.new_zeros(self._n, dtype=self._dtype())
+        for square in squares.values():
+            total = total + square
+        self._squares = squares
+        if self._n == 0:
+            self._norms = total
+            return
+        low, high = torch.aminmax(total)
+        usual = high.item() < LARGE_SQUARE and low.item() > SMALL_SQUARE
+        if usual and math.isfinite(self._loss.sum().item()):
+            self._norms = total.sqrt_()
+            return
+        self._recompute(total)
+
+    def _recompute(self, total: Tensor) -> None:
+        """Rows near the limits of float32, again in float64; then decide which are kept."""
+        extreme = ~((total < LARGE_SQUARE) & (total > SMALL_SQUARE))
+        index = extreme.nonzero()[:, 0]
+        exact: dict[str, Tensor] = {}
+        assert self._squares is not None
+        for name, square in self._squares.items():
+            exact[name] = square.double()
+            if len(index):
+                exact[name][index] = self._pieces[name].select(index).square()
+        norms = torch.stack([*exact.values(), torch.zeros_like(total, dtype=torch.float64)])
+        norms = norms.sum(0).sqrt()
+        kept = self._loss.isfinite() & (norms <= torch.finfo(self._dtype()).max)
+        if not kept.all():
+            self._kept = kept
+            self._pieces = {name: piece.where(kept) for name, piece in self._pieces.items()}
+            exact = {name: torch.where(kept, square, 0.0) for name, square in exact.items()}
+            norms = torch.where(kept, norms, 0.0)
+        self._squares = exact
+        self._norms = norms.to(self._dtype())

@@ -1,0 +1,212 @@
+"""Convolutions of 1, 2 or 3 dimensions, plain and transposed, with stride, dilation and groups.
+
+    G_i = the weight gradient of a convolution on row i alone
+
+All n of them at once are the weight gradient of *one* convolution with n times as many groups, on
+the batch read as (1, n * channels, ...): row i is group i. No unfolding, the library's own kernel,
+at about the cost of the weight gradient that plain training computes.
+
+Where the rows are too large to keep, they are formed in chunks for the norm only, or (few places,
+many channels) the norm is a ghost norm over unfolded inputs; the clipped sum is then one more
+weight gradient, with the output-gradient scaled row by row.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from winsor.grads.layers.layer import MAC, TRAFFIC, Layer, Named, as_dtype
+from winsor.grads.pieces import Factors, Piece, Rows, careful, zero_where_not
+from winsor.grads.tape import Call
+
+KEEP = 2.0
+"""Rows may take this many times the memory of the input and output-gradient that they replace."""
+
+UNFOLD = 60.0
+"""One entry of an unfolded input, in multiply-adds (measured: `benchmarks`)."""
+
+
+@dataclass(frozen=True)
+class Geometry:
+    stride: tuple[int, ...]
+    padding: tuple[int, ...]
+    dilation: tuple[int, ...]
+    transposed: bool
+    output_padding: tuple[int, ...]
+    groups: int
+
+    def forward(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        return torch.convolution(
+            x,
+            weight,
+            bias,
+            self.stride,
+            self.padding,
+            self.dilation,
+            self.transposed,
+            self.output_padding,
+            self.groups,
+        )
+
+    def weight_gradient(self, x: Tensor, g: Tensor, shape: torch.Size, groups: int) -> Tensor:
+        return torch.ops.aten.convolution_backward(
+            g,
+            x,
+            g.new_empty(shape),  # only its shape is read
+            None,
+            self.stride,
+            self.padding,
+            self.dilation,
+            self.transposed,
+            self.output_padding,
+            groups,
+            (False, True, False),
+        )[1]
+
+    def rows(self, x: Tensor, g: Tensor, shape: torch.Size) -> Tensor:
+        """(n, *shape): each row is a group of its own."""
+        n = len(x)
+        wide = torch.Size((n * shape[0], *shape[1:]))
+        rows = self.weight_gradient(
+            x.reshape(1, -1, *x.shape[2:]), g.reshape(1, -1, *g.shape[2:]), wide, n * self.groups
+        )
+        return rows.view(n, *shape)
+
+
+class ConvolutionPiece(Piece):
+    """Input and output-gradient of a convolution whose rows are too large to keep."""
+
+    def __init__(
+        self, x: Tensor, g: Tensor, shape: torch.Size, geometry: Geometry, ghost: bool
+    ) -> None:
+        self.x, self.g, self.shape, self.geometry, self.ghost = x, g, shape, geometry, ghost
+        self.n = len(x)
+
+    def _with(self, x: Tensor, g: Tensor) -> ConvolutionPiece:
+        return ConvolutionPiece(x, g, self.shape, self.geometry, self.ghost)
+
+    def rows(self, start: int, stop: int) -> Tensor:
+        return self.geometry.rows(self.x[start:stop], self.g[start:stop], self.shape)
+
+    def select(self, index: Tensor) -> Piece:
+        return self._with(self.x[index].double(), self.g[index].double())
+
+    def where(self, kept: Tensor) -> Piece:
+        return self._with(zero_where_not(kept, self.x), zero_where_not(kept, self.g))
+
+    def square(self) -> Tensor:
+        if not self.ghost:
+            return super().square()
+        parts = [self._ghost(a, b) for a, b in self.chunks()]
+        return torch.cat(parts)
+
+    def _ghost(self, start: int, stop: int) -> Tensor:
+        x, g = self.x[start:stop], self.g[start:stop]
+        part = self._with(x, g)
+        places = g.flatten(2).mT  # (m, L, out)
+        unfolded = F.unfold(
+            x,
+            self.shape[2:],
+            self.geometry.dilation,
+            self.geometry.padding,
+            self.geometry.stride,
+        ).mT  # (m, L, in * kernel)
+        return careful(part, *Factors(places, unfolded).ghost())
+
+    def weighted(self, w: Tensor) -> Tensor:
+        scaled = self.g * w.view(-1, *[1] * (self.g.dim() - 1))
+        return self.geometry.weight_gradient(self.x, scaled, self.shape, self.geometry.groups)
+
+
+def plan_convolution(
+    x: Tensor, g: Tensor, shape: torch.Size, geometry: Geometry
+) -> tuple[str, dict[str, float]]:
+    """Keep rows; or form them for the norm only; or use ghost norms. Costs per row."""
+    places, out = g[0, 0].numel(), shape[0]
+    unfolded = shape[1:].numel()
+    contraction = MAC * places * shape.numel()
+    traffic = TRAFFIC * shape.numel()
+    costs = {"rows": contraction + 3 * traffic, "rows, twice": 2 * (contraction + traffic)}
+    if x.dim() == 4 and geometry.groups == 1 and not geometry.transposed:
+        gram = MAC * 0.7 * places**2 * (out + unfolded)
+        costs["ghost"] = contraction + gram + UNFOLD * places * unfolded
+    kept = shape.numel() <= KEEP * (x[0].numel() + g[0].numel())
+    allowed = {name: cost for name, cost in costs.items() if name != "rows" or kept}
+    return min(allowed, key=lambda name: allowed[name]), costs
+
+
+class ConvolutionLayer(Layer):
+    kind = "convolution"
+    serves = (
+        nn.Conv1d,
+        nn.Conv2d,
+        nn.Conv3d,
+        nn.ConvTranspose1d,
+        nn.ConvTranspose2d,
+        nn.ConvTranspose3d,
+    )
+
+    def forward(self, input: Tensor, output_size: Any = None) -> Tensor:
+        module = self.module
+        weight, bias = self.detached()
+        assert weight is not None
+        if module.transposed:
+            geometry = self._transposed(input, output_size)
+        else:
+            input, geometry = self._padded(input)
+        out = geometry.forward(input, weight, bias)
+        return self.record(out, *([input] if self.weight is not None else []), note=geometry)
+
+    def _padded(self, x: Tensor) -> tuple[Tensor, Geometry]:
+        """Padding that the kernel cannot do itself (circular, "same" with even sizes) comes first."""
+        module = self.module
+        padding = module.padding
+        if module.padding_mode != "zeros":
+            x = F.pad(x, module._reversed_padding_repeated_twice, mode=module.padding_mode)
+            padding = (0,) * (x.dim() - 2)
+        elif isinstance(padding, str):
+            if padding == "same":
+                x = F.pad(x, module._reversed_padding_repeated_twice)
+            padding = (0,) * (x.dim() - 2)
+        return x, Geometry(
+            module.stride, padding, module.dilation, False, module.output_padding, module.groups
+        )
+
+    def _transposed(self, x: Tensor, output_size: Any) -> Geometry:
+        module = self.module
+        extra = module._output_padding(
+            x,
+            output_size,
+            module.stride,
+            module.padding,
+            module.kernel_size,
+            x.dim() - 2,
+            module.dilation,
+        )
+        return Geometry(
+            module.stride, module.padding, module.dilation, True, tuple(extra), module.groups
+        )
+
+    def pieces(self, call: Call, g: Tensor) -> Named:
+        geometry: Geometry = call.note
+        g = as_dtype(g, self.dtype)
+        if g.dim() != len(geometry.stride) + 2:
+            raise self.unbatched(g)
+        if self.weight is not None:
+            x = as_dtype(call.inputs[0], self.dtype)
+            yield self.weight, self._weight(x, g, geometry)
+        if self.bias is not None:
+            yield self.bias, Rows(g.flatten(2).sum(2))
+
+    def _weight(self, x: Tensor, g: Tensor, geometry: Geometry) -> Piece:
+        shape = self.module.weight.shape
+        key = (*x.shape[1:], geometry)
+        plan = self.plan(key, lambda: plan_convolution(x, g, shape, geometry))
+        if plan == "rows":
+            return Rows(geometry.rows(x, g, shape))
+        return ConvolutionPiece(x, g, shape, geometry, plan == "ghost")

@@ -1,0 +1,251 @@
+"""`nn.Embedding` and `nn.EmbeddingBag`: never a vocabulary-sized row per sample.
+
+    G_i has row v equal to the sum of e_it over the places t where token v stands
+
+The squared norm is sum_t |e_it|^2 when no token repeats; only repeated tokens of a row need their
+gradients added up first. A bag gives every place the same e_i times a coefficient c_it, so its norm
+is |e_i|^2 sum_v (sum of c_it over the places of v)^2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from winsor.contract import UnsupportedModel
+from winsor.grads.directions import Basis, Kronecker
+from winsor.grads.layers.layer import Layer, Named, as_dtype
+from winsor.grads.parameters import Site
+from winsor.grads.pieces import Factors, Piece, zero_where_not
+from winsor.grads.tape import Call, Tape
+
+
+class Indexed(Piece):
+    """G_i = sum_t onehot(index_it) right_it^T; a negative index is no token."""
+
+    def __init__(self, index: Tensor, right: Tensor, size: int) -> None:
+        self.index = index  # (n, T)
+        self.right = right  # (n, T, d)
+        self.n, self.shape = len(index), torch.Size((size, right.shape[2]))
+
+    @staticmethod
+    def joined(parts: Sequence[Piece]) -> Sequence[Piece]:
+        found = [part for part in parts if isinstance(part, Indexed)]
+        index = torch.cat([part.index for part in found], dim=1)
+        right = torch.cat([part.right for part in found], dim=1)
+        return [Indexed(index, right, found[0].shape[0])]
+
+    def _with(self, index: Tensor, right: Tensor) -> Indexed:
+        return Indexed(index, right, self.shape[0])
+
+    def rows(self, start: int, stop: int) -> Tensor:
+        right = self.right[start:stop]
+        rows = right.new_zeros(stop - start, *self.shape)
+        return rows.scatter_add_(1, _token(self.index[start:stop], right), _silent(self, start, stop))
+
+    def select(self, index: Tensor) -> Indexed:
+        return self._with(self.index[index], self.right[index].double())
+
+    def where(self, kept: Tensor) -> Indexed:
+        return self._with(self.index, zero_where_not(kept, self.right))
+
+    def square(self) -> Tensor:
+        right = _silent(self, 0, self.n)
+        own = torch.linalg.vector_norm(right, dim=2).square_()
+        square = own.sum(1)
+        order, first = _runs(self.index)
+        repeated = ~(first & torch.cat([first[:, 1:], first.new_ones(self.n, 1)], dim=1))
+        place = repeated.nonzero()
+        if len(place) == 0:
+            return square
+        row, at = place[:, 0], order[place[:, 0], place[:, 1]]
+        run = first[place[:, 0], place[:, 1]].cumsum(0) - 1
+        summed = right.new_zeros(int(run[-1]) + 1, right.shape[2])
+        summed.index_add_(0, run, right[row, at])
+        owner = row.new_zeros(len(summed)).index_copy_(0, run, row)
+        square.index_add_(0, owner, torch.linalg.vector_norm(summed, dim=1).square_())
+        return square.index_add_(0, row, own[row, at], alpha=-1).clamp_min_(0)
+
+    def cross(self, factors: Factors) -> Tensor:
+        """<G_i, sum_s left_is right_is^T> = sum_{t,s} left_is[index_it] (right_it . right_is)."""
+        places = self.index.clamp_min(0).unsqueeze(1).expand(-1, factors.left.shape[1], -1)
+        picked = factors.left.gather(2, places)  # (n, S, T)
+        inner = torch.bmm(factors.right, _silent(self, 0, self.n).mT)
+        return (picked * inner).sum((1, 2))
+
+    def weighted(self, w: Tensor) -> Tensor:
+        scaled = _silent(self, 0, self.n) * w.view(-1, 1, 1)
+        out = scaled.new_zeros(self.shape)
+        return out.index_add_(0, self.index.clamp_min(0).flatten(), scaled.flatten(0, 1))
+
+    def sketch(self, basis: Basis) -> Tensor:
+        if isinstance(basis, Kronecker):
+            return basis.indexed(self.index, self.right)
+        return super().sketch(basis)
+
+
+def _silent(piece: Indexed, start: int, stop: int) -> Tensor:
+    """Right factors, zero where there is no token."""
+    index, right = piece.index[start:stop], piece.right[start:stop]
+    absent = index < 0
+    return right.masked_fill(absent.unsqueeze(2), 0.0) if absent.any() else right
+
+
+def _token(index: Tensor, right: Tensor) -> Tensor:
+    return index.clamp_min(0).unsqueeze(2).expand(-1, -1, right.shape[2])
+
+
+def _runs(index: Tensor) -> tuple[Tensor, Tensor]:
+    """Places sorted by token within each row, and which of them start a new token."""
+    tokens, order = index.sort(dim=1)
+    first = torch.ones_like(tokens, dtype=torch.bool)
+    first[:, 1:] = tokens[:, 1:] != tokens[:, :-1]
+    return order, first
+
+
+class Bag(Piece):
+    """G_i = sum_t coefficient_it onehot(index_it) right_i^T."""
+
+    def __init__(self, index: Tensor, coefficient: Tensor, right: Tensor, size: int) -> None:
+        self.index, self.coefficient = index, coefficient  # (n, T); coefficient 0 is no token
+        self.right = right  # (n, d)
+        self.n, self.shape = len(index), torch.Size((size, right.shape[1]))
+
+    def indexed(self) -> Indexed:
+        right = self.coefficient.unsqueeze(2) * self.right.unsqueeze(1)
+        return Indexed(self.index, right, self.shape[0])
+
+    @staticmethod
+    def joined(parts: Sequence[Piece]) -> Sequence[Piece]:
+        if len(parts) == 1:
+            return parts
+        return Indexed.joined([part.indexed() for part in parts if isinstance(part, Bag)])
+
+    def cross(self, factors: Factors) -> Tensor:
+        return self.indexed().cross(factors)
+
+    def rows(self, start: int, stop: int) -> Tensor:
+        counts = self.right.new_zeros(stop - start, self.shape[0])
+        counts.scatter_add_(1, self.index[start:stop], self.coefficient[start:stop])
+        return counts.unsqueeze(2) * self.right[start:stop].unsqueeze(1)
+
+    def select(self, index: Tensor) -> Bag:
+        coefficient = self.coefficient[index].double()
+        return Bag(self.index[index], coefficient, self.right[index].double(), self.shape[0])
+
+    def where(self, kept: Tensor) -> Bag:
+        coefficient = zero_where_not(kept, self.coefficient)
+        return Bag(self.index, coefficient, zero_where_not(kept, self.right), self.shape[0])
+
+    def square(self) -> Tensor:
+        order, first = _runs(self.index)
+        run = first.flatten().cumsum(0) - 1
+        sums = self.right.new_zeros(int(run[-1]) + 1 if len(run) else 0)
+        sums.index_add_(0, run, self.coefficient.gather(1, order).flatten())
+        owner = torch.arange(self.n, device=run.device).repeat_interleave(first.sum(1))
+        counts = self.right.new_zeros(self.n).index_add_(0, owner, sums.square_())
+        return counts * torch.linalg.vector_norm(self.right, dim=1).square_()
+
+    def weighted(self, w: Tensor) -> Tensor:
+        return self.indexed().weighted(w)
+
+    def sketch(self, basis: Basis) -> Tensor:
+        return self.indexed().sketch(basis)
+
+
+class EmbeddingLayer(Layer):
+    kind = "embedding"
+    serves = (nn.Embedding,)
+
+    def __init__(self, site: Site, tape: Tape) -> None:
+        super().__init__(site, tape)
+        _refuse_coupled(self)
+
+    def forward(self, input: Tensor) -> Tensor:
+        weight = self.module._parameters["weight"].detach()
+        index = self.tape.lift(self.site, input)
+        return self.record(F.embedding(index, weight), index)
+
+    def pieces(self, call: Call, g: Tensor) -> Named:
+        (index,) = call.inputs
+        n, (size, d) = len(g), self.module.weight.shape
+        tokens = index.reshape(n, -1)
+        if self.module.padding_idx is not None:
+            tokens = tokens.masked_fill(tokens == self.module.padding_idx, -1)
+        assert self.weight is not None
+        yield self.weight, Indexed(tokens, as_dtype(g, self.dtype).reshape(n, -1, d), size)
+
+
+class EmbeddingBagLayer(Layer):
+    kind = "embedding bag"
+    serves = (nn.EmbeddingBag,)
+
+    def __init__(self, site: Site, tape: Tape) -> None:
+        super().__init__(site, tape)
+        _refuse_coupled(self)
+
+    @classmethod
+    def matches(cls, module: nn.Module) -> bool:
+        return super().matches(module) and module.mode != "max"
+
+    def forward(
+        self, input: Tensor, offsets: Tensor | None = None, per_sample_weights: Tensor | None = None
+    ) -> Tensor:
+        m: Any = self.module
+        weight = m._parameters["weight"].detach()
+        out = F.embedding_bag(
+            input,
+            weight,
+            offsets,
+            mode=m.mode,
+            per_sample_weights=per_sample_weights,
+            include_last_offset=m.include_last_offset,
+            padding_idx=m.padding_idx,
+        )
+        with torch.no_grad():
+            index, coefficient = self._bags(input, offsets, per_sample_weights)
+        return self.record(out, index, coefficient)
+
+    def _bags(
+        self, index: Tensor, offsets: Tensor | None, weights: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """(n, T) tokens and their coefficients, ragged bags filled up with coefficient 0."""
+        coefficient = torch.ones_like(index, dtype=self.dtype)
+        if weights is not None:
+            coefficient = weights.detach().to(self.dtype)
+        if self.module.padding_idx is not None:
+            coefficient = coefficient.masked_fill(index == self.module.padding_idx, 0.0)
+        if index.dim() == 1:
+            assert offsets is not None
+            ends = offsets[1:] if self.module.include_last_offset else offsets
+            starts = offsets[:-1] if self.module.include_last_offset else offsets
+            if not self.module.include_last_offset:
+                ends = torch.cat([ends[1:], ends.new_tensor([len(index)])])
+            longest = int((ends - starts).max()) if len(starts) else 0
+            place = starts.unsqueeze(1) + torch.arange(longest, device=index.device)
+            present = place < ends.unsqueeze(1)
+            place = place.clamp_max(max(len(index) - 1, 0))
+            index, coefficient = index[place], coefficient[place] * present
+        if self.module.mode == "mean":
+            present = (coefficient != 0).sum(1, keepdim=True).clamp_min(1)
+            coefficient = coefficient / present
+        return index, coefficient
+
+    def pieces(self, call: Call, g: Tensor) -> Named:
+        index, coefficient = call.inputs
+        assert self.weight is not None
+        size = self.module.num_embeddings
+        yield self.weight, Bag(index, coefficient, as_dtype(g, self.dtype), size)
+
+
+def _refuse_coupled(layer: Layer) -> None:
+    module = layer.module
+    if module.max_norm is not None or module.scale_grad_by_freq:
+        raise UnsupportedModel(
+            f"{layer} must not use max_norm or scale_grad_by_freq: the first changes the weights "
+            "without noise, the second mixes rows. Build it without them."
+        )

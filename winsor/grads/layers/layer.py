@@ -1,0 +1,88 @@
+"""What a layer file provides: a recorded forward, and the pieces of its per-sample gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from winsor.contract import UnsupportedModel
+from winsor.grads.parameters import Site
+from winsor.grads.pieces import Piece
+from winsor.grads.tape import Call, Tape
+
+Named = Iterable[tuple[str, Piece]]
+
+MAC = 1.0
+TRAFFIC = 2.0
+"""Reading or writing a float, in multiply-adds of a matrix product (measured: `benchmarks`)."""
+
+
+class Layer:
+    """One module with parameters, in closed form.
+
+    Subclasses run the module on detached parameters in `forward` (through `record`), and turn
+    (input, output-gradient) into `pieces`.
+    """
+
+    kind: ClassVar[str] = ""
+    serves: ClassVar[tuple[type[nn.Module], ...]] = ()
+
+    def __init__(self, site: Site, tape: Tape) -> None:
+        self.site = site
+        self.module: Any = site.module
+        self.tape = tape
+        self.weight = site.name_of("weight")
+        self.bias = site.name_of("bias")
+        own = [slot.owner._parameters[slot.local] for slot in site.slots]
+        self.dtype: torch.dtype = next(p.dtype for p in own if p is not None)
+        self.plans: dict[Any, tuple[str, str]] = {}
+
+    def __str__(self) -> str:
+        return str(self.site)
+
+    @classmethod
+    def matches(cls, module: nn.Module) -> bool:
+        """True for the very forward that this layer knows, with parameters held as usual."""
+        return isinstance(module, cls.serves) and any(
+            type(module).forward is base.forward for base in cls.serves
+        )
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        raise NotImplementedError
+
+    def pieces(self, call: Call, g: Tensor) -> Named:
+        raise NotImplementedError
+
+    def record(self, out: Tensor, *inputs: Tensor, note: Any = None) -> Tensor:
+        return self.tape.track(Call(self, inputs, note=note), [out])[0]
+
+    def detached(self) -> tuple[Tensor | None, Tensor | None]:
+        parameters = self.module._parameters
+        weight, bias = parameters.get("weight"), parameters.get("bias")
+        return (
+            None if weight is None else weight.detach(),
+            None if bias is None else bias.detach(),
+        )
+
+    def unbatched(self, g: Tensor) -> UnsupportedModel:
+        return UnsupportedModel(
+            f"the input of {self} must have the rows of the batch as its first dimension. Got an "
+            f"output of shape {tuple(g.shape)} instead. Give the module one row per record."
+        )
+
+    def plan(self, key: Any, decide: Callable[[], tuple[str, dict[str, float]]]) -> str:
+        """The choice for inputs of one shape: made once, kept, and shown by `explain`."""
+        known = self.plans.get(key)
+        if known is None:
+            choice, costs = decide()
+            shown = ", ".join(f"{name} {cost:.3g}" for name, cost in costs.items())
+            known = self.plans[key] = (choice, shown)
+        return known[0]
+
+
+def as_dtype(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """Autocast records narrower numbers than the parameters have."""
+    return x if x.dtype is dtype else x.to(dtype)

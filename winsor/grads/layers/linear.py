@@ -1,0 +1,149 @@
+"""Linear maps at any number of places: `nn.Linear`, Hugging Face's `Conv1D`, projections.
+
+    out_t = W x_t + b,    G_W = sum_t e_t x_t^T,    G_b = sum_t e_t       (e: output-gradient)
+
+With T = 1 the norm is |e|^2 |x|^2. With more places, either the rows G_W are formed (T out in
+multiply-adds, the cost of the weight gradient that plain training computes) and kept, or the two
+factors are kept and the norm is a ghost norm (T^2 (out + in)), followed by one contraction.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from winsor.grads.layers.layer import MAC, TRAFFIC, Layer, Named, as_dtype
+from winsor.grads.layers.recorded import Part, Projection, RecordedLinear
+from winsor.grads.parameters import Site
+from winsor.grads.pieces import Factors, Outer, Piece, Rows
+from winsor.grads.tape import Call, Tape
+
+KEEP = 2.0
+"""Rows may take this many times the memory of the factors that they replace."""
+
+
+def plan_linear(places: int, out: int, inner: int) -> tuple[str, dict[str, float]]:
+    """Keep rows, or keep factors and use ghost norms. Costs are multiply-adds per row."""
+    contraction = MAC * places * out * inner
+    ghost = MAC * 0.7 * places * places * (out + inner)
+    rows = contraction + 3 * TRAFFIC * out * inner
+    costs = {"rows": rows, "ghost": contraction + min(ghost, rows)}
+    small = out * inner <= KEEP * places * (out + inner)
+    return ("rows" if small and costs["rows"] <= costs["ghost"] else "ghost"), costs
+
+
+class LinearLayer(Layer):
+    kind = "linear"
+    serves = (nn.Linear,)
+    transposed = False
+    """True if the weight is stored as (in, out)."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        weight, bias = self.detached()
+        assert weight is not None
+        return self.keep(F.linear(input, weight, bias), input)
+
+    def keep(self, out: Tensor, x: Tensor) -> Tensor:
+        return self.record(out, x) if self.weight is not None else self.record(out)
+
+    def pieces(self, call: Call, g: Tensor) -> Named:
+        g = as_dtype(g, self.dtype)
+        if g.dim() == 1:  # one number per row: a linear map applied to unbatched vectors
+            raise self.unbatched(g)
+        if self.weight is not None:
+            x = as_dtype(call.inputs[0], self.dtype)
+            e = self.for_weight(g)
+            if g.dim() == 2:
+                yield self.weight, Outer(x, e) if self.transposed else Outer(e, x)
+            else:
+                yield self.weight, self.many_places(e.flatten(1, -2), x.flatten(1, -2))
+        if self.bias is not None:
+            yield self.bias, Rows(self.for_bias(g if g.dim() == 2 else g.flatten(1, -2).sum(1)))
+
+    def many_places(self, e: Tensor, x: Tensor) -> Piece:
+        """e (n, T, out), x (n, T, in)."""
+        left, right = (x, e) if self.transposed else (e, x)
+        n, places, out = left.shape
+        inner = right.shape[2]
+        if self.plan((places, out, inner), lambda: plan_linear(places, out, inner)) == "rows":
+            return Rows(torch.bmm(left.mT, right))
+        return Factors(left, right)
+
+    def for_weight(self, g: Tensor) -> Tensor:
+        return g
+
+    def for_bias(self, g: Tensor) -> Tensor:
+        return g
+
+
+class TransposedLinearLayer(LinearLayer):
+    """Hugging Face's `Conv1D`: a linear map whose weight is stored as (in, out)."""
+
+    kind = "linear (transposed)"
+    transposed = True
+
+    @classmethod
+    def matches(cls, module: nn.Module) -> bool:
+        return type(module).__name__ == "Conv1D" and isinstance(getattr(module, "nf", None), int)
+
+    def forward(self, x: Tensor) -> Tensor:
+        weight, bias = self.detached()
+        assert weight is not None
+        return self.keep(F.linear(x, weight.T, bias), x)
+
+
+class ProjectionLayer(LinearLayer):
+    """One linear operation inside a module that is taken apart (attention, recurrent)."""
+
+    kind = "projection"
+
+    def __init__(self, projection: Projection, tape: Tape) -> None:
+        super().__init__(projection.site, tape)
+        self.projection = projection
+        self.weight = projection.site.name_of(projection.weight)
+        self.bias = projection.site.name_of(projection.bias) if projection.bias else None
+        self._weight = _home(self.module, projection.weight)
+        self._bias = _home(self.module, projection.bias) if projection.bias else None
+
+    def __str__(self) -> str:
+        return str(self.projection)
+
+    def forward(self, input: Tensor) -> Tensor:
+        weight, bias = _read(self._weight), _read(self._bias)
+        assert weight is not None
+        return self.keep(self.projection(weight, bias, input), input)
+
+    def for_weight(self, g: Tensor) -> Tensor:
+        weight = _read(self._weight)
+        assert weight is not None
+        return self.projection.padded(g, len(weight))
+
+    def for_bias(self, g: Tensor) -> Tensor:
+        bias = _read(self._bias)
+        assert bias is not None
+        return self.projection.padded(g, len(bias))
+
+
+def _home(module: nn.Module, relative: str) -> tuple[dict[str, Any], str]:
+    inner, _, local = relative.rpartition(".")
+    return module.get_submodule(inner)._parameters, local
+
+
+def _read(home: tuple[dict[str, Any], str] | None) -> Tensor | None:
+    return None if home is None else home[0][home[1]].detach()
+
+
+def recorded_linear(site: Site, tape: Tape, known: dict[Any, Layer]) -> RecordedLinear:
+    """The recorded ``x W^T + b`` of one site; layers are made once per projection."""
+
+    def linear(x: Tensor, weight: str, bias: str | None, part: Part | None = None) -> Tensor:
+        projection = Projection(site, weight, bias, part)
+        layer = known.get(projection)
+        if layer is None:
+            layer = known[projection] = ProjectionLayer(projection, tape)
+        return layer.forward(x)
+
+    return linear

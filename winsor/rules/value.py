@@ -1,0 +1,120 @@
+"""Value clipping: scale each row by a proven bound on its gradient norm instead of the norm itself.
+
+    w_i = min(1, C / G_i),   G_i >= |g_i|,    g = sum_i w_i g_i + N(0, (sigma C)^2 I)
+
+Fang et al. 2023, Algorithm 3, read with f_i. There G_i^2 = beta_1 (f_i - f_lb) + beta_2, the weak
+growth condition, with appendix D's beta_1 for ReLU networks. Three bounds, from the paper's to the
+tightest; all cost one forward and one backward pass and form no per-sample gradient:
+
+``form="value"``
+    Appendix D with biases, for ReLU (tanh, ...) networks under cross-entropy: from the loss value,
+    the norm of the input and the spectral norms of the weights. |d loss / d logits| is at most
+    sqrt(2) (1 - exp(-f_i)), which is less than the paper's 2 min(1, sqrt(2 f_i)).
+``form="forward"``
+    From the forward pass and the loss gradient: exact output-gradients through the layers above
+    the last convolution (for a perceptron: all layers), certified operator norms below it.
+``form="outputs"`` (default)
+    The backward pass of the output-gradients runs first, and the weight gradients follow with the
+    weights applied, so no work is done twice. Each layer's gradient is bounded from its input and
+    its output-gradient; for linear layers on vectors the bound is the norm.
+
+Guarantee
+---------
+G_i is an upper bound on |g_i| that depends on row i and the released weights only, so |w_i g_i| <= C:
+one record moves the sum by at most C when it is added or removed and by at most 2C when replaced.
+A row whose bound is not finite contributes zero. A layer without a proven bound, tied weights and
+batch statistics are refused.
+
+Differences from the authors
+----------------------------
+Algorithm 3 as printed scales every row by the mean loss f(w); then a row with a larger loss is not
+bounded, and rows are coupled (`winsor.papers.value_claim` keeps that reading). Their spectral norms
+come from power iteration, which is a lower bound; here they are certified. Biases, convolutions,
+normalisation and residual sums have bounds of their own (`winsor/rules/value_bounds`).
+
+References
+----------
+Fang, Li, Fan, Li: Improved convergence of differential private SGD with gradient clipping, ICLR 2023.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from winsor.contract import ConfigurationError, Tree
+from winsor.grads.forward import ForwardView
+from winsor.grads.graph import Step
+from winsor.grads.view import Need, View
+from winsor.rules.clip import clip_weights, positive
+from winsor.rules.rule import PerSampleRule, State
+from winsor.rules.value_bounds import KINDS
+from winsor.rules.value_bounds.chain import chain_bounds
+from winsor.rules.value_bounds.network import everywhere, gradient_bounds
+from winsor.rules.value_bounds.spectral import OperatorNorms
+
+
+def above_convolutions(step: Step) -> bool:
+    """Cross what is cheap to differentiate, down to the last convolution."""
+    return step.op in KINDS and KINDS[step.op].local
+
+
+def _forward(view: ForwardView, norms: OperatorNorms) -> Tensor:
+    return gradient_bounds(view, above_convolutions, norms)
+
+
+def _outputs(view: ForwardView, norms: OperatorNorms) -> Tensor:
+    return gradient_bounds(view, everywhere, norms)
+
+
+FORMS: dict[str, Callable[[ForwardView, OperatorNorms], Tensor]] = {
+    "value": chain_bounds,
+    "forward": _forward,
+    "outputs": _outputs,
+}
+
+
+@dataclass(frozen=True)
+class Value(PerSampleRule):
+    """Clip each row by a certified bound on its gradient norm: no per-sample gradients, no norms."""
+
+    max_grad_norm: float
+    form: str = "outputs"
+    needs = Need.FORWARD | Need.LOSSES | Need.WEIGHTED_SUM
+    proof = (
+        "w_i = min(1, C/G_i) with a certified G_i >= |g_i| that depends on row i and public "
+        "weights only, so |w_i g_i| <= C (Fang et al. 2023, Alg. 3 with f_i)"
+    )
+
+    def __post_init__(self) -> None:
+        positive("max_grad_norm", self.max_grad_norm)
+        if self.form not in FORMS:
+            raise ConfigurationError(
+                f"form must be one of {sorted(FORMS)}. Got {self.form!r} instead."
+            )
+
+    def init(self, parameters: Tree, expected_size: float) -> State:
+        memory: dict[str, Any] = {}  # norms of past (public) weights, see OperatorNorms
+        return {"norms": memory}
+
+    def bounds(self, view: View, state: State) -> Tensor:
+        """(n,) G_i. Private. A view of rows that are at hand gives the tightest bound, the norm."""
+        if isinstance(view, ForwardView):
+            if not view.size:
+                return view.losses()
+            return FORMS[self.form](view, OperatorNorms(state["norms"]))
+        return view.norms()
+
+    def weights(self, view: View, state: State) -> Tensor:
+        w = clip_weights(self.bounds(view, state), self.max_grad_norm)
+        return torch.where(w.isfinite(), w, 0.0)
+
+    def clipped_norm(self, state: State) -> float:
+        return self.max_grad_norm
+
+
+EXAMPLES = (Value(1.0), Value(0.1, form="forward"), Value(2.0, form="value"))

@@ -5,6 +5,7 @@ Every layer here treats each row on its own, so every rule and engine of winsor 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 from torch import Tensor, nn
@@ -32,7 +33,7 @@ def mlp(sizes: Sequence[int], *, bias: bool = True) -> nn.Sequential:
             f"sizes must name at least an input and an output width. Got {list(sizes)!r} instead."
         )
     layers: list[nn.Module] = [nn.Flatten()]
-    for i, (d_in, d_out) in enumerate(zip(sizes[:-1], sizes[1:], strict=True)):
+    for i, (d_in, d_out) in enumerate(itertools.pairwise(sizes)):
         layers += [nn.Linear(d_in, d_out, bias=bias)]
         if i < len(sizes) - 2:
             layers += [nn.ReLU()]
@@ -40,7 +41,7 @@ def mlp(sizes: Sequence[int], *, bias: bool = True) -> nn.Sequential:
 
 
 def two_layer_cnn(classes: int = 10, *, channels: int = 1, groups: int | None = 4) -> nn.Sequential:
-    """The DP-SGD baseline CNN for 28 x 28 images; GroupNorm after each convolution if ``groups``."""
+    """The DP-SGD baseline CNN for 28 x 28 images; GroupNorm after convolutions if ``groups``."""
 
     def norm(width: int) -> list[nn.Module]:
         return [nn.GroupNorm(groups, width)] if groups else []

@@ -115,12 +115,12 @@ def solve(question: Question, points: int = 10) -> Plan:
     event, steps = _run(complete)
     assert complete.delta is not None and complete.noise_multiplier is not None
     spent = account([(event, steps)], complete.delta, complete.relation)
-    if question.epsilon is not None and spent.epsilon > question.epsilon * (1 + 1e-9):
-        if unknown != "delta":
-            raise CalibrationError(
-                f"epsilon must be reachable by changing {unknown}. Got {question.epsilon!r} "
-                f"instead; the nearest setting spends {spent.epsilon:.4g}. Raise epsilon."
-            )
+    target = question.epsilon if unknown != "delta" else None
+    if target is not None and spent.epsilon > target * (1 + 1e-9):
+        raise CalibrationError(
+            f"epsilon must be reachable by changing {unknown}. Got {target!r} instead; the nearest "
+            f"setting spends {spent.epsilon:.4g}. Raise epsilon."
+        )
     epsilon = question.epsilon if unknown == "delta" else spent.epsilon
     assert epsilon is not None
     rate = _rate(complete)

@@ -68,11 +68,15 @@ class PrepaidDoor:
         event = sampler.amplify(mechanism.event(parts), self.relation)
         std = mechanism.std(parts)["value"]
         first = self.ledger.record_many(self.run, event, steps)
-        for seen, new in ((self._samplers, str(sampler)), (self._proofs, sensitivity.proof)):
-            if new not in seen:
-                seen.append(new)
+        self.note(sampler, sensitivity.proof)
         size = (shape,) if isinstance(shape, int) else shape
         return Receipt(self._key, first, steps, size, std)
+
+    def note(self, sampler: Sampler, proof: str) -> None:
+        """Remember how the guarantee's records were sampled and why they are bounded."""
+        for seen, new in ((self._samplers, str(sampler)), (self._proofs, proof)):
+            if new not in seen:
+                seen.append(new)
 
     def guarantee(self, delta: float, conditions: tuple[str, ...] = ()) -> Guarantee:
         """The certified account of everything in the ledger, whether released yet or not."""

@@ -34,7 +34,7 @@ from winsor.feeding import Feed, Fragment
 from winsor.grads.joined import JoinedView
 from winsor.grads.view import Engine, View
 from winsor.iterates import Ball, Iterates
-from winsor.randomness import fingerprint
+from winsor.randomness import fingerprint, subkey
 from winsor.rules.rule import Rule, State, Sums
 from winsor.update import Update
 
@@ -78,7 +78,7 @@ class PrivateTraining:
         self._update = update
         self._iterates = iterates or Iterates("last")
         self._ball = ball
-        self._rule_state: State = rule.init(dict(update.parameters), door.sampler.expected_size)
+        self._rule_state = _first_state(rule, update, door, feed.key)
         self._open: Fragment | None = None
         self._sums: Sums | None = None
         self._held: list[View] = []
@@ -88,6 +88,7 @@ class PrivateTraining:
             for name, module in model.named_modules()
             if isinstance(module, nn.modules.batchnorm._BatchNorm)
         ]
+        self._iterates.update(0, update.parameters)
         engine.attach()
 
     # ------------------------------------------------------------------------------ the loop
@@ -331,6 +332,14 @@ class PrivateTraining:
         self._engine.detach()
         self._door.ledger.close()
         return self.model
+
+
+def _first_state(rule: Rule, update: Update, door: Door, key: bytes) -> State:
+    state = rule.init(dict(update.parameters), door.sampler.expected_size)
+    if "key" in state and getattr(rule, "seed", None) is None:
+        # a rule's own coins (bins, ties) follow the run's key, so that they resume with it
+        state["key"] = f"{subkey(key, 'rule'):032x}"
+    return state
 
 
 def _check_losses(losses: Tensor, rows: int) -> None:

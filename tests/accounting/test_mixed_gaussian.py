@@ -1,5 +1,6 @@
 """The ModelMix event: section 4.3, monotonicity, the plain step as a limit, and the registry."""
 
+import itertools
 import json
 import math
 
@@ -58,38 +59,35 @@ def test_a_width_far_below_the_noise_is_the_plain_step_too():
     width=st.floats(0.01, 80),
     p=st.floats(1, 400),
 )
-@settings(max_examples=12)
+@settings(max_examples=8)
 def test_never_above_the_plain_step(q, noise, width, p):
     event = MixedGaussianDpEvent(q, noise, width, p)
     assert epsilon(event, 500) <= epsilon(without_mixing(event), 500)
 
 
 def falling(values):
-    return all(a >= b for a, b in zip(values, values[1:], strict=False))
+    return all(a >= b for a, b in itertools.pairwise(values))
 
 
 @pytest.mark.parametrize("noise,p", [(NOISE, 1), (NOISE, 25), (1.2, 9)])
 def test_falls_with_the_width(noise, p):
-    widths = [0.0, 0.2, 1.0, 1.1, 4.0, 15.0, 60.0]
+    widths = [0.0, 0.2, 1.0, 1.1, 15.0, 60.0]
     values = [epsilon(MixedGaussianDpEvent(0.02, noise, w, p), 1000) for w in widths]
     assert falling(values)
     assert values[-1] < 0.5 * values[0]
 
 
 def test_falls_with_p():
-    values = [
-        epsilon(MixedGaussianDpEvent(0.02, NOISE, 15.0, p), 1000)
-        for p in (1, 1.05, 2, 9, 25, 100, 1000)
-    ]
+    values = [epsilon(MixedGaussianDpEvent(0.02, NOISE, 15.0, p), 1000) for p in (1, 1.05, 9, 100)]
     assert falling(values)
     assert values[-1] < 0.3 * values[0]
 
 
 def test_grows_with_steps_and_rate():
-    steps = [epsilon(MixedGaussianDpEvent(0.02, 0.6, 8.0, 4), t) for t in (1, 10, 11, 100, 3000)]
+    steps = [epsilon(MixedGaussianDpEvent(0.02, 0.6, 8.0, 4), t) for t in (1, 10, 11, 3000)]
     assert falling(steps[::-1])
     rates = [
-        epsilon(MixedGaussianDpEvent(q, 0.6, 8.0, 4), 200) for q in (1e-3, 0.01, 0.011, 0.1, 0.5, 1)
+        epsilon(MixedGaussianDpEvent(q, 0.6, 8.0, 4), 200) for q in (1e-3, 0.01, 0.011, 0.5, 1)
     ]
     assert falling(rates[::-1])
     assert epsilon(MixedGaussianDpEvent(0.0, 0.6, 8.0, 4), 200) == 0

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from modelmix_allocations import allocation_epsilon, renyi
+from modelmix_allocations import allocation_epsilon, density, renyi
 
 from winsor.accounting import account
-from winsor.accounting.mixed_gaussian import MixedGaussianDpEvent, rdp, without_mixing
+from winsor.accounting.mixed_gaussian import MixedGaussianDpEvent, rdp
 from winsor.contract import Neighbouring
 
 CHECKED_ORDERS = (1.05, 1.3, 1.75, 2.0, 2.6, 4.0, 7.0)
@@ -32,7 +32,7 @@ def allocation(rng, coordinates, p):
     steps=st.sampled_from([20, 150]),
     seed=st.integers(0, 10_000),
 )
-@settings(max_examples=30)
+@settings(max_examples=20)
 def test_certified_epsilon_is_above_every_allocation_tried(q, noise, width, p, extra, steps, seed):
     shifts = allocation(np.random.default_rng(seed), p + extra, p) / noise
     event = MixedGaussianDpEvent(q, noise, width, p)
@@ -59,7 +59,7 @@ def test_the_attack_is_strong_enough_to_catch_a_tenth_of_the_noise(p):
     angle=st.floats(0, math.pi / 2),
     order=st.sampled_from(CHECKED_ORDERS),
 )
-@settings(max_examples=40)
+@settings(max_examples=25)
 def test_certified_divergence_is_above_both_directions(q, noise, width, angle, order):
     shifts = [math.cos(angle) / noise, math.sin(angle) / noise]
     forth, back = renyi(width / noise, shifts, q, order)
@@ -86,8 +86,6 @@ def test_a_wider_gap_than_promised_reveals_less():
 
 def test_spreading_can_beat_one_coordinate_in_hockey_sticks():
     """Why no privacy loss distribution of a one-hot record may be certified."""
-    from modelmix_allocations import density
-
     width, shift = 41.3, 0.275
     x = np.arange(-width / 2 - 9, width / 2 + 12, 0.005)
     one_hot = 0.5 * np.abs(density(x - 2.75, width) - density(x, width)).sum() * 0.005
@@ -98,5 +96,3 @@ def test_spreading_can_beat_one_coordinate_in_hockey_sticks():
     draws = rng.choice(loss, size=(20_000, 100), p=f[keep] / f[keep].sum()).sum(axis=1)
     spread = np.mean(np.maximum(1 - np.exp(draws), 0))
     assert spread > 2 * one_hot
-    event = MixedGaussianDpEvent(1.0, 1 / 2.75, 41.3 / 2.75)
-    assert account([(event, 1)], 0.2).epsilon <= account([(without_mixing(event), 1)], 0.2).epsilon

@@ -31,7 +31,11 @@ def test_a_small_share_gets_more_noise():
     std = Gaussian(2.0).std(parts)
     assert std["grad"] == pytest.approx(2.0 / math.sqrt(0.99))
     assert std["count"] == pytest.approx(2.0 * 0.5 / 0.1)
-    assert joint_event(parts, std).add_remove == pytest.approx(2.0)
+    event = joint_event(parts, 2.0)
+    moves = [(p.sensitivity.add_remove / std[name]) ** 2 for name, p in parts.items()]
+    assert event.add_remove == pytest.approx(sum(moves) ** -0.5)
+    moves = [(p.sensitivity.replace / std[name]) ** 2 for name, p in parts.items()]
+    assert event.replace == pytest.approx(sum(moves) ** -0.5)
 
 
 @pytest.mark.parametrize("shares", [(0.5, 0.4), (1.0, 0.1)])

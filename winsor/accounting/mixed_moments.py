@@ -22,8 +22,8 @@ with f the density of `Mixed`. Three facts make the numbers bounds rather than e
    L <= 0. Hence h_k(v)/v^2 <= (1/u^2) E[max of the two bounds at u] for all 0 < v <= u.
 
 Rounding: logarithms of densities and masses are good to 5e-12 (tests compare with 60 digits), the
-positions of shifted nodes to 3e-13 at the largest width, where the log density has slope at most 46.
-All logarithms are moved outward by more than both, so that the final error is on the safe side.
+positions of shifted nodes to 3e-13 at the largest width, where the log density has slope at most
+46. All logarithms are moved outward by more than both, so that the error is on the safe side.
 
 Shifts and widths here are in units of the noise scale.
 """

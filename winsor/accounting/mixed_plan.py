@@ -114,8 +114,8 @@ def modelmix_tradeoff(
 
     >>> run = PlannedRun(0.02, 0.3633, steps=5000, delta=1e-5, max_grad_norm=20, batch_size=1000)
     >>> (choice,) = modelmix_tradeoff(run, [0.3], [25]).choices
-    >>> print(f"{choice.epsilon:.2f}, noise {choice.gaussian_sd:.4f} + {choice.mixing_sd:.4f}")
-    4.95, noise 0.0073 + 0.0866
+    >>> print(f"{choice.epsilon:.1f}, noise {choice.gaussian_sd:.4f} + {choice.mixing_sd:.4f}")
+    5.0, noise 0.0073 + 0.0866
     """
     widths = [w * run.clip for w in DEFAULT_WIDTHS] if tau_over_eta is None else list(tau_over_eta)
     plain = run.epsilon(run.plain_step(run.noise_multiplier))

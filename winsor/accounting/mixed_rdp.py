@@ -15,7 +15,8 @@ Guarantee
 All bounds are upper bounds, including kappa's supremum: phi_a(y)/y^2 is the integral over u in
 [0,1] of a(a-1)(1-u)(1+uy)^(a-2), which falls in y for a <= 2, so that on an interval the quotient
 is at most its numerator on the left over its denominator on the right. Beyond the last point
-phi_a(x) <= x^a, and phi_b(y)/y^b grows with y (concavity of t^(b-1)).
+phi_a(x) <= x^a, and phi_b(y)/y^b grows with y (concavity of t^(b-1)). For b = a the supremum is
+q^a: phi_a(u)/|u|^a grows with |u| on both sides of 0 (on the left by Bernoulli's inequality).
 
 The direction: D_a of (sampled step) against (step without the record) is the larger of the two for
 every a when a reflection swaps the two unsampled laws (Mironov, Talwar, Zhang 2019, Theorem 5). A
@@ -61,6 +62,8 @@ def kappa(a: float, b: float, q: float) -> float:
     Branch and bound: intervals whose bound is not above the largest value seen are settled, the
     others are cut into eight.
     """
+    if a == b:
+        return q**a * (1 + _ROUNDING)
     far = 1e6 / q
     edges = np.concatenate([np.linspace(-1, 0, 65), np.geomspace(1e-3, far, 512)])
     left, right = edges[:-1], edges[1:]

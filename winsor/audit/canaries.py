@@ -37,8 +37,9 @@ def plant(dataset: Dataset[Any], canaries: Dataset[Any], seed: int | None) -> Pl
     coins = stream(new_key(seed), "canary coins", 0).random(size(canaries)) < 0.5
     chosen = [int(i) for i in np.flatnonzero(coins)]
     if isinstance(dataset, TensorDataset) and isinstance(canaries, TensorDataset):
-        joined = zip(dataset.tensors, canaries.tensors, strict=True)
-        return Planted(TensorDataset(*(torch.cat([a, b[chosen]]) for a, b in joined)), canaries, coins)
+        pairs = zip(dataset.tensors, canaries.tensors, strict=True)
+        joined = TensorDataset(*(torch.cat([a, b[chosen]]) for a, b in pairs))
+        return Planted(joined, canaries, coins)
     return Planted(ConcatDataset([dataset, Subset(canaries, chosen)]), canaries, coins)
 
 

@@ -149,7 +149,9 @@ def measure(experiment: Experiment, thresholds: Floats, runs: int, alpha: float 
     )
 
 
-def invert(family: Callable[[float], Claim], roc: Roc, low: float, high: float) -> float:
+def invert(
+    family: Callable[[float], Claim], roc: Roc, low: float, high: float, tolerance: float = 5e-4
+) -> float:
     """The largest noise in [low, high] whose claim the runs do not violate.
 
     ``family`` maps a noise scale to a claim and must promise more privacy for more noise. With
@@ -160,7 +162,7 @@ def invert(family: Callable[[float], Claim], roc: Roc, low: float, high: float) 
         return high
     if roc.margin(family(low)) > 0:
         return low
-    while high / low > 1.0005:
+    while high / low > 1 + tolerance:
         middle = math.sqrt(low * high)
         if roc.margin(family(middle)) > 0:
             high = middle

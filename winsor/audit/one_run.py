@@ -65,8 +65,8 @@ class OneRunReport:
         return (
             f"{self.right} of {self.guesses} guesses right ({self.canaries} canaries): epsilon >= "
             f"{self.epsilon_curve:.3g} (f-DP), >= {self.epsilon_pointwise:.3g} (SNJ) at delta "
-            f"{self.delta:.3g}, confidence {1 - self.alpha:.0%}; claimed {self.claimed_epsilon:.4g}: "
-            f"{verdict}"
+            f"{self.delta:.3g}, confidence {1 - self.alpha:.0%}; claimed "
+            f"{self.claimed_epsilon:.4g}: {verdict}"
         )
 
 

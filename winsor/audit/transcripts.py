@@ -18,29 +18,17 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from dp_accounting.dp_event import DpEvent
 
 from winsor.audit.curve import ABSENT, PRESENT
-from winsor.audit.worlds import (
-    STACK,
-    Floats,
-    Likelihoods,
-    Neighbours,
-    Parts,
-    Setting,
-    flat,
-    in_noise_units,
-    initial_state,
-    rule_output,
-    stacked,
-)
+from winsor.audit.records import Parts, Records, stacked
+from winsor.audit.worlds import STACK, Floats, Likelihoods, Setting, in_noise_units
 from winsor.contract import Released
+from winsor.door import Door
 from winsor.rules.rule import Rule, State
 
 LAW_RUNS = 2_000
 """Hold-out runs per world from which the law of a randomised rule is learnt."""
-SHIFT_RUNS = 16
-"""Draws from which the worst pair of datasets is chosen."""
 CERTAIN = 1e6
 """Score of a transcript that is possible in one world only."""
 
@@ -50,22 +38,18 @@ class RandomRuleExperiment:
     """One step of a rule with coins of its own, on the full batch."""
 
     rule: Rule
-    neighbours: Neighbours
+    records: Records
     setting: Setting
 
     @cached_property
     def _state(self) -> State:
-        size = self.setting.sampler.expected_size
-        return initial_state(self.rule, self.neighbours.shapes, size)
+        return self.records.start(self.rule, self.setting.sampler.expected_size)
 
     def _values(self, world: int, runs: int, label: bytes) -> Parts:
         """The rule's output for each run, with the draws of that run."""
-        rows, shapes = self.neighbours.rows(world), self.neighbours.shapes
-        outputs = []
-        for run in range(runs):
-            state = {**self._state, "key": label.hex(), "step": run}
-            outputs.append(rule_output(self.rule, rows, shapes, state))
-        return stacked(outputs)
+        everyone = np.ones(self.records.count(world), dtype=bool)
+        states = ({**self._state, "key": label.hex(), "step": run} for run in range(runs))
+        return stacked([self.records.output(self.rule, world, everyone, s) for s in states])
 
     @cached_property
     def _likelihoods(self) -> Likelihoods:
@@ -80,25 +64,10 @@ class RandomRuleExperiment:
         return Likelihoods.of(both, std, weights)
 
     @property
-    def history(self) -> list[Any]:
+    def history(self) -> list[tuple[DpEvent, int]]:
         door = self.setting.door(self.setting.key("history"))
         door.release(0, self._values(ABSENT, 1, self.setting.key("history")))
         return door.ledger.history()
-
-    def shift(self) -> float:
-        """Largest move of the value, in noise units, over a few draws that both worlds share.
-
-        Draws belong to positions and the record in question is the last, so equal keys give the
-        common records equal draws.
-        """
-        key = self.setting.key("shift")
-        absent, present = (self._values(world, SHIFT_RUNS, key) for world in (ABSENT, PRESENT))
-        std = self.setting.mechanism.std(absent)
-        moves = [
-            (flat(present[name].value) - flat(part.value)) / std[name]
-            for name, part in absent.items()
-        ]
-        return float(torch.cat(moves, dim=1).norm(dim=1).max())
 
     def scores(self, world: int, runs: int, part: int) -> Floats:
         pieces = []
@@ -121,14 +90,11 @@ class TranscriptExperiment:
     """Whole runs of ``setting.steps`` steps on the full batch, state and all."""
 
     rule: Rule
-    neighbours: Neighbours
+    records: Records
     setting: Setting
 
-    def rows(self, world: int) -> Tensor:
-        return self.neighbours.rows(world)
-
     @property
-    def history(self) -> list[Any]:
+    def history(self) -> list[tuple[DpEvent, int]]:
         door = self.setting.door(self.setting.key("history"))
         for _ in self._play(ABSENT, door):
             pass
@@ -141,13 +107,13 @@ class TranscriptExperiment:
             scores[run] = sum(self._play(world, door))
         return scores
 
-    def _play(self, world: int, door: Any) -> Iterator[float]:
+    def _play(self, world: int, door: Door) -> Iterator[float]:
         """The evidence of each step of one run."""
-        shapes, size = self.neighbours.shapes, self.setting.sampler.expected_size
-        state = initial_state(self.rule, shapes, size)
+        state = self.records.start(self.rule, self.setting.sampler.expected_size)
+        everyone = [np.ones(self.records.count(w), dtype=bool) for w in (ABSENT, PRESENT)]
         for step in range(self.setting.steps):
             outputs = [
-                rule_output(self.rule, self.rows(w), shapes, state) for w in (ABSENT, PRESENT)
+                self.records.output(self.rule, w, everyone[w], state) for w in (ABSENT, PRESENT)
             ]
             std = self.setting.mechanism.std(outputs[world])
             likelihoods = Likelihoods.of(stacked(outputs), std, np.eye(2))

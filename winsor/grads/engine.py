@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from torch import nn
 
 from winsor.contract import ConfigurationError
+from winsor.grads.forward import ForwardEngine
 from winsor.grads.func import FuncEngine
 from winsor.grads.ghost import GhostEngine
 from winsor.grads.loop import LoopEngine
@@ -25,6 +26,8 @@ def make_engine(
 
     ``needs`` is what the rule will ask of the view; an engine may skip what is not asked for.
     """
+    if name in ("forward", "auto") and needs is not None and Need.FORWARD in needs:
+        return ForwardEngine(model, parameters)
     if name == "loop":
         return LoopEngine(model, parameters)
     if name == "func":

@@ -16,6 +16,7 @@ contributes is a function of that row alone.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
@@ -63,60 +64,90 @@ def graph_nodes(output: Any) -> list[Any]:
 
 
 class Backward:
-    """The backward pass of one graph from ``seeds``, the loss gradients at its outputs."""
+    """A backward pass that is run through ``crossed`` steps first, and finished with weights."""
 
-    def __init__(self, graph: Graph, seeds: Sequence[Tensor], crosses: Crosses) -> None:
+    def __init__(self, graph: Graph, crosses: Crosses) -> None:
         self.graph = graph
         self.crossed = region(graph, crosses)
-        known = [step for step in graph.steps if all(u in self.crossed for u in step.users)]
-        self.frontier = [step for step in known if step not in self.crossed]
-        wanted = [step for step in known if step.weights or step not in self.crossed]
-        gradients = torch.autograd.grad(
-            [step.edge for step in graph.outputs],
-            [step.edge for step in wanted],
-            seeds,
-            retain_graph=True,
-        )
-        self.known: dict[Step, Tensor] = dict(zip(wanted, gradients, strict=True))
+        reached = [step for step in graph.steps if all(u in self.crossed for u in step.users)]
+        self.frontier = [step for step in reached if step not in self.crossed]
+        self._wanted = [s for s in reached if s.weights or not s.users or s not in self.crossed]
+        self.known: dict[Step, Tensor] = {}
+        self.certified = False
+        """Set by a rule that has seen, in every row it gives a weight, that all activations and
+        output-gradients which enter a weight gradient are finite. Then so is the weighted sum."""
 
+    def run(self, starts: Sequence[Any], seeds: Sequence[Tensor]) -> None:
+        """Find the output-gradients of the steps that matter, from ``seeds`` at ``starts``."""
+        edges = [step.edge for step in self._wanted]
+        found = torch.autograd.grad(starts, edges, seeds, retain_graph=True)
+        self.known = dict(zip(self._wanted, found, strict=True))
+
+    @property
+    def seeds(self) -> list[Tensor]:
+        return [self.known[step] for step in self.graph.outputs]
+
+    @torch.no_grad()
     def weighted_sum(self, weights: Tensor, parameters: Parameters) -> Tree:
         found: Tree = {}
-        for step in self.known:
-            if step in self.crossed:
-                self._collect(found, [step], weights, [w.name for w in step.weights.values()])
+        for step, gradient in self.known.items():
+            if step.weights and step in self.crossed:
+                e = scaled(gradient, weights)
+                linear = step.op in ("AddmmBackward0", "MmBackward0")
+                found.update(linear_gradients(step, e) if linear else gradients([step], [e]))
         if self.frontier:
-            self._collect(found, self.frontier, weights, [n for n in parameters if n not in found])
+            start = [scaled(self.known[step], weights) for step in self.frontier]
+            found.update(gradients(self.frontier, start, self._below()))
         return {n: found[n] if n in found else torch.zeros_like(p) for n, p in parameters.items()}
 
-    def _collect(
-        self, found: Tree, starts: Sequence[Step], weights: Tensor, names: Sequence[str]
-    ) -> None:
-        tensors = {w.name: w.tensor for s in self.graph.steps for w in s.weights.values()}
-        names = [name for name in names if name in tensors]
-        if names:
-            gradients = torch.autograd.grad(
-                [step.edge for step in starts],
-                [tensors[name] for name in names],
-                [scaled(self.known[step], weights) for step in starts],
-                retain_graph=True,
-                allow_unused=True,
-            )
-            found.update({n: g for n, g in zip(names, gradients, strict=True) if g is not None})
+    def _below(self) -> dict[str, Tensor]:
+        steps = (step for step in self.graph.steps if step not in self.crossed)
+        return {w.name: w.tensor for step in steps for w in step.weights.values()}
+
+
+def gradients(
+    steps: Sequence[Step], e: Sequence[Tensor], tensors: dict[str, Tensor] | None = None
+) -> Tree:
+    """Gradients of ``tensors`` (default: the one step's own) from output-gradients ``e``."""
+    tensors = tensors or {w.name: w.tensor for w in steps[0].weights.values()}
+    edges = [step.edge for step in steps]
+    found = torch.autograd.grad(
+        edges, list(tensors.values()), e, retain_graph=True, allow_unused=True
+    )
+    return {name: g for name, g in zip(tensors, found, strict=True) if g is not None}
+
+
+def linear_gradients(step: Step, e: Tensor) -> Tree:
+    """What `gradients` gives for one linear layer, without a trip through autograd."""
+    with_bias = step.op == "AddmmBackward0"
+    weight = step.weights.get(2 if with_bias else 1)
+    found: Tree = {}
+    if weight is not None:
+        h = step.saved("mat1" if with_bias else "self")
+        found[weight.name] = e.mT @ h if weight.transposed else h.mT @ e
+    if with_bias and 0 in step.weights:
+        found[step.weights[0].name] = e.sum(0)
+    return found
 
 
 def scaled(gradient: Tensor, weights: Tensor) -> Tensor:
     """Row i of ``gradient`` times w_i, where a row is one of n equal blocks."""
+    if gradient.dim() == 2 and len(gradient) == len(weights):
+        return gradient * weights[:, None]
     return (gradient.reshape(len(weights), -1) * weights[:, None]).view(gradient.shape)
 
 
 class ForwardView:
     """The view of one physical batch whose graph is still there."""
 
-    def __init__(self, losses: Tensor, call: Call, parameters: Parameters) -> None:
+    def __init__(
+        self, losses: Tensor, call: Call, parameters: Parameters, names: Mapping[int, str]
+    ) -> None:
+        self._with_graph = losses
         self._losses = losses.detach()
         self._call = call
         self._parameters = parameters
-        self._names = {id(p): name for name, p in parameters.items()}
+        self._names = names
         self._crosses: Crosses = _nowhere
         self._backward: Backward | None = None
         self._neutralised = 0
@@ -125,26 +156,23 @@ class ForwardView:
             if not nodes:
                 raise LossError(
                     "losses must be computed from the output of the model that is trained. Got "
-                    "losses without a graph to it. Call model(x) itself, once, and not a part of it."
+                    "losses without a graph to it. Call model(x) itself, once, not a part of it."
                 )
             self.graph = Graph(nodes, self._names)
             self._order = [call.nodes.index(node) for node in nodes]
-            self._seeds = self._clean_seeds(losses)
 
-    def _clean_seeds(self, losses: Tensor) -> list[Tensor]:
-        """d losses / d outputs, with zeros in the rows that are not finite."""
-        edges = [step.edge for step in self.graph.outputs]
-        seeds = torch.autograd.grad(losses, edges, torch.ones_like(losses), retain_graph=True)
-        sums = [seed.reshape(len(losses), -1).sum(1) for seed in seeds]
-        self._kept = torch.stack([self._losses, *sums]).isfinite().all(0)
-        if self._kept.all():
-            return list(seeds)
-        self._neutralised = int((~self._kept).sum())
-        mask = [self._kept.repeat_interleave(len(s) // len(losses)) for s in seeds]
-        return [
-            torch.where(m.view(-1, *[1] * (s.dim() - 1)), s, torch.zeros_like(s))
-            for m, s in zip(mask, seeds, strict=True)
-        ]
+    def cross(self, crosses: Crosses) -> Backward:
+        """Run the backward pass through the steps that ``crosses`` accepts, and no further."""
+        if self._backward is None or crosses is not self._crosses:
+            self._crosses = crosses
+            self._backward = Backward(self.graph, crosses)
+            self._backward.run([self._with_graph], [torch.ones_like(self._losses)])
+        return self._backward
+
+    @property
+    def seeds(self) -> Sequence[Tensor]:
+        """The exact loss gradient at each output of the model."""
+        return self.cross(self._crosses).seeds
 
     @property
     def size(self) -> int:
@@ -154,20 +182,8 @@ class ForwardView:
     def neutralised(self) -> int:
         return self._neutralised
 
-    @property
-    def seeds(self) -> Sequence[Tensor]:
-        """The exact loss gradient at each output of the model, row by row."""
-        return self._seeds
-
     def losses(self) -> Tensor:
         return torch.where(self._losses.isfinite(), self._losses, 0.0)
-
-    def cross(self, crosses: Crosses) -> Backward:
-        """Run the backward pass through the steps that ``crosses`` accepts, and no further."""
-        if self._backward is None or crosses is not self._crosses:
-            self._crosses = crosses
-            self._backward = Backward(self.graph, self._seeds, crosses)
-        return self._backward
 
     def weighted_sum(self, weights: Tensor | Mapping[str, Tensor]) -> Tree:
         """sum_i w_i g_i. A row of weight 0 or of a non-finite gradient contributes zero."""
@@ -175,20 +191,21 @@ class ForwardView:
             _refuse("one weight per parameter")
         if not self.size:
             return zeros_like_parameters(self._parameters)
-        kept = self._kept & (weights != 0) & weights.isfinite()
-        weights = torch.where(kept, weights, 0.0).to(self._losses.dtype)
-        self._neutralised = self.size - int(kept.sum())
-        total = self.cross(self._crosses).weighted_sum(weights, self._parameters)
-        return total if _finite(total) else self._sum_of_finite_rows(weights, kept)
+        weights = (weights + 0 * self._losses).nan_to_num(0.0, 0.0, 0.0)  # 0 * inf is NaN
+        self._neutralised = self.size - int(weights.count_nonzero())
+        backward = self.cross(self._crosses)
+        total = backward.weighted_sum(weights, self._parameters)
+        if (backward.certified and not self._neutralised) or _finite(total):
+            return total
+        return self._sum_of_finite_rows(weights, weights != 0)
 
     def _sum_of_finite_rows(self, weights: Tensor, kept: Tensor) -> Tree:
         """Repeat the pass without the rows that break it, found by halving."""
         nodes = self._call.again(kept)
-        graph = Graph([nodes[i] for i in self._order], self._names)
-        mask = torch.where(kept, 1.0, 0.0).to(self._losses.dtype)
-        seeds = [scaled(seed, mask) for seed in self._seeds]
-        backward = Backward(graph, seeds, self._crosses)
-        total = backward.weighted_sum(weights * mask, self._parameters)
+        backward = Backward(Graph([nodes[i] for i in self._order], self._names), self._crosses)
+        seeds = _masked(self.seeds, kept)
+        backward.run([step.edge for step in backward.graph.outputs], seeds)
+        total = backward.weighted_sum(torch.where(kept, weights, 0.0), self._parameters)
         if _finite(total):
             return total
         rows = kept.nonzero()[:, 0]
@@ -196,16 +213,16 @@ class ForwardView:
             self._neutralised += len(rows)
             return zeros_like_parameters(self._parameters)
         halves = []
-        for half in rows.split((len(rows) + 1) // 2):
+        for half in torch.tensor_split(rows, 2):
             part = torch.zeros_like(kept)
             part[half] = True
             halves.append(self._sum_of_finite_rows(weights, part))
         return {name: halves[0][name] + halves[1][name] for name in self._parameters}
 
     def total(self) -> Tree:
-        return self.cross(self._crosses).weighted_sum(
-            torch.ones_like(self._losses), self._parameters
-        )
+        backward = Backward(self.graph, _nowhere)
+        backward.run([self._with_graph], [torch.ones_like(self._losses)])
+        return backward.weighted_sum(torch.ones_like(self._losses), self._parameters)
 
     def norms(self) -> Tensor:
         _refuse("norms of per-sample gradients")
@@ -221,13 +238,14 @@ class ForwardView:
 
 
 class ForwardEngine:
-    """Leaves the model's forward pass as it is; remembers its inputs and the nodes of its output."""
+    """Leaves the model's forward pass as it is; remembers its inputs and its output's nodes."""
 
     name = "forward"
 
     def __init__(self, model: nn.Module, parameters: Parameters) -> None:
         self._model = model
         self._parameters = dict(parameters)
+        self._names = {id(p): name for name, p in parameters.items()}
         self._handles: list[Any] = []
         self._on = False
         self._call: Call | None = None
@@ -258,7 +276,7 @@ class ForwardEngine:
                 "viewed. Got losses without a recorded forward pass: call model(x), not a part "
                 "of the model, inside `for batch in private.batches()`."
             )
-        return ForwardView(losses, call, self._parameters)
+        return ForwardView(losses, call, self._parameters, self._names)
 
     def explain(self) -> str:
         return "engine forward: one forward, one backward, norms bounded instead of computed"
@@ -280,8 +298,15 @@ def _nowhere(step: Step) -> bool:
 
 
 def _finite(tree: Tree) -> bool:
-    norms = torch._foreach_norm(list(tree.values()), 1)
-    return bool(torch.stack(norms).isfinite().all())
+    """Infinities and NaN survive a sum; finite entries this small do not add up to infinity."""
+    return math.isfinite(sum(float(g.sum()) for g in tree.values()))
+
+
+def _masked(gradients: Sequence[Tensor], kept: Tensor) -> list[Tensor]:
+    """Zero the rows that are not ``kept``, whatever they hold."""
+    return [
+        torch.where(kept[:, None], g.reshape(len(kept), -1), 0.0).view(g.shape) for g in gradients
+    ]
 
 
 def _refuse_tied(model: nn.Module, parameters: Parameters) -> None:

@@ -22,13 +22,14 @@ _LEAF = "torch::autograd::AccumulateGrad"
 
 
 class Weight:
-    """A trainable parameter where an operation uses it."""
+    """A trainable parameter where an operation uses it, as it is or ``transposed``."""
 
-    __slots__ = ("name", "tensor")
+    __slots__ = ("name", "tensor", "transposed")
 
-    def __init__(self, name: str, tensor: Tensor) -> None:
+    def __init__(self, name: str, tensor: Tensor, transposed: bool) -> None:
         self.name = name
         self.tensor = tensor
+        self.transposed = transposed
 
 
 class Step:
@@ -113,7 +114,8 @@ class Graph:
     def _take_weight(self, step: Step, position: int, child: Any) -> bool:
         """Attach ``child`` to ``step`` if it is a parameter, or the transpose of one."""
         name = child.name()
-        if name == "TBackward0":
+        transposed = name == "TBackward0"
+        if transposed:
             child = child.next_functions[0][0]
             name = "" if child is None else child.name()
         if name != _LEAF:
@@ -128,7 +130,7 @@ class Graph:
                 f"without per-sample work. Got two uses: {self._owner[known]} and {step} (tied "
                 "weights, or a module called twice). Use the rule Flat or Automatic."
             )
-        step.weights[position] = Weight(known, leaf)
+        step.weights[position] = Weight(known, leaf, transposed)
         self._owner[known] = step
         return True
 
@@ -168,6 +170,8 @@ def region(graph: Graph, crosses: Callable[[Step], bool]) -> set[Step]:
     for step in graph.steps:
         if crosses(step) and all(user in inside for user in step.users):
             inside.add(step)
+    if len(inside) in (0, len(graph.steps)):
+        return inside
     while True:
         mixed = {
             user

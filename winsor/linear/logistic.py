@@ -147,4 +147,3 @@ class PrivateLogisticRegression(LinearClassifierMixin, PrivateLinearModel):
         # How well it does depends on the budget and the number of records, by design.
         tags.classifier_tags.poor_score = True
         return tags
-

@@ -26,6 +26,8 @@ from winsor.means.budget import Payment
 from winsor.mechanisms.gaussian import Gaussian
 from winsor.tails.theorems import RestartSchedule, aclip_restarts
 
+MOST_STEPS = 200_000
+
 
 @dataclass
 class Restarted(Method):
@@ -107,4 +109,11 @@ class Restarted(Method):
         )
         problem = aclip_problem(options, task, session)
         problem = problem._replace(smoothness=problem.smoothness + task.alpha)
-        return aclip_restarts(problem, task.alpha, runs)
+        plan = aclip_restarts(problem, task.alpha, runs)
+        if plan.runs * plan.steps > MOST_STEPS:
+            raise ConfigurationError(
+                f"alpha must be large enough for a practical Theorem 6. Got alpha={task.alpha!r}, "
+                f"which asks for {plan.runs} runs of {plan.steps} steps. Raise alpha, or give "
+                "clip, batch_size, learning_rate and steps by hand."
+            )
+        return plan

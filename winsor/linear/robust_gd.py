@@ -106,7 +106,7 @@ def smoothed(u: Array, smoothing: float) -> Array:
     """
     a = np.nan_to_num(u, nan=0.0, posinf=1e150, neginf=-1e150)
     answer = np.sign(a) * CEILING * (2 * ndtr(math.sqrt(smoothing)) - 1)  # the limit |u| -> oo
-    inside = np.abs(a) < 1e3  # beyond, cubic and correction would cancel to noise
+    inside = (np.abs(a) < 1e3) & (a != 0)  # beyond, cubic and correction would cancel to noise
     answer[inside] = _cubic_mean(a[inside], smoothing)
     return np.clip(answer, -CEILING, CEILING)
 

@@ -69,6 +69,7 @@ class Ruled(Method):
                 event_of, steps, target.epsilon, target.delta, relation
             )
         door = Door(session.door.ledger, Gaussian(multiplier), sampler, relation, session.key)
+        session.door.note(sampler, f"rule {rule!r}")
         first = session.door.ledger.steps(door.run)
         state = rule.init(parameters, sampler.expected_size)
         step = first

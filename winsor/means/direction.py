@@ -17,12 +17,12 @@ import math
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import optimize
 
 Array = NDArray[np.float64]
 
 _TOLERANCE = 1e-9
 _ROUNDS = 60
-_HULL_STEPS = 400
 
 
 def lexicographic(points: Array) -> Array:
@@ -75,32 +75,20 @@ def _kept(cloud: Array, u: Array, keep: int) -> tuple[float, NDArray[np.int64]]:
 
 
 def nearest_in_hull(points: Array) -> Array:
-    """The point of the convex hull nearest to the origin: Frank-Wolfe with away steps on the Gram
-    matrix, so that a step costs O(k) whatever the dimension."""
-    gram = points @ points.T
-    weights = np.zeros(len(points))
-    start = int(np.argmin(gram.diagonal()))
-    weights[start] = 1.0
-    slopes = gram[start].copy()  # gram @ weights
-    for _ in range(_HULL_STEPS):
-        square = float(weights @ slopes)  # |v|^2
-        toward = int(np.argmin(slopes))
-        away = int(np.argmax(np.where(weights > 0, slopes, -np.inf)))
-        if square - slopes[toward] <= 1e-12 * max(square, 1e-300):
-            break
-        if square - slopes[toward] >= slopes[away] - square:
-            step, limit, change = 1.0, 1.0, gram[toward] - slopes
-            rate = float(slopes[toward] - square)
-            curvature = float(gram[toward, toward] - 2 * slopes[toward] + square)
-        else:
-            limit = float(weights[away] / max(1 - weights[away], 1e-300))
-            step, change = -1.0, slopes - gram[away]
-            rate = float(square - slopes[away])
-            curvature = float(gram[away, away] - 2 * slopes[away] + square)
-        size = min(limit, -rate / curvature) if curvature > 0 else limit
-        index = toward if step > 0 else away
-        weights *= 1 - step * size
-        weights[index] += step * size
-        weights[weights < 1e-15] = 0.0
-        slopes += size * change
-    return weights @ points
+    """The point of the convex hull nearest to the origin, exactly; zero if the origin is inside.
+
+    With t = sum(w), |sum_j w_j a_j|^2 + (t - 1)^2 over w >= 0 is least where w/t gives the nearest
+    point (for every t > 0 the first term is t^2 times its square): non-negative least squares.
+    """
+    scale = float(np.abs(points).max())
+    if scale == 0:
+        return np.zeros(points.shape[1])
+    columns = points.T / scale
+    if len(columns) > len(points):  # only the geometry of the k points matters
+        columns = np.linalg.qr(columns, mode="r")
+    system = np.vstack([columns, np.ones(len(points))])
+    goal = np.zeros(len(system))
+    goal[-1] = 1.0
+    weights = optimize.nnls(system, goal)[0]
+    nearest = weights @ points / weights.sum()
+    return nearest if float(np.linalg.norm(nearest)) > 1e-12 * scale else np.zeros_like(nearest)

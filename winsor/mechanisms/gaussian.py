@@ -66,14 +66,19 @@ def _mixture_event(multiplier: float, mixture: tuple[tuple[float, float], ...]) 
     return dp_event.MixtureOfGaussiansDpEvent(multiplier, shifts, tuple(p for p, _ in mixture))
 
 
-def joint_event(parts: Mapping[str, Bounded], std: Mapping[str, float]) -> GaussianEvent:
-    """The event of releasing all parts with these standard deviations."""
-    add = sum((parts[k].sensitivity.add_remove / std[k]) ** 2 for k in parts)
-    replace = sum((parts[k].sensitivity.replace / std[k]) ** 2 for k in parts)
-    mixture = None
-    if len(parts) == 1:
-        mixture = next(iter(parts.values())).sensitivity.mixture
-    return GaussianEvent(add**-0.5, replace**-0.5, mixture)
+def joint_event(parts: Mapping[str, Bounded], noise_multiplier: float) -> GaussianEvent:
+    """The event of releasing all parts with the noise of `Gaussian.std`.
+
+    With s_j = nm S_j / sqrt(share_j), sum_j (S_j/s_j)^2 = nm^-2 and, for the replace sensitivities
+    R_j, sum_j (R_j/s_j)^2 = nm^-2 sum_j share_j (R_j/S_j)^2. Written in shares, the event does not
+    vary in its last digits with an adaptive threshold, so all steps are one kind of event.
+    """
+    ratio = sum(
+        part.share * (part.sensitivity.replace / part.sensitivity.add_remove) ** 2
+        for part in parts.values()
+    )
+    mixture = next(iter(parts.values())).sensitivity.mixture if len(parts) == 1 else None
+    return GaussianEvent(noise_multiplier, noise_multiplier / math.sqrt(ratio), mixture)
 
 
 class Gaussian:
@@ -111,13 +116,20 @@ class Gaussian:
 
     def event(self, parts: Mapping[str, Bounded], step: int = 0) -> LocalEvent:
         """The event of any step: this mechanism does the same at each."""
-        return joint_event(parts, self.std(parts))
+        _check_shares(parts)
+        return joint_event(parts, self.noise_multiplier)
 
     def add_noise(
         self, parts: Mapping[str, Bounded], std: Mapping[str, float], draw: DrawNormal
     ) -> dict[str, Any]:
         """Noise every part in place and return the values."""
         return {name: _noised(name, part.value, std[name], draw) for name, part in parts.items()}
+
+
+def _check_shares(parts: Mapping[str, Bounded]) -> None:
+    total = sum(part.share for part in parts.values())
+    if not math.isclose(total, 1.0, rel_tol=1e-9):
+        raise UnsoundRelease(f"shares of a joint release must add up to 1. Got {total} instead.")
 
 
 def _noised(name: str, value: Any, std: float, draw: DrawNormal) -> Any:

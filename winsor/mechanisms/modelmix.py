@@ -144,4 +144,4 @@ class MixedGaussian(Gaussian):
         c = part.sensitivity.add_remove
         coordinates = 1.0 if part.coordinate_bound is None else (c / part.coordinate_bound) ** 2
         width = self.mix.at(step) * self.expected_size  # the update divides the sum by this size
-        return MixedEvent(joint_event(parts, self.std(parts)), width / c, max(1.0, coordinates))
+        return MixedEvent(joint_event(parts, self.noise_multiplier), width / c, max(1.0, coordinates))

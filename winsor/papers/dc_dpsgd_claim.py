@@ -5,9 +5,9 @@
     certified   the same noise against the shift that a record really causes: 2 c1 - c2 for a rank
                 cut, c1 for a per-record rule (`winsor/rules/discriminative.py`)
 
-How the paper was read. Line 10 of Algorithm 1 prints one noise draw *per record*; the text speaks
-of two; the public code does a third thing. With s = sigma_dp, batch m, tail k = p m, the noise on
-the sum has standard deviation
+How the paper was read. Line 10 of Algorithm 1 prints one noise draw *per record*; one draw for
+each of the two sums is the reading that its budget suggests; the public code does a third thing.
+With s = sigma_dp, batch m and tail k = p m, the noise on the sum has standard deviation
 
     "two noises"   s sqrt(c1^2 + c2^2)                    one draw for each of the two sums
     "per record"   s sqrt(k c1^2 + (m - k) c2^2)          the printed line, at the nominal m
@@ -15,8 +15,9 @@ the sum has standard deviation
 
 Three things are wrong with the claim. A record that enters the tail pushes another one out, so the
 sum moves by 2 c1 - c2, not by p c1 + (1 - p) c2. The ranking is never released, so eps_tr buys
-nothing. And Report Noisy Max is proven for one winner, not for a set of p B winners.
-`rank_instance_epsilon` is an instance that costs more than is claimed, exactly.
+nothing. And its proof treats one rank at a time, not the set of the p B largest traces.
+`rank_instance_epsilon` is exact for an instance that costs more than is claimed for splits such as
+2 + 6; for 4 + 4 it does not.
 
 The published noise can be trained with, by asking for it here: `DcDpsgdRun.rule` and
 `DcDpsgdRun.noise_multiplier` describe a certified run that adds exactly that noise. Its ledger
@@ -50,7 +51,7 @@ READINGS = ("two noises", "per record", "public code")
 _DOUBTS = (
     "one record moves the sum by 2 c1 - c2: it enters the tail and pushes another record out",
     "the ranking is not released, so its budget eps_tr protects nothing",
-    "Report Noisy Max covers one winner, not the set of the p B largest",
+    "the proof for the ranking treats one rank at a time, not the set of the p B largest",
 )
 
 

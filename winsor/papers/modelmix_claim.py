@@ -28,6 +28,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -130,6 +131,7 @@ def modelmix_claim(event: MixedGaussianDpEvent, steps: int, delta: float) -> Pub
     return PublishedClaim(epsilon, delta, "ModelMix", statement, _DOUBTS)
 
 
+@lru_cache(maxsize=8)
 def section_43_noise(setting: Section43 = Section43()) -> float:  # noqa: B008 - frozen
     """The noise multiplier at which DP-SGD has the setting's epsilon by fractional Renyi orders."""
 

@@ -1,7 +1,7 @@
 """Automatic clipping: every per-sample gradient is normalised instead of clipped.
 
-    AUTO-S:  w_i = C / (|g_i| + gamma)         Bu et al. 2023, eq. (3.3)
-    NSGD:    w_i = C / (|g_i| + r),  r >= 0    Yang et al. 2022, Algorithm 2; r = 0 is AUTO-V
+    AUTO-S:  w_i = C / (|g_i| + gamma)         Bu et al. 2023
+    NSGD:    w_i = C / (|g_i| + r),  r >= 0    Yang et al. 2022; r = 0 is AUTO-V
 
 The two share a formula. They differ in how they are meant: AUTO-S keeps gamma at 0.01 and tunes
 nothing; NSGD treats r as a trade-off between bias (small r forgets all magnitudes) and noise
@@ -25,9 +25,9 @@ by at most C when added or removed, by at most 2C when replaced.
 References
 ----------
 Bu, Wang, Zha, Karypis: Automatic clipping, NeurIPS 2023. Yang, Zhang, Chen, Liu: Normalized/clipped
-SGD with perturbation for differentially private non-convex optimization, 2022. Unlike the authors'
-code, C is kept explicit, the noise is derived from C at the door, and a row of norm zero with r = 0
-contributes zero instead of NaN.
+SGD with perturbation for differentially private non-convex optimization, 2022. C is kept explicit
+here (the papers absorb it into the learning rate), and a row of norm zero with r = 0 contributes
+zero.
 """
 
 from __future__ import annotations

@@ -27,8 +27,7 @@ References
 ----------
 Jin, Zhou, Han, Cheng, Zeng: Efficient private SCO for heavy-tailed data via averaged clipping.
 The paper takes the sensitivity to be lambda; that reading lives in `winsor/papers/aclip_claim.py`.
-The authors' code passes a noise variance where a standard deviation is expected, and divides by the
-realised batch size.
+The authors' code passes a noise variance where a standard deviation is expected.
 """
 
 from __future__ import annotations

@@ -2,12 +2,25 @@
 
     w_i = min(1, C / |g_i|),    g = sum_i w_i g_i + N(0, (sigma C)^2 I)
 
-Abadi et al. 2016, Algorithm 1. This is the DP-SGD that every other rule is compared with.
+This is the DP-SGD that every other rule is compared with.
+
+When to use
+-----------
+First, and as the yardstick for everything else. C near the median of the per-sample norms is a
+good start; small C with a proportionally larger learning rate behaves like normalised gradients.
+
+Cost
+----
+Per-sample norms and one weighted contraction per layer.
 
 Guarantee
 ---------
 |w_i g_i| <= C and w_i depends on row i only, so one record moves the sum by at most C when it is
 added or removed and by at most 2C when it is replaced.
+
+References
+----------
+Abadi et al.: Deep Learning with Differential Privacy, 2016, Algorithm 1.
 """
 
 from __future__ import annotations
@@ -33,6 +46,9 @@ class Flat(PerSampleRule):
 
     def weights(self, view: View, state: State) -> Tensor:
         return clip_weights(view.norms(), self.max_grad_norm)
+
+    def weight_of_norm(self, norms: Tensor) -> Tensor:
+        return clip_weights(norms, self.max_grad_norm)
 
     def clipped_norm(self, state: State) -> float:
         return self.max_grad_norm

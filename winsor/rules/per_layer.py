@@ -5,7 +5,7 @@
 One noise for all (``joint=False``): N(0, (nm C)^2) on every coordinate.
 Joint event (``joint=True``): group l is a part of its own, with noise nm C_l / sqrt(b_l), where the
 noise shares b_l add up to 1; with equal b_l each group's noise is proportional to its threshold.
-McMahan et al. 2018 (section 2), He et al. 2023.
+McMahan et al. 2018, He et al. 2023.
 
 When to use
 -----------

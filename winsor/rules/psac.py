@@ -2,7 +2,7 @@
 
     w_i = C / (|g_i| + r / (|g_i| + r))
 
-Xia et al. 2023, eq. (5). As |g| -> 0 the weight tends to C, where AUTO-S's tends to C / gamma: a
+Xia et al. 2023. As |g| -> 0 the weight tends to C, where AUTO-S's tends to C / gamma: a
 row whose gradient is almost zero no longer shouts as loudly as one that matters. The weight is
 largest near |g| = sqrt(r) - r and falls off on both sides: it is not monotone.
 
@@ -23,8 +23,7 @@ the sum by at most C when added or removed, by at most 2C when replaced.
 References
 ----------
 Xia, Shen, Yao, Fu, Xu, Xu, Fu: Differentially private learning with per-sample adaptive clipping,
-AAAI 2023. The authors (and Opacus) add the noise for threshold C to the sum of these weights, as
-here; the only difference is that the bound is stated and checked rather than assumed.
+AAAI 2023.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
     release jointly   sum_i w_i g_i + N(0, s_g^2),   sum_i (1[|g_i| <= C_t] - 1/2) + N(0, s_b^2)
     C_{t+1} = C_t exp(-rate (b_t - target)),   b_t = released count / (q n) + 1/2
 
-Andrew et al. 2021, Algorithm 1. The noise of the gradient scales with the current C_t.
+Andrew et al. 2021. The noise of the gradient scales with the current C_t.
 
 When to use
 -----------
@@ -26,8 +26,8 @@ depend on C_t. The floor keeps C_t from collapsing to zero.
 References
 ----------
 Andrew, Thakkar, McMahan, Ramaswamy: Differentially private learning with adaptive clipping, NeurIPS
-2021. Their algorithm divides the count by the realised number of users; here by the expected batch
-size, since the realised one is private under Poisson sampling.
+2021. The count is divided by the expected batch size, never by the realised one, which is private
+under Poisson sampling.
 """
 
 from __future__ import annotations

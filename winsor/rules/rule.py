@@ -28,9 +28,13 @@ Sums = dict[str, Any]
 class Rule(Protocol):
     """One clipping idea. Units: "grad" is a sum over rows; training divides by the expected size."""
 
-    needs: Need
-    couples_rows: ClassVar[bool]
-    """True if a row's contribution depends on other rows; then fragments are joined first."""
+    @property
+    def needs(self) -> Need: ...
+
+    @property
+    def couples_rows(self) -> bool:
+        """True if a row's contribution depends on other rows; then fragments are joined first."""
+        ...
 
     def init(self, parameters: Tree, expected_size: float) -> State: ...
     def contributions(self, view: View, state: State) -> Sums: ...

@@ -5,7 +5,7 @@ the step's joint release; the next threshold is
 
     threshold * exp(-rate * (fraction - target)),   fraction = released count / expected size + 1/2
 
-kept within [floor, ceiling]. Andrew et al. 2021, section 2.2.
+kept within [floor, ceiling]. Andrew et al. 2021.
 
 Guarantee
 ---------

@@ -20,10 +20,10 @@ tightest; all cost one forward and one backward pass and form no per-sample grad
 
 Guarantee
 ---------
-G_i is an upper bound on |g_i| that depends on row i and the released weights only, so |w_i g_i| <= C:
-one record moves the sum by at most C when it is added or removed and by at most 2C when replaced.
-A row whose bound is not finite contributes zero. A layer without a proven bound, tied weights and
-batch statistics are refused.
+G_i is an upper bound on |g_i| that depends on row i and the released weights only, so |w_i g_i| is
+at most C: one record moves the sum by at most C when it is added or removed and by at most 2C when
+it is replaced. A row whose bound is not finite contributes zero. A layer without a proven bound,
+tied weights and batch statistics are refused.
 
 Differences from the authors
 ----------------------------
@@ -34,7 +34,8 @@ normalisation and residual sums have bounds of their own (`winsor/rules/value_bo
 
 References
 ----------
-Fang, Li, Fan, Li: Improved convergence of differential private SGD with gradient clipping, ICLR 2023.
+Fang, Li, Fan, Li: Improved convergence of differential private SGD with gradient clipping, ICLR
+2023.
 """
 
 from __future__ import annotations
@@ -43,7 +44,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from winsor.contract import ConfigurationError, Tree
@@ -80,7 +80,7 @@ FORMS: dict[str, Callable[[ForwardView, OperatorNorms], Tensor]] = {
 
 @dataclass(frozen=True)
 class Value(PerSampleRule):
-    """Clip each row by a certified bound on its gradient norm: no per-sample gradients, no norms."""
+    """Clip each row by a certified bound on its gradient norm: nothing is done per sample."""
 
     max_grad_norm: float
     form: str = "outputs"
@@ -110,8 +110,7 @@ class Value(PerSampleRule):
         return view.norms()
 
     def weights(self, view: View, state: State) -> Tensor:
-        w = clip_weights(self.bounds(view, state), self.max_grad_norm)
-        return torch.where(w.isfinite(), w, 0.0)
+        return clip_weights(self.bounds(view, state), self.max_grad_norm)
 
     def clipped_norm(self, state: State) -> float:
         return self.max_grad_norm

@@ -24,9 +24,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from scipy.stats import norm
 
-from winsor.tails.points import Floats
+from winsor.tails.points import Floats, normal_quantile
 
 SMALLEST = 20
 """Fewest order statistics for which an index is reported."""
@@ -111,7 +110,7 @@ def choose_k(z: Floats) -> Choice:
 
 def hill(z: Floats, choice: Choice, confidence: float = 0.95) -> Index:
     """Hill's index with the joined interval described above."""
-    n, quantile = z.size, norm.ppf(0.5 + confidence / 2)
+    n, quantile = z.size, normal_quantile(0.5 + confidence / 2)
     k, rho, beta = choice
     grid = _grid(n)
     curve, _ = _log_moments(z, grid)
@@ -138,7 +137,7 @@ def _moment_variance(gamma: Floats) -> Floats:
 
 def moments(z: Floats, choice: Choice, confidence: float = 0.95) -> Index:
     """The moment estimator of Dekkers, Einmahl and de Haan (1989)."""
-    quantile = norm.ppf(0.5 + confidence / 2)
+    quantile = normal_quantile(0.5 + confidence / 2)
 
     def at(k: Floats) -> tuple[Floats, Floats]:
         m1, m2 = _log_moments(z, k)
@@ -156,7 +155,7 @@ def moments(z: Floats, choice: Choice, confidence: float = 0.95) -> Index:
 
 def pickands(z: Floats, choice: Choice, confidence: float = 0.95) -> Index:
     """Pickands' (1975) estimator; the noisiest of the three, and free of any assumption on sign."""
-    quantile = norm.ppf(0.5 + confidence / 2)
+    quantile = normal_quantile(0.5 + confidence / 2)
     x = np.exp(z - z[0])
 
     def at(k: Floats) -> tuple[Floats, Floats]:

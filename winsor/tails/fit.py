@@ -20,11 +20,10 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.stats import norm
 
 from winsor.contract import ConfigurationError
 from winsor.tails import extremes, weibull
-from winsor.tails.points import Floats, TailPoints, log_norms, tail_points
+from winsor.tails.points import Floats, TailPoints, log_norms, normal_quantile, tail_points
 from winsor.tails.regression import tail_line
 from winsor.tails.verdict import BEND_CRITICAL, Verdict, bend_weight, judge
 
@@ -95,6 +94,13 @@ class TailFit:
     def describes(self) -> bool:
         """False if no tail fraction was described well; then trust the plots more than theta."""
         return self.misfit <= MISFIT
+
+    def moment(self, p: float) -> float:
+        """(E X^p)^(1/p) of the sample, norms below the tail counted at its threshold: a bound."""
+        points, top = self.points, float(self.points.z[0])
+        above = float(points.weight @ np.exp(p * (points.z - top)))
+        below = points.below * float(np.exp(p * (points.threshold - top)))
+        return float(np.exp(top) * ((above + below) / points.size) ** (1 / p))
 
     def quantile(self, probability: float) -> float:
         """Norm exceeded with the given (small) probability under the fitted curve."""
@@ -199,7 +205,8 @@ def _anderson_darling(z: Floats, threshold: float, curve: weibull.WeibullFit) ->
 
 
 def _index(curve: weibull.WeibullFit, n: float) -> float:
-    return float(weibull.index_at_depth(np.float64(curve.log_theta), np.float64(curve.xi), np.log(n)))
+    log_theta, xi = np.asarray(curve.log_theta), np.asarray(curve.xi)
+    return float(weibull.index_at_depth(log_theta, xi, np.log(n)))
 
 
 def _bootstrap(
@@ -249,7 +256,7 @@ def _safe_moment(bent: weibull.WeibullFit, rival: extremes.Index, confidence: fl
     The larger of two limits: that of the bent curve, and that of an index which does not know the
     curve (Hill's where the bend is real, the moment estimator's where it may not be).
     """
-    one_sided, two_sided = norm.ppf(confidence), norm.ppf(0.5 + confidence / 2)
+    one_sided, two_sided = normal_quantile(confidence), normal_quantile(0.5 + confidence / 2)
     reach = (rival.interval[1] - rival.gamma) * one_sided / two_sided
     high = max(bent.gamma + one_sided * bent.gamma_deviation(), rival.gamma + reach)
     return float(np.floor(10 / max(high, 1e-9)) / 10)

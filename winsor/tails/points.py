@@ -11,6 +11,7 @@ left-censored, so the shape of the body cannot bend the fit of the tail.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -18,6 +19,9 @@ from numpy.typing import ArrayLike, NDArray
 from winsor.contract import ConfigurationError
 
 Floats = NDArray[np.float64]
+
+normal_quantile = NormalDist().inv_cdf
+"""Without scipy.stats, which takes longer to import than most fits take to run."""
 
 EXACT = 300
 CELL_GROWTH = 1.01

@@ -25,9 +25,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import minimize
 
 from winsor.tails.points import Floats, TailPoints
+from winsor.tails.regression import tail_line
 
 XI_MAX = 10.0
 """Here the upper half of the curve is a Pareto law to within 0.1 %. Well before that, xi and theta
@@ -100,18 +100,36 @@ def _depth(z: Floats, params: Floats) -> tuple[Floats, Floats, Floats]:
     return q, 1 / (1 / y + np.where(bent, xi, 0.0)), h
 
 
-def log_likelihood(points: TailPoints, weight: Floats, below: Floats, params: Floats) -> Floats:
-    """Log-likelihood; ``params`` (3,) or (3, B, 1) with ``weight`` (m,) or (B, m)."""
-    q, _, h = _depth(points.z, params)
-    xi = params[2]
-    density = q - params[1] - np.where(xi > _SMALL, xi * h, 0.0) - h
-    _, _, h_u = _depth(np.float64(points.threshold), params)
-    censored = np.log(-np.expm1(-np.maximum(h_u, 1e-300)))
-    return (weight * density).sum(axis=-1) + below * np.squeeze(censored)
+def likelihood_and_score(
+    points: TailPoints, weight: Floats, below: Floats, params: Floats
+) -> tuple[Floats, Floats]:
+    """Log-likelihood and its gradient in (log K, log theta, xi).
+
+    ``params`` is (3,) with ``weight`` (m,), or (3, B, 1) with ``weight`` (B, m) and ``below`` (B,);
+    the gradient is (3,) or (3, B).
+    """
+    log_theta, xi = params[1], params[2]
+    theta = np.exp(log_theta)
+    q, ratio, h, dh_dxi = _derivatives(points.z, params)
+    density = q - log_theta - np.where(xi > _SMALL, xi * h, 0.0) - h
+    d_q = 1 - (1 + xi) * ratio
+    above = np.stack(
+        [
+            -(weight * d_q).sum(axis=-1) / np.squeeze(theta),
+            -(weight * (q * d_q + 1)).sum(axis=-1),
+            -(weight * (ratio + dh_dxi)).sum(axis=-1),
+        ]
+    )
+    at_threshold = _derivatives(np.asarray(points.threshold), params)
+    q, ratio, h, dh_dxi = (np.squeeze(v) for v in at_threshold)
+    h = np.clip(h, 1e-300, 700.0)
+    slope = np.stack([-ratio / np.squeeze(theta), -ratio * q, dh_dxi])
+    value = (weight * density).sum(axis=-1) + below * np.log(-np.expm1(-h))
+    return value, above + below / np.expm1(h) * slope
 
 
-def _chain(z: Floats, params: Floats) -> tuple[Floats, Floats, Floats, Floats, Floats]:
-    """q, y/D, H, dH/dxi and d(log D)/dxi = y/D at z (D = 1 + xi y)."""
+def _derivatives(z: Floats, params: Floats) -> tuple[Floats, Floats, Floats, Floats]:
+    """q, y/(1 + xi y) (which is also d log(1 + xi y)/d xi), H and dH/dxi at z."""
     q, ratio, h = _depth(z, params)
     xi = params[2]
     y = np.exp(np.minimum(q, 150.0))
@@ -119,29 +137,11 @@ def _chain(z: Floats, params: Floats) -> tuple[Floats, Floats, Floats, Floats, F
     safe = np.where(near, 1.0, xi)
     small = np.where(near, y, 0.0)
     series = -(small**2) / 2 + 2 * xi * small**3 / 3 - 3 * xi**2 * small**4 / 4
-    return q, ratio, h, np.where(near, series, (ratio - h) / safe), ratio
-
-
-def score(points: TailPoints, weight: Floats, below: Floats, params: Floats) -> Floats:
-    """Gradient of `log_likelihood` in (log K, log theta, xi): shape (3,) or (3, B)."""
-    theta, xi = np.exp(params[1]), params[2]
-    q, ratio, _, dh_dxi, dl_dxi = _chain(points.z, params)
-    d_q = 1 - (1 + xi) * ratio
-    d_scale = (weight * (-d_q / theta)).sum(axis=-1)
-    d_theta = (weight * (-q * d_q - 1)).sum(axis=-1)
-    d_xi = (weight * (-dl_dxi - dh_dxi)).sum(axis=-1)
-    q, ratio, h, dh_dxi, _ = _chain(np.float64(points.threshold), params)
-    factor = below * np.squeeze(1 / np.expm1(np.clip(h, 1e-300, 700.0)))
-    d_scale = d_scale + factor * np.squeeze(-ratio / theta)
-    d_theta = d_theta + factor * np.squeeze(-ratio * q)
-    d_xi = d_xi + factor * np.squeeze(dh_dxi)
-    return np.stack([d_scale, d_theta, d_xi])
+    return q, ratio, h, np.where(near, series, (ratio - h) / safe)
 
 
 def _start(points: TailPoints) -> tuple[float, float]:
     """log K and log theta of the line through log(-log S) against log x."""
-    from winsor.tails.regression import tail_line
-
     slope, intercept = tail_line(points, points.weight[None], np.array([points.below]))
     theta = float(np.clip(1 / max(float(slope[0]), 1e-3), 1e-4, 1e3))
     return -float(intercept[0]) * theta, float(np.log(theta))
@@ -149,7 +149,7 @@ def _start(points: TailPoints) -> tuple[float, float]:
 
 def _information(points: TailPoints, params: Floats, free: tuple[int, ...]) -> Floats:
     """Observed information of the free parameters, by central differences of the score."""
-    below = np.float64(points.below)
+    below = np.asarray(points.below)
     step = np.maximum(1e-4, 1e-4 * np.abs(params))
     rows = []
     for j in free:
@@ -159,24 +159,26 @@ def _information(points: TailPoints, params: Floats, free: tuple[int, ...]) -> F
         width = 2 * step[j]
         if j == 2 and low[2] < 0:
             low, width = params, step[j]
-        high = score(points, points.weight, below, params + shift)
-        rows.append((score(points, points.weight, below, low) - high)[list(free)] / width)
-    matrix = np.array(rows)
-    return (matrix + matrix.T) / 2
+        _, at_low = likelihood_and_score(points, points.weight, below, low)
+        _, at_high = likelihood_and_score(points, points.weight, below, params + shift)
+        rows.append((at_low - at_high)[list(free)] / width)
+    matrix: Floats = np.array(rows)
+    return np.asarray((matrix + matrix.T) / 2)
 
 
 def _maximise(points: TailPoints, start: Floats, free: tuple[int, ...]) -> tuple[Floats, float]:
-    n, below, index = points.size, np.float64(points.below), list(free)
+    from scipy.optimize import minimize  # here, so that theorems load without scipy
+
+    n, below, index = points.size, np.asarray(points.below), list(free)
 
     def negative(values: Floats) -> tuple[float, Floats]:
         params = start.copy()
         params[index] = values
         with np.errstate(over="ignore", invalid="ignore"):
-            value = -float(log_likelihood(points, points.weight, below, params)) / n
-            slope = -score(points, points.weight, below, params)[index] / n
-        if not (np.isfinite(value) and np.isfinite(slope).all()):
+            value, slope = likelihood_and_score(points, points.weight, below, params)
+        if not (np.isfinite(value) and np.isfinite(slope[index]).all()):
             return 1e10, np.zeros(len(index))
-        return value, slope
+        return -float(value) / n, -slope[index] / n
 
     span = float(points.z[0] - points.z[-1])
     bounds = [
@@ -198,8 +200,10 @@ def _maximise(points: TailPoints, start: Floats, free: tuple[int, ...]) -> tuple
 
 
 def _finish(points: TailPoints, params: Floats, loglik: float, free: tuple[int, ...]) -> WeibullFit:
-    covariance = np.linalg.pinv(_information(points, params, free), hermitian=True)
-    return WeibullFit(*(float(p) for p in params), loglik, free, covariance)
+    information = _information(points, params, free)
+    covariance = np.asarray(np.linalg.pinv(information, hermitian=True), dtype=np.float64)
+    log_scale, log_theta, xi = (float(p) for p in params)
+    return WeibullFit(log_scale, log_theta, xi, loglik, free, covariance)
 
 
 def fit_weibull(points: TailPoints) -> WeibullFit:
@@ -212,7 +216,7 @@ def fit_weibull(points: TailPoints) -> WeibullFit:
 def fit_bent(points: TailPoints, straight: WeibullFit) -> WeibullFit:
     """The curve with xi >= 0 free, started from several bends of the straight fit."""
     best = straight.params, straight.loglik
-    for xi in (0.1, 0.5, 2.0, 8.0):
+    for xi in (0.2, 1.0, 8.0):
         start = straight.params + np.array([0.0, -0.5 * np.log1p(2 * xi), xi])
         found = _maximise(points, start, (0, 1, 2))
         if found[1] > best[1]:
@@ -228,17 +232,19 @@ def bootstrap(
 
     Each of the n observations is drawn a Poisson(1) number of times. The refit is Newton's
     iteration with the information of the original fit, which contracts by a factor of the order
-    of 1/sqrt(number of points) per step.
+    of 1/sqrt(number of points) per step; it is kept within eight standard errors of the fit.
     """
     weight = rng.poisson(points.weight, size=(repeats, points.weight.size)).astype(np.float64)
     below = rng.poisson(points.below, size=repeats).astype(np.float64)
     params = np.repeat(fitted.params[:, None, None], repeats, axis=1)
     free = list(fitted.free)
-    limit = 3 * np.sqrt(np.maximum(np.diag(fitted.covariance), 0.0)) + 1e-12
+    error = np.sqrt(np.maximum(np.diag(fitted.covariance), 0.0))[:, None] + 1e-12
+    centre = fitted.params[free, None]
     for _ in range(8):
-        step = fitted.covariance @ score(points, weight, below, params)[free]
-        params[free, :, 0] += np.clip(step, -limit[:, None], limit[:, None])
+        step = fitted.covariance @ likelihood_and_score(points, weight, below, params)[1][free]
+        moved = params[free, :, 0] + np.clip(step, -3 * error, 3 * error)
+        params[free, :, 0] = np.clip(moved, centre - 8 * error, centre + 8 * error)
         params[2] = np.clip(params[2], 0.0, XI_MAX)
-        if (np.abs(step) < 0.01 * limit[:, None]).all():
+        if (np.abs(step) < 0.03 * error).all():
             break
     return params[:, :, 0], weight, below

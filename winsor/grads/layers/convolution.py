@@ -24,7 +24,7 @@ from winsor.grads.layers.layer import MAC, TRAFFIC, Layer, Named, as_dtype
 from winsor.grads.pieces import Factors, Piece, Rows, careful, zero_where_not
 from winsor.grads.tape import Call
 
-KEEP = 2.0
+KEEP = 5.0
 """Rows may take this many times the memory of the input and output-gradient that they replace."""
 
 UNFOLD = 60.0

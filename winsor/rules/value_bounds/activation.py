@@ -89,6 +89,6 @@ KINDS = (
     Kind(tuple(_SLOPES), _slope),
     Kind(("LeakyReluBackward0",), _leaky),
     Kind(("EluBackward0",), _elu),
-    Kind(("MulBackward0",), _times, _check_times, data=(0, 1)),
+    Kind(("MulBackward0",), _times, _check_times, data=frozenset({0, 1})),
     Kind(("DivBackward0",), _over, _check_over),
 )

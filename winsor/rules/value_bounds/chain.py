@@ -7,7 +7,7 @@ For z_j = W_j h_{j-1} + b_j, h_j = phi(z_j) with phi(0) = 0 and slope at most 1,
 
 For cross-entropy the loss gradient is p - e_y and f = -log p_y, so |p - e_y|^2 <= (1 - p_y)^2 +
 (1 - p_y)^2: v = sqrt(2) (1 - exp(-f)). Without biases this is the paper's bound with a smaller
-constant. The last layer sees p - e_y, whose entries sum to zero, so W_H may be centred over classes:
+constant. The entries of p - e_y sum to zero, so W_H may be centred over classes:
 
     W_H^T d = (W_H - 1 mu^T)^T d + mu sum(d),    mu = mean row of W_H
 
@@ -63,7 +63,7 @@ def chain_bounds(view: ForwardView, norms: OperatorNorms) -> Tensor:
         v = torch.maximum(
             math.sqrt(2) * -torch.expm1(-view.losses().double()), rows.squares(seed).double().sqrt()
         )
-        sizes = [rows.squares(layers[0].input()).double().sqrt()]
+        sizes = [rows.activations(layers[0].input()).double().sqrt()]
         for layer in layers[:-1]:
             size = sizes[-1] * norms.matrix(layer.name, layer.weight)
             sizes.append(size if layer.bias is None else size + float(layer.bias.double().norm()))
@@ -75,8 +75,10 @@ def chain_bounds(view: ForwardView, norms: OperatorNorms) -> Tensor:
             total += own * reach.square()
             if position:
                 last = position == len(layers) - 1
-                reach = _last(layer, v, seed) if last else reach * norms.matrix(
-                    layer.name, layer.weight
+                reach = (
+                    _last(layer, v, seed)
+                    if last
+                    else reach * norms.matrix(layer.name, layer.weight)
                 )
         return (total.sqrt() * OUTWARDS).float() * (1 + 1e-6) + FLOOR
 

@@ -113,4 +113,14 @@ def _spread(e: Tensor, sums: Tensor) -> Tensor:
     return top_eigenvalue(gram) + SLACK * energy
 
 
-KINDS = (Kind(("ConvolutionBackward0",), _back, _check, _own, _given, weights=(1, 2), local=False),)
+KINDS = (
+    Kind(
+        ("ConvolutionBackward0",),
+        _back,
+        _check,
+        _own,
+        _given,
+        weights=frozenset({1, 2}),
+        local=False,
+    ),
+)

@@ -32,7 +32,7 @@ def _own(step: Step, rows: Rows) -> Tensor | float:
     bias = float(rows.blocks(step)) if _has_bias(step) else 0.0
     if _WEIGHT[step.op] not in step.weights:
         return bias
-    return rows.squares(step.saved(_INPUT[step.op])) + bias
+    return rows.activations(step.saved(_INPUT[step.op])) + bias
 
 
 def _given(step: Step, e: Tensor, rows: Rows) -> Tensor:
@@ -42,7 +42,7 @@ def _given(step: Step, e: Tensor, rows: Rows) -> Tensor:
     per_row = e.view(rows.n, positions, -1)
     total = e.new_zeros(rows.n)
     if _WEIGHT[step.op] in step.weights:
-        total = largest_squared(per_row) * rows.squares(step.saved(_INPUT[step.op]))
+        total = largest_squared(per_row) * rows.activations(step.saved(_INPUT[step.op]))
     return total + per_row.sum(1).square().sum(1) if _has_bias(step) else total
 
 
@@ -53,6 +53,16 @@ def _check(step: Step, rows: Rows) -> None:
 
 
 KINDS = (
-    Kind(("AddmmBackward0",), _back, _check, _own, _given, data=(1,), weights=(0, 2)),
-    Kind(("MmBackward0",), _back, _check, _own, _given, data=(0,), weights=(1,)),
+    Kind(
+        ("AddmmBackward0",),
+        _back,
+        _check,
+        _own,
+        _given,
+        data=frozenset({1}),
+        weights=frozenset({0, 2}),
+    ),
+    Kind(
+        ("MmBackward0",), _back, _check, _own, _given, data=frozenset({0}), weights=frozenset({1})
+    ),
 )

@@ -15,7 +15,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from winsor.grads.graph import Step
-from winsor.rules.value_bounds.kind import Factor, Kind, Rows, check_first_dimension, refuse
+from winsor.rules.value_bounds.kind import Kind, Rows, check_first_dimension, refuse
 
 
 def _back_group(step: Step, position: int, rows: Rows) -> Tensor:
@@ -80,7 +80,7 @@ KINDS = (
         _back_group,
         check_first_dimension,
         _own_group,
-        weights=(1, 2),
+        weights=frozenset({1, 2}),
     ),
     Kind(
         ("NativeLayerNormBackward0",),
@@ -88,6 +88,6 @@ KINDS = (
         _check_layer,
         _own_layer,
         _given_layer,
-        weights=(1, 2),
+        weights=frozenset({1, 2}),
     ),
 )

@@ -113,7 +113,7 @@ KINDS = (
     Kind(("TransposeBackward0",), check=_check_transpose),
     Kind(("PermuteBackward0",), check=_check_permute),
     Kind(("CatBackward0",), check=_check_cat, data=None),
-    Kind(("AddBackward0", "SubBackward0"), _add, _check_add, data=(0, 1)),
+    Kind(("AddBackward0", "SubBackward0"), _add, _check_add, data=frozenset({0, 1})),
     Kind(("MeanBackward1",), _mean, _check_not_first),
     Kind(("SumBackward1",), _sum, _check_not_first),
     Kind(("LogSoftmaxBackward0",), _log_softmax, _check_softmax),

@@ -57,7 +57,8 @@ def gram_norm(matrices: Tensor, squarings: int = 6) -> Tensor:
         log_scale = 2 * (log_scale + size.log())
     norm = torch.linalg.matrix_norm(gram).real.clamp_min(1e-300)
     power = 2.0 ** (squarings + 1)
-    return ((norm.log() + log_scale) / power).exp() * OUTWARDS
+    bound: Tensor = ((norm.log() + log_scale) / power).exp() * OUTWARDS
+    return bound
 
 
 def largest_squared(e: Tensor) -> Tensor:
@@ -86,7 +87,7 @@ def convolution_norm(
     groups: int,
     outs: Sequence[int],
 ) -> float:
-    """Upper bound on the norm of a convolution with outputs of size ``outs``, whatever its padding."""
+    """Upper bound on the norm of a convolution with outputs of size ``outs``, for any padding."""
     w = weight.detach().double()
     w = w.view(groups, -1, *w.shape[1:])  # (groups, K/groups, C/groups, *kernel)
     unfolded = max(spectral_norm(part.flatten(1)) for part in w)
@@ -114,7 +115,8 @@ def _by_frequency(w: Tensor, stride: Sequence[int], outs: Sequence[int]) -> floa
         k = -(-phases.shape[dim] // s)
         pad = torch.zeros(*phases.shape[:dim], k * s, *phases.shape[dim + 1 :], dtype=w.dtype)
         pad.narrow(dim, 0, phases.shape[dim]).copy_(phases)
-        split = pad.unflatten(dim, (k, s)).movedim(dim + 1, 1)  # (K, s, C, ..., k, ...)
+        shape = (*pad.shape[:dim], k, s, *pad.shape[dim + 1 :])
+        split = pad.view(shape).movedim(dim + 1, 1)  # (K, s, C, ..., k, ...)
         phases = split.flatten(1, 2)
     grid = [out + size - 1 for out, size in zip(outs, phases.shape[2:], strict=True)]
     spectrum = torch.fft.rfftn(phases, s=grid, dim=tuple(range(2, phases.dim())))

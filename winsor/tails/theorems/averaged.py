@@ -76,7 +76,7 @@ def aclip_steps(problem: AclipProblem) -> int:
     _check(problem)
     budget = problem.n * problem.epsilon / math.sqrt(problem.d * math.log(1 / problem.delta))
     shape = (problem.smoothness * problem.radius / problem.deviation) ** 2
-    return max(1, math.ceil((shape * math.log(4 / problem.beta) * budget) ** (2 / 7)))
+    return max(1, math.ceil(math.pow(shape * math.log(4 / problem.beta) * budget, 2 / 7)))
 
 
 def aclip_constrained(problem: AclipProblem, steps: int | None = None) -> AclipParameters:

@@ -36,17 +36,16 @@ def freedman_constant(theta: float) -> float:
     if theta == 0.5:
         return 2.0
     if theta <= 1:
-        return (4 * theta) ** (2 * theta) * math.e**2
-    return (2 ** (2 * theta + 1) + 2) * math.gamma(2 * theta + 1) + (
-        2 ** (3 * theta) * math.gamma(3 * theta + 1) / 3
-    )
+        return math.pow(4 * theta, 2 * theta) * math.e**2
+    first = (math.pow(2, 2 * theta + 1) + 2) * math.gamma(2 * theta + 1)
+    return first + math.pow(2, 3 * theta) * math.gamma(3 * theta + 1) / 3
 
 
 def sub_weibull_bound(theta: float, scale: float, failure: float) -> float:
     """K log^theta(2/delta): |X| stays below it with probability 1 - delta (Lemma A.1)."""
     positive(theta=theta, K=scale)
     probability(delta=failure)
-    return scale * math.log(2 / failure) ** theta
+    return scale * math.pow(math.log(2 / failure), theta)
 
 
 def heavy_tailed_dpsgd_threshold(
@@ -61,7 +60,7 @@ def heavy_tailed_dpsgd_threshold(
     """
     _sub_weibull(theta, scale, steps, failure)
     constant = 20.0 if appendix and theta > 0.5 else 39.0
-    clipping = 4 * scale * math.log(math.sqrt(max(steps, 1.0))) ** theta
+    clipping = 4 * scale * math.pow(math.log(math.sqrt(max(steps, 1.0))), theta)
     return max(clipping, constant * sub_weibull_bound(theta, scale, failure))
 
 
@@ -99,7 +98,7 @@ def dc_dpsgd_ratio(theta: float, failure: float) -> float:
     """c1/c2 = log^(theta - 1/2)(1/delta): the rates of Section 6.3, without their constants."""
     positive(theta=theta)
     probability(delta=failure)
-    return math.log(1 / failure) ** (theta - 0.5)
+    return math.pow(math.log(1 / failure), theta - 0.5)
 
 
 def dc_dpsgd_steps(n: float, epsilon: float, d: float, delta: float) -> float:

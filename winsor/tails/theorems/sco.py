@@ -81,7 +81,7 @@ def simple_clipping_radius(p: float, moment: float, n: float, d: float, rho: flo
     _moment(p, moment)
     positive(n=n, d=d, rho=rho)
     noise, sampling = n * math.sqrt(rho / d), n / d
-    return moment * math.sqrt(d) * min(noise, sampling) ** (1 / p)
+    return moment * math.sqrt(d) * math.pow(min(noise, sampling), 1 / p)
 
 
 def simple_clipping(

@@ -1,0 +1,209 @@
+"""Every mechanism of winsor, each with the adversary that hurts it most. All must pass.
+
+Rules are discovered, not listed: a new file in `winsor/rules` is audited without a change here.
+Noise is calibrated so that each audit's claimed epsilon is 4 (the rules under replace-one: their
+add/remove noise, hence a larger claim).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+
+import torch
+from dp_accounting import dp_event
+
+from winsor import rules
+from winsor.audit.adversaries import NOMINAL, canary, worst
+from winsor.audit.claims import USUAL_DELTA, gaussian_mu
+from winsor.audit.mean_worlds import ClippedMeanExperiment, GroupMeansExperiment
+from winsor.audit.mixing_worlds import MixingExperiment
+from winsor.audit.records import GradientRecords
+from winsor.audit.suite import Audit, Prepared, certified
+from winsor.audit.transcripts import RandomRuleExperiment, TranscriptExperiment
+from winsor.audit.value_worlds import value_records
+from winsor.audit.worlds import RuleExperiment, Setting
+from winsor.contract import Neighbouring
+from winsor.mechanisms.gaussian import Gaussian
+from winsor.rules.flat import Flat
+from winsor.rules.rule import Rule
+from winsor.sampling import FixedSize, FullBatch, Poisson, Sampler
+
+EPSILON = 4.0
+ADD, REPLACE = Neighbouring.ADD_OR_REMOVE_ONE, Neighbouring.REPLACE_ONE
+SINGLE = 1 / gaussian_mu(EPSILON, USUAL_DELTA)
+"""Noise multiplier of one full-batch release at the claimed epsilon."""
+
+
+def honest_audits() -> list[Audit]:
+    """All audits whose claims are certified: a violation of any is a bug in winsor."""
+    return [*_rules(), *_samplers(), *_stateful(), *_networks(), *_mixing(), *_means()]
+
+
+# ---------------------------------------------------------------------------------------- rules
+
+
+def _rules() -> Iterator[Audit]:
+    for rule in rules.all_examples():
+        for relation in (ADD, REPLACE):
+            if relation is ADD and _rests_on_coins(rule):
+                prepare: Callable[[], Prepared] = partial(_secret_coins, rule)
+                yield Audit(f"{title(rule)}, secret coins", prepare, 20_000, 2_500)
+                continue
+            prepare = partial(_full_batch, rule, relation)
+            yield Audit(f"{title(rule)}, {short(relation)}", prepare)
+
+
+def _full_batch(rule: Rule, relation: Neighbouring) -> Prepared:
+    experiment = worst(rule, Setting(Gaussian(SINGLE), FullBatch(NOMINAL), relation))
+    return certified(experiment, experiment.records.name, relation)
+
+
+def _secret_coins(rule: Rule) -> Prepared:
+    z = torch.zeros((1, 1))
+    z[0, 0] = 1e6
+    records = GradientRecords("Dirac canary", z[:0], z[:0], z, {"weight": (1,)})
+    setting = Setting(Gaussian(SINGLE), FullBatch(NOMINAL), ADD)
+    return certified(RandomRuleExperiment(rule, records, setting), records.name, ADD)
+
+
+def _rests_on_coins(rule: Rule) -> bool:
+    """Whether the event itself, not only the value, is that of a random shift."""
+    if not getattr(rule, "randomised", False):
+        return False
+    one = {"weight": torch.zeros(1)}
+    state = rule.init(one, NOMINAL)
+    parts = rule.bounded({"grad": one}, state)
+    return any(part.sensitivity.mixture is not None for part in parts.values())
+
+
+# ------------------------------------------------------------------------------------- samplers
+
+
+def _samplers() -> Iterator[Audit]:
+    yield Audit("Poisson q=0.05, 200 steps", partial(_many_steps, 0.05, 200, ADD))
+    yield Audit("Poisson q=0.2, 20 steps, replace", partial(_many_steps, 0.2, 20, REPLACE))
+    yield Audit("Poisson q=0.3, sampler's own draws", _real_sampler, 20_000, 4_000)
+    yield Audit("fixed size 2 of 5, 10 steps", partial(_fixed_size, 10))
+    yield Audit("full batch, 8 steps, gradients turned round", _turning)
+
+
+def _many_steps(q: float, steps: int, relation: Neighbouring) -> Prepared:
+    sampler = Poisson(NOMINAL, q)
+    multiplier = calibrated(sampler, steps, relation)
+    setting = Setting(Gaussian(multiplier), sampler, relation, steps)
+    experiment = RuleExperiment(Flat(1.0), canary(relation), setting)
+    return certified(experiment, "Dirac canary at every step", relation)
+
+
+def _real_sampler() -> Prepared:
+    sampler = Poisson(NOMINAL, 0.3)
+    setting = Setting(Gaussian(calibrated(sampler, 1, ADD)), sampler, ADD)
+    experiment = RuleExperiment(Flat(1.0), canary(ADD, silent=4), setting, real_sampler=True)
+    return certified(experiment, "Dirac canary among silent records", ADD)
+
+
+def _fixed_size(steps: int) -> Prepared:
+    sampler = FixedSize(5, 2)
+    setting = Setting(Gaussian(calibrated(sampler, steps, REPLACE)), sampler, REPLACE, steps)
+    experiment = RuleExperiment(Flat(1.0), canary(REPLACE, silent=4), setting)
+    return certified(experiment, "Dirac canary against its opposite", REPLACE)
+
+
+def _turning() -> Prepared:
+    steps = 8
+    setting = Setting(Gaussian(SINGLE * steps**0.5), FullBatch(NOMINAL), ADD, steps)
+    experiment = RuleExperiment(Flat(1.0), canary(ADD), setting, alternating=True)
+    return certified(experiment, "crafted gradient, turned round at every step", ADD)
+
+
+def calibrated(sampler: Sampler, steps: int, relation: Neighbouring) -> float:
+    """The noise multiplier at which per-sample clipping claims the audit's epsilon."""
+    from winsor.accounting import calibrate
+
+    def event_of(multiplier: float) -> dp_event.DpEvent:
+        mechanism, rule = Gaussian(multiplier), Flat(1.0)
+        parts = rule.bounded({"grad": {}}, {})
+        return sampler.amplify(mechanism.event(parts), relation)
+
+    return calibrate.noise_multiplier(event_of, steps, EPSILON, USUAL_DELTA, relation)
+
+
+# ----------------------------------------------------------------- state, networks, mixing, means
+
+
+def _stateful() -> Iterator[Audit]:
+    for rule in rules.all_examples():
+        state = rule.init({"weight": torch.zeros(8)}, NOMINAL) if _tracks(rule) else {}
+        if "threshold" in state:
+            name = f"{title(rule)}, 3 steps with its state"
+            yield Audit(name, partial(_transcript, rule), 8_000, 400)
+
+
+def _tracks(rule: Rule) -> bool:
+    return getattr(rule, "tracker", None) is not None
+
+
+def _transcript(rule: Rule) -> Prepared:
+    steps = 3
+    setting = Setting(Gaussian(SINGLE * steps**0.5), FullBatch(NOMINAL), ADD, steps)
+    experiment = TranscriptExperiment(rule, worst(rule, setting).records, setting)
+    return certified(experiment, experiment.records.name, ADD)
+
+
+def _networks() -> Iterator[Audit]:
+    for rule in rules.all_examples():
+        if type(rule).__name__ == "Value":
+            yield Audit(f"{title(rule)}, a real network", partial(_network, rule))
+
+
+def _network(rule: Rule) -> Prepared:
+    records = value_records()
+    setting = Setting(Gaussian(SINGLE), FullBatch(records.count(0)), ADD)
+    return certified(RuleExperiment(rule, records, setting), records.name, ADD)
+
+
+def _mixing() -> Iterator[Audit]:
+    for p in (1, 4):
+        where = "one coordinate" if p == 1 else f"{p} coordinates"
+        yield Audit(f"ModelMix q=0.2, 10 steps, {where}", partial(_mixed, p), 100_000, 20_000)
+
+
+def _mixed(p: int) -> Prepared:
+    experiment = MixingExperiment(tau_over_lr=1.0, noise_multiplier=0.7, p=p)
+    return certified(experiment, "saturated coordinates, crafted at every step", ADD, points=10)
+
+
+def _means() -> Iterator[Audit]:
+    for relation in (ADD, REPLACE):
+        yield Audit(f"clipped mean, {short(relation)}", partial(_clipped_mean, relation))
+        for grouping in ("partition", "poisson"):
+            prepare = partial(_group_means, grouping, relation)
+            yield Audit(f"iterative mean, {grouping}, {short(relation)}", prepare, 20_000, 3_000)
+
+
+def _clipped_mean(relation: Neighbouring) -> Prepared:
+    factor = 2.0 if relation is REPLACE else 1.0
+    experiment = ClippedMeanExperiment(SINGLE * factor, relation)
+    return certified(experiment, "one record far outside the ball", relation)
+
+
+def _group_means(grouping: str, relation: Neighbouring) -> Prepared:
+    known = grouping == "partition"  # its account holds given the groups, so let them be known
+    factor = 2.0 if relation is REPLACE else 1.0
+    multiplier = SINGLE * factor if known else calibrated(Poisson(NOMINAL, 0.25), 4, relation)
+    experiment = GroupMeansExperiment(multiplier, grouping, relation, known_groups=known)
+    return certified(experiment, "the whole transcript of group means", relation)
+
+
+# ---------------------------------------------------------------------------------------- names
+
+
+def short(relation: Neighbouring) -> str:
+    return "add/remove" if relation is ADD else "replace"
+
+
+def title(rule: Rule) -> str:
+    """The rule's name with the settings that are not default, in short."""
+    text = repr(rule)
+    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -15,7 +15,7 @@ LAYERS = [  # from the bottom up; a module imports from its own layer and below
     {"accounting"},
     {"grads"},
     {"rules", "mechanisms", "sampling", "ledger", "nn", "tails", "iterates"},
-    {"door", "feeding", "update", "mixing", "prepaid"},
+    {"door", "feeding", "update", "mixing", "prepaid", "arguments"},
     {"means", "data"},
     {"training", "making", "fitting", "linear", "audit", "plan", "runs"},
     {"report", "papers"},

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
@@ -17,6 +18,7 @@ from torch import nn
 from torch.utils.data import Dataset
 
 from winsor.accounting import calibrate
+from winsor.arguments import as_relation, check_delta, dataset_size, make_sampler, planned_steps
 from winsor.contract import Bounded, ConfigurationError, Neighbouring
 from winsor.door import Door, Mechanism
 from winsor.feeding import Feed
@@ -28,7 +30,7 @@ from winsor.mechanisms.modelmix import MixedGaussian, ModelMix
 from winsor.mixing import MixingUpdate
 from winsor.randomness import new_key, subkey
 from winsor.rules.rule import Rule
-from winsor.sampling import FixedSize, FullBatch, Poisson, Sampler
+from winsor.sampling import Sampler
 from winsor.training import Budget, PrivateTraining
 from winsor.update import OptimizerUpdate, Update
 
@@ -93,36 +95,23 @@ def make_private(
     `PrivateTraining.spent()` is an upper bound, under the stated neighbouring relation, on the
     privacy loss of all released gradients, hence of every model along the way.
     """
-    n = _dataset_size(dataset)
-    _check_delta(delta, n, options.get("allow_large_delta", False))
-    sampler = _sampler(options.get("sampling", "poisson"), n, batch_size)
-    relation = _relation(options.get("relation", Neighbouring.ADD_OR_REMOVE_ONE))
-    planned = _planned_steps(epochs, steps, sampler)
-    parameters = trainable_parameters(model)
+    n = dataset_size(dataset)
+    check_delta(delta, n, options.get("allow_large_delta", False))
+    sampler = make_sampler(options.get("sampling", "poisson"), n, batch_size)
+    relation = as_relation(options.get("relation", Neighbouring.ADD_OR_REMOVE_ONE))
     refuse_unsupported(model)
+    parameters = trainable_parameters(model)
     engine = make_engine(model, parameters, options.get("engine", "auto"), rule.needs)
     parts = dry_run(rule, parameters, sampler.expected_size)
     mix = options.get("mechanism")
-
-    def build(multiplier: float) -> Mechanism:
-        if mix is None:
-            return Gaussian(multiplier)
-        return MixedGaussian(multiplier, mix, sampler.expected_size)
-
-    def run_event(multiplier: float) -> dp_event.DpEvent:
-        """Everything the planned run releases, as one event."""
-        return _composed(build(multiplier), mix, parts, sampler, relation, planned)
-
-    multiplier = _noise(epsilon, noise_multiplier, run_event, delta, relation)
-    mechanism = build(multiplier)
+    plan = Plan(parts, mix, sampler, relation, delta, planned_steps(epochs, steps, sampler))
+    mechanism, budget = plan.noise_and_budget(epsilon, noise_multiplier)
     path = options.get("ledger")
     key = _key(options.get("seed"), path if mix is not None else None)
-    config = run_config(rule, mechanism, sampler, relation, delta, parameters)
-    door = Door(Ledger(config, path), mechanism, sampler, relation, key)
-    event = door.event(parts)  # refuses here what the sampler or mechanism cannot account for
-    allowed = None if epsilon is None else planned
-    if epsilon is not None and noise_multiplier is not None:
-        allowed = calibrate.max_steps(event, epsilon, delta, relation)
+    scheduler = options.get("scheduler")
+    update: Update = OptimizerUpdate(parameters, optimizer, scheduler)
+    if mix is not None:
+        update = MixingUpdate(parameters, optimizer, scheduler, mix, key)
     feed = Feed(
         dataset,
         sampler,
@@ -131,35 +120,72 @@ def make_private(
         options.get("collate_fn"),
         options.get("num_workers", 0),
     )
-    scheduler = options.get("scheduler")
-    update: Update = OptimizerUpdate(parameters, optimizer, scheduler)
-    if mix is not None:
-        update = MixingUpdate(parameters, optimizer, scheduler, mix, key)
-    budget = Budget(delta, planned, epsilon, allowed)
+    config = run_config(rule, mechanism, sampler, relation, delta, parameters)
+    door = Door(Ledger(config, path), mechanism, sampler, relation, key)
     iterates = Iterates(options.get("iterate", "last"), subkey(key, "iterate"))
     return PrivateTraining(
         model, engine, rule, door, feed, update, budget, iterates, options.get("ball")
     )
 
 
-def _composed(
-    mechanism: Mechanism,
-    mix: ModelMix | None,
-    parts: Mapping[str, Bounded],
-    sampler: Sampler,
-    relation: Neighbouring,
-    steps: int,
-) -> dp_event.DpEvent:
-    starts = [0] if mix is None else [first for first, _ in mix.schedule if first < steps]
-    ends = [*starts[1:], steps]
-    return dp_event.ComposedDpEvent(
-        [
-            dp_event.SelfComposedDpEvent(
-                sampler.amplify(mechanism.event(parts, first), relation), last - first
-            )
-            for first, last in zip(starts, ends, strict=True)
+@dataclass(frozen=True)
+class Plan:
+    """What a run will release, before it releases anything: enough to choose its noise."""
+
+    parts: Mapping[str, Bounded]
+    mix: ModelMix | None
+    sampler: Sampler
+    relation: Neighbouring
+    delta: float
+    steps: int
+
+    def mechanism(self, noise_multiplier: float) -> Mechanism:
+        if self.mix is None:
+            return Gaussian(noise_multiplier)
+        return MixedGaussian(noise_multiplier, self.mix, self.sampler.expected_size)
+
+    def events(self, noise_multiplier: float) -> list[tuple[dp_event.DpEvent, int]]:
+        """The events of the planned steps, with how often each happens."""
+        mechanism = self.mechanism(noise_multiplier)
+        starts = [0]
+        if self.mix is not None:
+            starts = [first for first, _ in self.mix.schedule if first < self.steps]
+        return [
+            (self.sampler.amplify(mechanism.event(self.parts, first), self.relation), last - first)
+            for first, last in zip(starts, [*starts[1:], self.steps], strict=True)
         ]
-    )
+
+    def noise_and_budget(
+        self, epsilon: float | None, noise_multiplier: float | None
+    ) -> tuple[Mechanism, Budget]:
+        """The mechanism, and the steps that the target covers with it."""
+        if epsilon is not None and not (math.isfinite(epsilon) and epsilon > 0):
+            raise ConfigurationError(
+                f"epsilon must be positive and finite. Got {epsilon!r} instead."
+            )
+        if noise_multiplier is None:
+            if epsilon is None:
+                raise ConfigurationError("give epsilon (the target) or noise_multiplier. Got none.")
+            noise_multiplier = self._calibrated(epsilon)
+            return self.mechanism(noise_multiplier), self._budget(epsilon, self.steps)
+        events = self.events(noise_multiplier)  # refuses what cannot be accounted for
+        if epsilon is None:
+            return self.mechanism(noise_multiplier), self._budget(None, None)
+        allowed = min(
+            calibrate.max_steps(event, epsilon, self.delta, self.relation) for event, _ in events
+        )
+        return self.mechanism(noise_multiplier), self._budget(epsilon, allowed)
+
+    def _budget(self, epsilon: float | None, allowed: int | None) -> Budget:
+        return Budget(self.delta, self.steps, epsilon, allowed)
+
+    def _calibrated(self, epsilon: float) -> float:
+        def whole_run(multiplier: float) -> dp_event.DpEvent:
+            return dp_event.ComposedDpEvent(
+                [dp_event.SelfComposedDpEvent(e, count) for e, count in self.events(multiplier)]
+            )
+
+        return calibrate.noise_multiplier(whole_run, 1, epsilon, self.delta, self.relation)
 
 
 def _key(seed: int | None, hidden_beside: str | os.PathLike[str] | None) -> bytes:
@@ -206,107 +232,3 @@ def run_config(
         "delta": delta,
         "parameters": {name: list(p.shape) for name, p in parameters.items()},
     }
-
-
-# ---------------------------------------------------------------------------------- validation
-
-
-def _dataset_size(dataset: Dataset[Any]) -> int:
-    try:
-        n = len(dataset)  # type: ignore[arg-type]
-    except TypeError as error:
-        raise ConfigurationError(
-            "dataset must be map-style, with a length and rows by index: the sampling rate must be "
-            f"known. Got {type(dataset).__name__} instead, which has no length."
-        ) from error
-    if n < 1:
-        raise ConfigurationError("dataset must have at least one row. Got none.")
-    return n
-
-
-def _check_delta(delta: float, n: int, allow_large: bool) -> None:
-    if not (isinstance(delta, float | int) and 0 < delta < 1):
-        raise ConfigurationError(
-            f"delta must be strictly between 0 and 1. Got {delta!r} instead. A common choice is "
-            f"1/(10 n) = {1 / (10 * n):.3g}."
-        )
-    if delta >= 1 / n and not allow_large:
-        raise ConfigurationError(
-            f"delta must be below 1/n = {1 / n:.3g}: otherwise publishing one record at random "
-            f"would pass as private. Got {delta!r} instead. Choose a smaller delta, or say "
-            "allow_large_delta=True."
-        )
-
-
-def _sampler(sampling: str | Sampler, n: int, batch_size: int) -> Sampler:
-    if isinstance(sampling, Sampler):
-        if sampling.n != n:
-            raise ConfigurationError(
-                f"the sampler must be built for this dataset of n = {n} rows. Got n = {sampling.n}."
-            )
-        if not math.isclose(sampling.expected_size, batch_size, rel_tol=1e-6):
-            raise ConfigurationError(
-                f"batch_size must equal the sampler's expected size {sampling.expected_size:g}. "
-                f"Got {batch_size!r} instead."
-            )
-        return sampling
-    if not isinstance(batch_size, int | float) or isinstance(batch_size, bool):
-        raise ConfigurationError(f"batch_size must be a number. Got {batch_size!r} instead.")
-    if batch_size > n:
-        raise ConfigurationError(
-            f"batch_size must be at most n = {n}, the number of rows. Got {batch_size!r} instead. "
-            'Use sampling="full" to take all rows at each step.'
-        )
-    match sampling:
-        case "poisson":
-            return Poisson.of_batch_size(n, batch_size)
-        case "fixed":
-            return FixedSize(n, batch_size)
-        case "full":
-            return FullBatch(n)
-    raise ConfigurationError(
-        f'sampling must be "poisson", "fixed", "full" or a Sampler. Got {sampling!r} instead.'
-    )
-
-
-def _relation(relation: str | Neighbouring) -> Neighbouring:
-    try:
-        return Neighbouring(relation)
-    except ValueError as error:
-        names = ", ".join(r.value for r in Neighbouring)
-        raise ConfigurationError(
-            f"relation must be one of {names}. Got {relation!r} instead."
-        ) from error
-
-
-def _planned_steps(epochs: float | None, steps: int | None, sampler: Sampler) -> int:
-    if (epochs is None) == (steps is None):
-        raise ConfigurationError(
-            f"give either epochs or steps. Got epochs={epochs!r}, steps={steps!r} instead."
-        )
-    if steps is not None:
-        if not (isinstance(steps, int) and steps > 0):
-            raise ConfigurationError(
-                f"steps must be a positive whole number. Got {steps!r} instead."
-            )
-        return steps
-    assert epochs is not None
-    if not (math.isfinite(epochs) and epochs > 0):
-        raise ConfigurationError(f"epochs must be positive. Got {epochs!r} instead.")
-    return max(1, math.ceil(epochs / sampler.rate - 1e-9))
-
-
-def _noise(
-    epsilon: float | None,
-    noise_multiplier: float | None,
-    run_event: Callable[[float], dp_event.DpEvent],
-    delta: float,
-    relation: Neighbouring,
-) -> float:
-    if epsilon is not None and not (math.isfinite(epsilon) and epsilon > 0):
-        raise ConfigurationError(f"epsilon must be positive and finite. Got {epsilon!r} instead.")
-    if noise_multiplier is not None:
-        return noise_multiplier
-    if epsilon is None:
-        raise ConfigurationError("give epsilon (the target) or noise_multiplier. Got neither.")
-    return calibrate.noise_multiplier(run_event, 1, epsilon, delta, relation)

@@ -10,15 +10,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import partial
 
+import numpy as np
 import torch
 from dp_accounting import dp_event
 
 from winsor import rules
-from winsor.audit.adversaries import NOMINAL, canary, worst
+from winsor.audit.adversaries import NOMINAL, canary, directions, worst
 from winsor.audit.claims import USUAL_DELTA, gaussian_mu
+from winsor.audit.curve import PRESENT
 from winsor.audit.mean_worlds import ClippedMeanExperiment, GroupMeansExperiment
 from winsor.audit.mixing_worlds import MixingExperiment
-from winsor.audit.records import GradientRecords
+from winsor.audit.records import MODEL, GradientRecords, Parts, dimension
 from winsor.audit.suite import Audit, Prepared, certified
 from winsor.audit.transcripts import RandomRuleExperiment, TranscriptExperiment
 from winsor.audit.value_worlds import value_records
@@ -60,21 +62,27 @@ def _full_batch(rule: Rule, relation: Neighbouring) -> Prepared:
 
 
 def _secret_coins(rule: Rule) -> Prepared:
-    z = torch.zeros((1, 1))
-    z[0, 0] = 1e6
-    records = GradientRecords("Dirac canary", z[:0], z[:0], z, {"weight": (1,)})
+    records = _lonely_canary()
     setting = Setting(Gaussian(SINGLE), FullBatch(NOMINAL), ADD)
     return certified(RandomRuleExperiment(rule, records, setting), records.name, ADD)
 
 
 def _rests_on_coins(rule: Rule) -> bool:
     """Whether the event itself, not only the value, is that of a random shift."""
-    if not getattr(rule, "randomised", False):
-        return False
-    one = {"weight": torch.zeros(1)}
-    state = rule.init(one, NOMINAL)
-    parts = rule.bounded({"grad": one}, state)
+    parts = _parts(rule)
     return any(part.sensitivity.mixture is not None for part in parts.values())
+
+
+def _parts(rule: Rule) -> Parts:
+    """What the rule releases for an audit-sized problem."""
+    records = _lonely_canary()
+    return records.output(rule, PRESENT, np.ones(1, dtype=bool), records.start(rule, NOMINAL))
+
+
+def _lonely_canary() -> GradientRecords:
+    nobody = torch.zeros((0, dimension(MODEL)))
+    z = 1e6 * directions(MODEL)["one-hot"][None]
+    return GradientRecords("canary alone: the other batch is empty", nobody, nobody, z)
 
 
 # ------------------------------------------------------------------------------------- samplers
@@ -134,14 +142,9 @@ def calibrated(sampler: Sampler, steps: int, relation: Neighbouring) -> float:
 
 def _stateful() -> Iterator[Audit]:
     for rule in rules.all_examples():
-        state = rule.init({"weight": torch.zeros(8)}, NOMINAL) if _tracks(rule) else {}
-        if "threshold" in state:
+        if "count" in _parts(rule):
             name = f"{title(rule)}, 3 steps with its state"
             yield Audit(name, partial(_transcript, rule), 8_000, 400)
-
-
-def _tracks(rule: Rule) -> bool:
-    return getattr(rule, "tracker", None) is not None
 
 
 def _transcript(rule: Rule) -> Prepared:

@@ -18,18 +18,17 @@ STRETCH = 3.0
 
 def stretching_network() -> nn.Module:
     """Two hidden layers diag(3, 1, ..., 1) with ReLU, and two opposite logits."""
-    model = nn.Sequential(
-        nn.Linear(WIDTH, WIDTH), nn.ReLU(), nn.Linear(WIDTH, WIDTH), nn.ReLU(), nn.Linear(WIDTH, 2)
-    )
+    hidden = [nn.Linear(WIDTH, WIDTH) for _ in range(2)]
+    head = nn.Linear(WIDTH, 2)
     with torch.no_grad():
-        for layer in (model[0], model[2]):
+        for layer in hidden:
             layer.weight.copy_(torch.eye(WIDTH))
             layer.weight[0, 0] = STRETCH
-        model[4].weight.zero_()
-        model[4].weight[:, 0] = torch.tensor([0.5, -0.5])
-        for layer in (model[0], model[2], model[4]):
+        head.weight.zero_()
+        head.weight[:, 0] = torch.tensor([0.5, -0.5])
+        for layer in (*hidden, head):
             layer.bias.zero_()
-    return model
+    return nn.Sequential(hidden[0], nn.ReLU(), hidden[1], nn.ReLU(), head)
 
 
 def value_records(length: float = 10.0, others: int = 4) -> ModelRecords:

@@ -31,6 +31,8 @@ FRACTIONS = (0.75, 0.5, 0.25, 0.1, 0.05, 0.025, 0.01, 0.005, 0.0025, 0.001)
 FEWEST = 100
 """A smaller fraction is tried only if it still holds this many norms."""
 
+LEVELS: Floats = np.concatenate([np.linspace(0, 0.98, 50), 1 - np.geomspace(0.01, 1e-6, 30)])
+
 MISFIT = 1.4
 """Anderson-Darling statistic above which a curve does not describe the exceedances. By simulation
 with fitted parameters this is the 5 % point on straight tails and about the 1 % point on bent ones;
@@ -62,8 +64,6 @@ class TailFit:
     theta: Estimate
     K: Estimate
     """Scale of the fitted curve: S = exp(-(x/K)^(1/theta)) on a straight tail."""
-    K_bound: float
-    """Smallest K with which the empirical tail obeys 2 exp(-(t/K)^(1/theta)) at every t."""
     theta_regression: Estimate
     bend: float
     bend_statistic: float
@@ -80,6 +80,14 @@ class TailFit:
     straight: weibull.WeibullFit
     bent: weibull.WeibullFit
     points: TailPoints
+    quantile_levels: Floats
+    quantile_values: Floats
+    """Quantiles of the whole sample, zeros included, at fixed levels."""
+
+    @property
+    def K_bound(self) -> float:
+        """Smallest K with which the empirical tail obeys paper 1's bound at this theta."""
+        return self.envelope(self.theta.value)
 
     @property
     def is_bent(self) -> bool:
@@ -94,6 +102,18 @@ class TailFit:
     def describes(self) -> bool:
         """False if no tail fraction was described well; then trust the plots more than theta."""
         return self.misfit <= MISFIT
+
+    def envelope(self, theta: float) -> float:
+        """Smallest K with which the tail's points obey 2 exp(-(t/K)^(1/theta)) for this theta."""
+        points = self.points
+        survival = np.cumsum(points.weight) / points.size
+        last = points.threshold - theta * float(np.log(np.log(2 / survival[-1])))
+        inside = points.z - theta * np.log(np.log(2 / survival))
+        return float(np.exp(max(float(inside.max()), last)))
+
+    def body_quantile(self, probability: float) -> float:
+        """Norm that a share ``probability`` of the sample does not exceed, from the body too."""
+        return float(np.interp(probability, self.quantile_levels, self.quantile_values))
 
     def moment(self, p: float) -> float:
         """(E X^p)^(1/p) of the sample, norms below the tail counted at its threshold: a bound."""
@@ -146,7 +166,6 @@ def fit(
         n=z.size + zeros,
         theta=theta,
         K=_estimate(float(np.exp(curve.log_scale)), boot.scale, weight, confidence),
-        K_bound=_envelope(z, zeros, theta.value),
         theta_regression=_estimate(1 / float(slope[0]), (1 / boot.slopes,), 0.0, confidence),
         bend=curve.xi,
         bend_statistic=statistic,
@@ -161,6 +180,8 @@ def fit(
         straight=straight,
         bent=bent,
         points=points,
+        quantile_levels=LEVELS,
+        quantile_values=_quantiles(z, zeros),
     )
 
 
@@ -244,10 +265,10 @@ def _estimate(
     return Estimate(value, min(float(low), value), max(float(high), value))
 
 
-def _envelope(z: Floats, zeros: int, theta: float) -> float:
-    """max_i x_i / log(2/S_i)^theta, the K that makes paper 1's inequality hold on the sample."""
-    survival = np.arange(1, z.size + 1) / (z.size + zeros)
-    return float(np.exp(np.max(z - theta * np.log(np.log(2 / survival)))))
+def _quantiles(z: Floats, zeros: int) -> Floats:
+    rank = LEVELS * (z.size + zeros - 1) - zeros  # position among the positive norms, increasing
+    values = np.exp(np.interp(rank, np.arange(z.size), z[::-1]))
+    return np.where(rank < 0, 0.0, values)
 
 
 def _safe_moment(bent: weibull.WeibullFit, rival: extremes.Index, confidence: float) -> float:

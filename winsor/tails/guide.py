@@ -1,0 +1,321 @@
+"""What the theorems advise for a tail and a budget, each with its source and its assumptions.
+
+    fitted = winsor.tails.fit(norms)                       # public or synthetic norms
+    for advice in winsor.tails.advise(fitted, Setting(n=60_000, d=26_010, epsilon=3, delta=1e-6)):
+        print(advice)
+
+The formulas live in `winsor/tails/theorems/`; here they meet a fitted tail. The theorems speak of
+the gradient noise |g_i - grad F|; the fit sees whatever norms it was given, usually |g_i|. Their
+constants are those of worst-case proofs and often far above what works: `private_quantile` is the
+advice to follow when nothing is known, and is marked as such.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from winsor.contract import ConfigurationError
+from winsor.tails import theorems, weibull
+from winsor.tails.fit import TailFit
+from winsor.tails.verdict import TailClass
+
+
+@dataclass(frozen=True)
+class Advice:
+    """Named values with where they come from and what must hold for them to mean anything."""
+
+    title: str
+    values: dict[str, float]
+    source: str
+    assumptions: tuple[str, ...]
+    formula: str
+    holds: bool = True
+    """False where the fitted tail contradicts an assumption."""
+
+    def __str__(self) -> str:
+        values = ", ".join(f"{name} = {value:.4g}" for name, value in self.values.items())
+        doubt = "" if self.holds else " [assumptions contradicted by the fit]"
+        return f"{self.title}{doubt}: {values}  ({self.source}: {self.formula})"
+
+
+@dataclass(frozen=True)
+class Setting:
+    """The public facts of a run: rows n, parameters d, budget, and the steps if they are fixed."""
+
+    n: int
+    d: int
+    epsilon: float
+    delta: float
+    steps: int | None = None
+    batch_size: int | None = None
+    smoothness: float = 1.0
+    """L, lambda or beta of the theorems: the largest curvature of the loss."""
+    radius: float = 1.0
+    """Bound on the distance from the start to the optimum (paper 4)."""
+    risk_range: float = 1.0
+    """sup F - inf F, or the loss at the start (papers 3 and 5)."""
+    failure: float = 0.05
+    """Probability with which an advised bound may fail; not the privacy delta."""
+
+    def __post_init__(self) -> None:
+        for name in ("n", "d", "epsilon", "smoothness", "radius", "risk_range"):
+            value = getattr(self, name)
+            if not (math.isfinite(value) and value > 0):
+                raise ConfigurationError(f"{name} must be positive. Got {value!r} instead.")
+        for name in ("delta", "failure"):
+            if not 0 < getattr(self, name) < 1:
+                raise ConfigurationError(
+                    f"{name} must lie strictly between 0 and 1. Got {getattr(self, name)!r} instead."
+                )
+
+    @property
+    def sampling_rate(self) -> float:
+        return min(1.0, (self.batch_size or math.sqrt(self.n)) / self.n)
+
+    def steps_or_theorem(self) -> float:
+        """The steps that were fixed, or those of paper 1's theorems."""
+        if self.steps is not None:
+            return float(self.steps)
+        return theorems.dc_dpsgd_steps(self.n, self.epsilon, self.d, self.delta)
+
+
+def advise(fitted: TailFit, setting: Setting) -> list[Advice]:
+    """All the advice that a fitted tail and a setting allow, the practical default first."""
+    return [
+        private_quantile(fitted, setting),
+        flat_threshold(fitted, setting),
+        discriminative_thresholds(fitted, setting),
+        simple_clipping(fitted, setting),
+        no_clipping(fitted, setting),
+        averaged_clipping(fitted, setting),
+        modelmix(fitted, setting),
+    ]
+
+
+# ------------------------------------------------------------------------------------ practice
+
+
+def private_quantile(fitted: TailFit | None, setting: Setting) -> Advice:
+    """Nothing known: let a private quantile of the norms set the threshold as training goes on.
+
+    The target falls with the tail's weight: the median for light tails, lower for heavy ones, whose
+    upper half is spread over orders of magnitude and would drag the noise with it. Without a fit the
+    start is 1 and the rule finds the scale by itself, within some tens of steps.
+    """
+    tail = TailClass.HEAVY if fitted is None else fitted.verdict.tail
+    target = {TailClass.LIGHT: 0.5, TailClass.SUB_EXPONENTIAL: 0.4, TailClass.HEAVY: 0.3}[tail]
+    start = 1.0 if fitted is None else fitted.body_quantile(target)
+    values = {"max_grad_norm": start, "target": target, "rate": 0.2, "share": 0.01}
+    if setting.batch_size is not None:
+        noise = 0.5 / math.sqrt(values["share"]) / setting.batch_size
+        values["count_noise_per_multiplier"] = noise
+    return Advice(
+        "private quantile (the default when constants are unknown)",
+        values,
+        "Andrew et al. 2021; winsor.rules.Quantile",
+        ("none on the tail: the threshold adapts, and its count costs 1 % of each step's privacy",),
+        "C <- C exp(-rate (released fraction below C - target))",
+    )
+
+
+# ------------------------------------------------------------------------------------- paper 1
+
+
+def _theta(fitted: TailFit) -> float:
+    """Assumption 3.1 asks theta >= 1/2; a lighter tail is also sub-Gaussian."""
+    return max(0.5, fitted.theta.value)
+
+
+def flat_threshold(fitted: TailFit, setting: Setting) -> Advice:
+    """Paper 1, Theorem 4.1: one threshold c for DP-SGD under a sub-Weibull tail."""
+    theta, steps = _theta(fitted), setting.steps_or_theorem()
+    scale = fitted.envelope(theta)
+    c = theorems.heavy_tailed_dpsgd_threshold(theta, scale, steps, setting.failure)
+    bound = theorems.sub_weibull_bound(theta, scale, setting.failure)
+    return Advice(
+        "flat threshold",
+        {"c": c, "T": steps, "eta": 1 / math.sqrt(steps), "c without 39": bound},
+        "paper 1, Theorem 4.1 (T from Theorem B.1)",
+        (f"gradient noise sub-Weibull with theta = {theta:.3g}, K = {scale:.3g}", "smooth loss"),
+        "c = max(4 K log^theta(sqrt T), 39 K log^theta(2/delta))",
+        holds=fitted.describes,
+    )
+
+
+def discriminative_thresholds(fitted: TailFit, setting: Setting) -> Advice:
+    """Paper 1, Theorem 5.3: c1 for the tail and c2 for the body."""
+    theta, steps = _theta(fitted), setting.steps_or_theorem()
+    scale = fitted.envelope(theta)
+    tail, body = theorems.dc_dpsgd_thresholds(theta, scale, steps, setting.failure)
+    ratio = theorems.dc_dpsgd_ratio(theta, setting.failure)
+    return Advice(
+        "body and tail thresholds",
+        {"c1": tail, "c2": body, "c1/c2 without constants": ratio},
+        "paper 1, Theorem 5.3",
+        (
+            f"gradient noise sub-Weibull with theta = {theta:.3g}, K = {scale:.3g}",
+            "smooth loss, bounded expected gradient",
+            "certified noise follows c1: a smaller c2 shapes bias, it buys no noise",
+        ),
+        "c1 = 4^theta K max(2 log^theta(sqrt T), 33 log^theta(2/delta)), "
+        "c2 = sqrt(2a) K max(2 log^(1/2)(sqrt T), 33 log^(1/2)(2/delta))",
+        holds=fitted.describes and tail >= body,
+    )
+
+
+# ------------------------------------------------------------------------------------- paper 2
+
+
+def simple_clipping(fitted: TailFit, setting: Setting) -> Advice:
+    """Paper 2, Theorem 4: R, T and eta for full-batch clipped gradients with p moments.
+
+    The theorem's M bounds directional moments and enters R as sqrt(d) M, a bound on the norm's
+    p-th moment; that moment is what the norms show, so M = (E|g|^p)^(1/p) / sqrt(d).
+    """
+    p = float(min(max(2.0, fitted.safe_moment), 8.0))
+    moment = fitted.moment(p) / math.sqrt(setting.d)
+    rho = theorems.zcdp_budget_exact(setting.epsilon, setting.delta)
+    found = theorems.simple_clipping(
+        p, moment, setting.n, setting.d, rho, smoothness=setting.smoothness
+    )
+    return Advice(
+        "simple clipping (full batch)",
+        {"R": found.radius, "T": found.steps, "eta": found.step_size, "p": p, "M": moment},
+        "paper 2, Theorem 4, eq. (16)",
+        (
+            f"p = {p:.3g} moments (the data allow {fitted.safe_moment:.3g})",
+            "convex loss on a bounded set; M read off the norms",
+        ),
+        "R = M sqrt(d) min((n sqrt(rho/d))^(1/p), (n/d)^(1/p)), T = rho n^2 M^2/(d R^2), "
+        "eta = 1/(L sqrt(2T))",
+        holds=fitted.safe_moment >= 2,
+    )
+
+
+# ------------------------------------------------------------------------------------- paper 3
+
+
+def no_clipping(fitted: TailFit, setting: Setting) -> Advice:
+    """Paper 3, eq. (2): the C above which, with high probability, nothing is ever clipped."""
+    scale = fitted.envelope(0.5)
+    rho = scale * math.sqrt(1 + 2 / (math.e - 1))  # E exp(X^2/rho^2) <= e from the tail bound
+    steps = float(setting.steps or max(1.0, (setting.n * setting.epsilon) ** 2 / setting.d))
+    c = theorems.no_clipping_threshold(
+        smoothness=setting.smoothness,
+        gap=setting.risk_range,
+        noise=rho,
+        n=setting.n,
+        steps=steps,
+        failure=setting.failure,
+    )
+    return Advice(
+        "threshold without clipping",
+        {"C": c, "rho": rho, "T": steps},
+        "paper 3, eq. (2) with (9) and (10), absolute constants set to 1",
+        ("sub-Gaussian gradient noise (Assumption 4.1)", "L-smooth losses, L and f(w0) - f* given"),
+        "C = sqrt(4 L (f(w0) - f*) + (2 log(2/d) + 64 log(2T/d)) L^2) "
+        "+ rho sqrt(1 + log(n (T+1)/d))",
+        holds=fitted.verdict.tail is TailClass.LIGHT,
+    )
+
+
+# ------------------------------------------------------------------------------------- paper 4
+
+
+def averaged_clipping(fitted: TailFit, setting: Setting) -> Advice:
+    """Paper 4, Theorem 4: lambda, m, gamma and N for clipping the batch mean."""
+    problem = theorems.AclipProblem(
+        smoothness=setting.smoothness,
+        radius=setting.radius,
+        deviation=fitted.moment(2.0),
+        n=setting.n,
+        d=setting.d,
+        epsilon=setting.epsilon,
+        delta=setting.delta,
+        beta=setting.failure,
+    )
+    found = theorems.aclip_unconstrained(problem, setting.steps)
+    return Advice(
+        "averaged clipping",
+        {
+            "lambda": found.clip,
+            "m": min(found.batch_size, float(setting.n)),
+            "gamma": found.step_size,
+            "N": float(found.steps),
+        },
+        "paper 4, Theorem 4",
+        (
+            "convex, L-smooth; R bounds the distance to the optimum; second moments only",
+            "sensitivity of the clipped mean is 2 lambda, whatever the batch size",
+        ),
+        "lambda = 4LR + 2 sqrt(D), m = 162 N^2 sigma^2/(lambda^2 ln^2(4N/beta)), "
+        "gamma = 1/(24 L ln(4N/beta))",
+        holds=fitted.safe_moment >= 2 and found.batch_size <= setting.n,
+    )
+
+
+# ------------------------------------------------------------------------------------- paper 5
+
+
+def sampling_noise_scale(fitted: TailFit) -> float:
+    """kappa with P(X >= t) <= exp(-t/kappa) beyond the 90 % point, along the fitted curve.
+
+    The proof of Theorem B.1 uses the tail from c/4 >= kappa log 10 on, hence from S = 1/10.
+    """
+    depths = np.linspace(math.log(10), max(math.log(fitted.n), math.log(11)), 50)
+    quantiles = [weibull.quantile(fitted.curve, math.exp(-depth)) for depth in depths]
+    return float(np.max(np.array(quantiles) / depths))
+
+
+def modelmix(fitted: TailFit, setting: Setting) -> Advice:
+    """Paper 5, Theorems 3.2 and B.1: c above the sampling noise, and tau against eta."""
+    kappa = sampling_noise_scale(fitted)
+    c = theorems.sampling_noise_threshold(
+        kappa,
+        n=setting.n,
+        epsilon=setting.epsilon,
+        d=setting.d,
+        delta=setting.delta,
+        risk_range=setting.risk_range,
+        smoothness=setting.smoothness,
+    )
+    schedule = theorems.clipped_sgd_schedule(
+        c,
+        n=setting.n,
+        epsilon=setting.epsilon,
+        d=setting.d,
+        delta=setting.delta,
+        sampling_rate=setting.sampling_rate,
+        risk_range=setting.risk_range,
+        smoothness=setting.smoothness,
+    )
+    tau = theorems.mixing_width(
+        n=setting.n,
+        epsilon=setting.epsilon,
+        d=setting.d,
+        delta=setting.delta,
+        sampling_rate=setting.sampling_rate,
+        risk_range=setting.risk_range,
+        smoothness=setting.smoothness,
+    )
+    return Advice(
+        "c above the sampling noise, mixing width",
+        {
+            "c": c,
+            "kappa": kappa,
+            "T": schedule.steps,
+            "eta": schedule.step_size,
+            "tau where mixing costs as much as noise": tau,
+            "tau/eta tried first": theorems.MIXING_RATIOS[0],
+        },
+        "paper 5, Theorem 3.2 (condition from the proof of B.1)",
+        (
+            "sub-exponential sampling noise (Assumption 2.1), smooth loss",
+            "tau/eta from 0.05 (no visible loss in the paper) to 0.3 (strongest amplification)",
+        ),
+        "c >= 4 kappa log 10 and c/(2 kappa) - log((c/4 + kappa)^2/c) >= 0.4 - log(noise unit)",
+        holds=fitted.verdict.tail is not TailClass.HEAVY,
+    )

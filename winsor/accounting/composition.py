@@ -143,6 +143,11 @@ class Tilted:
         if size > MOST_BINS:
             raise WindowTooWide(f"{size} grid points at interval {composition.interval}")
         self._probabilities = self._convolve(size)
+        offsets = composition.interval * np.arange(size)
+        self._falling = np.exp(-tilt * offsets)
+        self._falling_faster = np.exp(-(tilt + 1) * offsets)
+        self._sums = np.cumsum(self._falling)
+        self._faster_sums = np.cumsum(self._falling_faster)
         # Rounding. Transforms of probabilities are at most 1, so raising them to the power T and
         # transforming back errs by a few T units in each bin, wherever the bin lies; exp(K(t)) by
         # a few T units relative to itself.
@@ -194,14 +199,19 @@ class Tilted:
         if epsilon < self.lowest_epsilon:
             raise ValueError(f"epsilon must be at least {self.lowest_epsilon}. Got {epsilon}.")
         first = max(0, math.floor(epsilon / c.interval) + 1 - self.low)
-        if first >= self._probabilities.size:
+        left = self._probabilities.size - first
+        if left <= 0:
             return min(1.0, c.infinite + self._above_window(epsilon))
-        beyond = (np.arange(first, self._probabilities.size) + self.low) * c.interval - epsilon
-        # The first loss beyond epsilon has weight 1, so that not all weights can underflow.
-        weights = np.exp(-t * (beyond - beyond[0])) * -np.expm1(-beyond)
-        finite = float(weights @ self._probabilities[first:]) + self._noise * float(weights.sum())
-        scale = self._k - t * (epsilon + beyond[0])
-        finite = _scaled(finite * self._allowance, scale)
+        # The first loss beyond epsilon has weight 1, so that not all weights can underflow; the
+        # k-th has exp(-t h k) (1 - exp(-ahead - h k)).
+        ahead = (first + self.low) * c.interval - epsilon
+        mass = float(self._probabilities[first:] @ self._falling[:left])
+        less = float(self._probabilities[first:] @ self._falling_faster[:left])
+        finite = mass - math.exp(-ahead) * less + 1e-13 * mass
+        finite += self._noise * (
+            self._sums[left - 1] - math.exp(-ahead) * self._faster_sums[left - 1]
+        )
+        finite = _scaled(finite * self._allowance, self._k - t * (epsilon + ahead))
         return min(1.0, c.infinite + finite + self._above_window(epsilon))
 
     def _above_window(self, epsilon: float) -> float:

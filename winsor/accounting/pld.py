@@ -263,9 +263,9 @@ def _epsilon_between(composition: Composition, delta: float, tilt: float, bound:
     if not low < bound or tilted.delta(bound) > delta:
         return bound
     excess = lambda e: math.log(max(tilted.delta(e) / delta, 1e-30))  # noqa: E731
-    root = float(optimize.brentq(excess, low, bound, xtol=1e-12, rtol=1e-10))
-    for step in (1e-10, 1e-9, 1e-8):
-        outward = min(bound, root * (1 + step) + 1e-12)
+    root = float(optimize.brentq(excess, low, bound, xtol=1e-11, rtol=1e-7))
+    for step in (1e-7, 1e-6, 1e-5):
+        outward = min(bound, root * (1 + step) + 1e-11)
         if tilted.delta(outward) <= delta:
             return outward
     return bound

@@ -248,6 +248,7 @@ class ForwardEngine:
         self._names = {id(p): name for name, p in parameters.items()}
         self._handles: list[Any] = []
         self._on = False
+        self._verified = False
         self._call: Call | None = None
 
     def attach(self) -> None:
@@ -276,7 +277,11 @@ class ForwardEngine:
                 "viewed. Got losses without a recorded forward pass: call model(x), not a part "
                 "of the model, inside `for batch in private.batches()`."
             )
-        return ForwardView(losses, call, self._parameters, self._names)
+        view = ForwardView(losses, call, self._parameters, self._names)
+        if not self._verified and len(losses) > 1:
+            _refuse_mixed_rows(losses, view.graph)
+            self._verified = True
+        return view
 
     def explain(self) -> str:
         return "engine forward: one forward, one backward, norms bounded instead of computed"
@@ -307,6 +312,25 @@ def _masked(gradients: Sequence[Tensor], kept: Tensor) -> list[Tensor]:
     return [
         torch.where(kept[:, None], g.reshape(len(kept), -1), 0.0).view(g.shape) for g in gradients
     ]
+
+
+def _refuse_mixed_rows(losses: Tensor, graph: Graph) -> None:
+    """Each loss must depend on its own row of the outputs. Seen once, on the first real batch.
+
+    Below the outputs, every operation is checked on every step by the rule that bounds it.
+    """
+    n = len(losses)
+    generator = torch.Generator().manual_seed(0)  # leave the user's random stream alone
+    on = torch.rand(n, generator=generator) < 0.5
+    on[:2] = torch.tensor([True, False])
+    edges = [step.edge for step in graph.outputs]
+    for g in torch.autograd.grad(losses, edges, on.to(losses), retain_graph=True):
+        if g.shape[0] % n or g.reshape(n, -1)[~on].nan_to_num(0.0, 0.0, 0.0).count_nonzero():
+            raise LossError(
+                "losses must hold one value per row that depends on this row of the model's output "
+                f"only. Got an output of shape {tuple(g.shape)} for {n} losses, or a loss that "
+                "looks at other rows (normalised or weighted over the batch)."
+            )
 
 
 def _refuse_tied(model: nn.Module, parameters: Parameters) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from dp_accounting import dp_event
 
@@ -60,6 +61,11 @@ class Payment:
 
 def noise_multiplier(plan: Sequence[Payment], target: Target) -> float:
     """The multiplier at which ``plan`` spends ``target``, certified."""
+    return _calibrated(tuple(plan), target)
+
+
+@lru_cache(maxsize=256)  # repeated fits (cross-validation, benchmarks) ask the same question
+def _calibrated(plan: tuple[Payment, ...], target: Target) -> float:
     if target.rho is not None:
         return _zcdp(plan, target)
     assert target.epsilon is not None

@@ -83,7 +83,7 @@ def printed_scale(
 
 
 def as_printed(view: View, growth: WeakGrowth, max_grad_norm: float, lower: float = 0.0) -> Tree:
-    """Lines 4-5 before the noise: the sum of the rows, scaled as printed. Not private at any noise."""
+    """Lines 4-5 before the noise: the sum of the rows, scaled as printed. Never private."""
     scale = printed_scale(view.losses(), growth, max_grad_norm, lower)
     return view.weighted_sum(torch.ones_like(view.losses()) * scale)
 

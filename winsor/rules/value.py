@@ -84,7 +84,7 @@ class Value(PerSampleRule):
 
     max_grad_norm: float
     form: str = "outputs"
-    needs = Need.FORWARD | Need.LOSSES | Need.WEIGHTED_SUM
+    needs = Need.FORWARD | Need.LOSSES | Need.WEIGHTED_SUM | Need.NORMS
     proof = (
         "w_i = min(1, C/G_i) with a certified G_i >= |g_i| that depends on row i and public "
         "weights only, so |w_i g_i| <= C (Fang et al. 2023, Alg. 3 with f_i)"
@@ -102,7 +102,10 @@ class Value(PerSampleRule):
         return {"norms": memory}
 
     def bounds(self, view: View, state: State) -> Tensor:
-        """(n,) G_i. Private. A view of rows that are at hand gives the tightest bound, the norm."""
+        """(n,) G_i. Private.
+
+        Planted rows and the oracle engine bring no graph but norms, the tightest of all bounds.
+        """
         if isinstance(view, ForwardView):
             if not view.size:
                 return view.losses()

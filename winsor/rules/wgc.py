@@ -22,7 +22,6 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from winsor.contract import ConfigurationError
@@ -92,6 +91,7 @@ def clipping_frequency(norms: Iterable[Tensor], threshold: float) -> float:
     ``norms`` are the per-sample norms (or bounds on them) of the batches of an epoch. The result
     is an exact function of private data: look at it for public or synthetic data, never release it.
 
+    >>> import torch
     >>> clipping_frequency([torch.tensor([0.5, 2.0]), torch.tensor([3.0, 0.1])], 1.0)
     0.5
     """

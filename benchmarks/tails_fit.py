@@ -107,9 +107,7 @@ def score(law: Law, fits: list[TailFit], seconds: list[float], n: int) -> dict[s
     if law.alpha is not None:
         alpha = law.alpha
         row["alpha_median"] = float(np.median([f.hill.alpha for f in fits]))
-        row["alpha_coverage"] = float(
-            np.mean([covers(f.hill.alpha_interval, alpha) for f in fits])
-        )
+        row["alpha_coverage"] = float(np.mean([covers(f.hill.alpha_interval, alpha) for f in fits]))
         row["safe_moment_below_alpha"] = float(np.mean([f.safe_moment < alpha for f in fits]))
     row["safe_moment_median"] = float(np.median([f.safe_moment for f in fits]))
     return row

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 COMMANDS = {  # name: (where its function or typer app is, its line in `winsor --help`)
     "plan": ("winsor.cli:plan", "Compute the missing one of epsilon, delta, noise, steps, batch."),
+    "tails": ("winsor.tails.cli_tails:tails", "Fit the tail of a file of norms; thresholds."),
 }
 
 

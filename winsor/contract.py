@@ -85,10 +85,11 @@ class PrivacyLeakWarning(UserWarning):
 
 @dataclass(frozen=True)
 class Sensitivity:
-    """L2 sensitivity of a batch quantity under both relations, with its proof in words.
+    """Sensitivity of a batch quantity under both relations, with its proof in words.
 
     ``add_remove`` is the largest move of the quantity when one record joins or leaves the batch,
-    ``replace`` when one record of the batch becomes another.
+    ``replace`` when one record of the batch becomes another, both in ``norm``: "l2", or "l1". An
+    L1 bound also bounds the L2 norm, so Gaussian noise accepts either; Laplace noise needs "l1".
 
     ``mixture`` optionally refines ``add_remove`` for a record whose shift is itself random and
     independent of all other records: pairs (probability, shift) with shifts along one direction
@@ -99,8 +100,13 @@ class Sensitivity:
     replace: float
     proof: str
     mixture: tuple[tuple[float, float], ...] | None = None
+    norm: str = "l2"
 
     def __post_init__(self) -> None:
+        if self.norm not in ("l1", "l2"):
+            raise UnsoundRelease(
+                f'the norm of a sensitivity must be "l1" or "l2". Got {self.norm!r} instead.'
+            )
         for name in ("add_remove", "replace"):
             value = getattr(self, name)
             if not (math.isfinite(value) and value > 0):
@@ -109,9 +115,9 @@ class Sensitivity:
                 )
 
     @staticmethod
-    def per_sample(c: float, proof: str) -> Sensitivity:
+    def per_sample(c: float, proof: str, norm: str = "l2") -> Sensitivity:
         """sum_i h(z_i) with |h| <= c, where h depends on z_i and public state only."""
-        return Sensitivity(c, 2 * c, proof)
+        return Sensitivity(c, 2 * c, proof, norm=norm)
 
     @staticmethod
     def of_range(c: float, proof: str) -> Sensitivity:

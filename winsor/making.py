@@ -26,7 +26,9 @@ from winsor.grads import make_engine, refuse_unsupported, trainable_parameters
 from winsor.iterates import Ball, Iterates
 from winsor.ledger import Ledger
 from winsor.mechanisms.gaussian import Gaussian
+from winsor.mechanisms.laplace import Laplace
 from winsor.mechanisms.modelmix import MixedGaussian, ModelMix
+from winsor.mechanisms.modelmix_laplace import MixedLaplace
 from winsor.mixing import MixingUpdate
 from winsor.randomness import new_key, subkey
 from winsor.rules.rule import Rule
@@ -43,7 +45,7 @@ class Options(TypedDict, total=False):
     max_physical_batch_size: int | None  # rows per forward pass; default: no limit
     ledger: str | os.PathLike[str] | None  # path of the ledger on disk; default: in memory
     seed: int | None  # reproducible, hence not secret; default: a fresh secret key
-    mechanism: ModelMix | None  # mix iterates; default: plain Gaussian noise
+    mechanism: str | ModelMix | None  # "gaussian" (default), "laplace", or ModelMix(...)
     iterate: str  # which iterate to release: "last" (default), "averaged" or "random"
     ball: Ball | None  # project every iterate onto this ball
     engine: str  # "auto" (default), "ghost", "func" or "loop"
@@ -84,7 +86,7 @@ def make_private(
         Target. Without ``noise_multiplier`` the noise is calibrated to spend it in the planned
         steps; with it, the run stops with `BudgetExceeded` before the step that would exceed it.
     noise_multiplier
-        Noise standard deviation over the rule's add/remove sensitivity.
+        Noise standard deviation (Laplace: scale) over the rule's add/remove sensitivity.
     epochs, steps
         Length of the run; give one of them.
     **options
@@ -103,8 +105,9 @@ def make_private(
     parameters = trainable_parameters(model)
     engine = make_engine(model, parameters, options.get("engine", "auto"), rule.needs)
     parts = dry_run(rule, parameters, sampler.expected_size)
-    mix = options.get("mechanism")
-    plan = Plan(parts, mix, sampler, relation, delta, planned_steps(epochs, steps, sampler))
+    asked = options.get("mechanism")
+    mix = asked if isinstance(asked, ModelMix) else None
+    plan = Plan(parts, asked, sampler, relation, delta, planned_steps(epochs, steps, sampler))
     mechanism, budget = plan.noise_and_budget(epsilon, noise_multiplier)
     path = options.get("ledger")
     key = _key(options.get("seed"), path if mix is not None else None)
@@ -133,23 +136,34 @@ class Plan:
     """What a run will release, before it releases anything: enough to choose its noise."""
 
     parts: Mapping[str, Bounded]
-    mix: ModelMix | None
+    asked: str | ModelMix | None
     sampler: Sampler
     relation: Neighbouring
     delta: float
     steps: int
 
     def mechanism(self, noise_multiplier: float) -> Mechanism:
-        if self.mix is None:
-            return Gaussian(noise_multiplier)
-        return MixedGaussian(noise_multiplier, self.mix, self.sampler.expected_size)
+        size = self.sampler.expected_size
+        match self.asked:
+            case None | "gaussian":
+                return Gaussian(noise_multiplier)
+            case "laplace":
+                return Laplace(noise_multiplier)
+            case ModelMix(noise="laplace") as mix:
+                return MixedLaplace(noise_multiplier, mix, size)
+            case ModelMix() as mix:
+                return MixedGaussian(noise_multiplier, mix, size)
+        raise ConfigurationError(
+            'mechanism must be "gaussian", "laplace" or ModelMix(...). Got '
+            f"{self.asked!r} instead."
+        )
 
     def events(self, noise_multiplier: float) -> list[tuple[dp_event.DpEvent, int]]:
         """The events of the planned steps, with how often each happens."""
         mechanism = self.mechanism(noise_multiplier)
         starts = [0]
-        if self.mix is not None:
-            starts = [first for first, _ in self.mix.schedule if first < self.steps]
+        if isinstance(self.asked, ModelMix):
+            starts = [first for first, _ in self.asked.schedule if first < self.steps]
         return [
             (self.sampler.amplify(mechanism.event(self.parts, first), self.relation), last - first)
             for first, last in zip(starts, [*starts[1:], self.steps], strict=True)

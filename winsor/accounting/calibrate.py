@@ -23,7 +23,7 @@ from winsor.contract import CalibrationError, ConfigurationError, Neighbouring
 
 SMALLEST_MULTIPLIER, LARGEST_MULTIPLIER = 1e-3, 1e7
 SMALLEST_RATE = 1e-12
-MOST_STEPS = 10**12
+MOST_STEPS = 10**9
 
 _AIM, _LEAST = 0.9995, 0.998  # shares of the target: what is aimed at, and what is accepted
 _FAR = 60.0  # stands for the logarithm of an epsilon of 0 or infinity

@@ -25,9 +25,8 @@ def total_mu(parts: Iterable[tuple[float, int]]) -> float:
     """mu of the composition of (noise multiplier, count) pairs; infinite if one has no noise."""
     total = 0.0
     for multiplier, count in parts:
-        if count and multiplier == 0:
-            return math.inf
-        total += count / multiplier**2
+        if count > 0:
+            total += count / multiplier / multiplier if multiplier > 0 else math.inf
     return math.sqrt(total)
 
 

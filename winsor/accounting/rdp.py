@@ -12,6 +12,10 @@ reports epsilon = 0. Every log-moment is therefore raised by more than its round
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import numpy as np
 from dp_accounting.dp_event import (
     DpEvent,
@@ -144,6 +148,19 @@ def _of_library(event: DpEvent, relation: NeighboringRelation, orders: Orders) -
     orders sum up to a thousand.
     """
     accountant = RdpAccountant(orders, relation)
-    accountant.compose(event)
+    with _quiet_library():
+        accountant.compose(event)
     rounding = 1e-15 * (1000 + 4 * orders * np.log(orders)) / (orders - 1)
     return np.asarray(np.maximum(accountant.rdp, 0.0) * (1 + 1e-12) + rounding, float)
+
+
+@contextmanager
+def _quiet_library() -> Iterator[None]:
+    """`dp_accounting` logs each order at which a series does not converge; it is then infinite."""
+    logger = logging.getLogger("absl")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)

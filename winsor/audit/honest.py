@@ -144,7 +144,7 @@ def _stateful() -> Iterator[Audit]:
     for rule in rules.all_examples():
         if "count" in _parts(rule):
             name = f"{title(rule)}, 3 steps with its state"
-            yield Audit(name, partial(_transcript, rule), 8_000, 400)
+            yield Audit(name, partial(_transcript, rule), 3_000, 400)
 
 
 def _transcript(rule: Rule) -> Prepared:

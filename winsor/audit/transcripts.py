@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 from dp_accounting.dp_event import DpEvent
+from torch import Tensor
 
 from winsor.audit.curve import ABSENT, PRESENT
 from winsor.audit.records import Parts, Records, stacked
@@ -96,44 +97,50 @@ class TranscriptExperiment:
     @property
     def history(self) -> list[tuple[DpEvent, int]]:
         door = self.setting.door(self.setting.key("history"))
-        for _ in self._play(ABSENT, door):
+        for _ in self._play(ABSENT, door, 0):
             pass
         return door.ledger.history()
 
     def scores(self, world: int, runs: int, part: int) -> Floats:
-        scores = np.empty(runs)
-        for run in range(runs):
-            door = self.setting.door(self.setting.key(world, part, run))
-            scores[run] = sum(self._play(world, door))
-        return scores
+        # One door for all runs, each with step numbers of its own: fresh noise, one noise source.
+        door = self.setting.door(self.setting.key(world, part))
+        steps = self.setting.steps
+        return np.array([sum(self._play(world, door, run * steps)) for run in range(runs)])
 
-    def _play(self, world: int, door: Door) -> Iterator[float]:
+    def _play(self, world: int, door: Door, first: int) -> Iterator[float]:
         """The evidence of each step of one run."""
         state = self.records.start(self.rule, self.setting.sampler.expected_size)
         everyone = [np.ones(self.records.count(w), dtype=bool) for w in (ABSENT, PRESENT)]
-        for step in range(self.setting.steps):
+        for step in range(first, first + self.setting.steps):
             outputs = [
                 self.records.output(self.rule, w, everyone[w], state) for w in (ABSENT, PRESENT)
             ]
             std = self.setting.mechanism.std(outputs[world])
-            likelihoods = Likelihoods.of(stacked(outputs), std, np.eye(2))
+            absent, present = (_vector(_values(output), std) for output in outputs)
             unreleased = [self._state_after(output, std, state) for output in outputs]
-            released = door.release(step, stacked([outputs[world]]))
-            evidence = float(likelihoods.ratio(in_noise_units(released))[0])
-            single = replace(released, values={k: _first(v) for k, v in released.values.items()})
-            _, state = self.rule.after(single, state)
-            yield evidence + _state_evidence(state, unreleased)
+            released = door.release(step, outputs[world])  # overwrites the outputs
+            x = _vector(released.values, std)
+            _, state = self.rule.after(released, state)
+            ratio = (x - (absent + present) / 2) @ (present - absent)
+            yield float(ratio) + _state_evidence(state, unreleased)
 
     def _state_after(self, output: Parts, std: dict[str, float], state: State) -> State:
         """The next state if the exact values were used in place of the released ones."""
-        exact = Released({name: part.value for name, part in output.items()}, std, 0)
+        exact = Released(_values(output), std, 0)
         return self.rule.after(exact, state)[1]
 
 
-def _first(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: tensor[0] for name, tensor in value.items()}
-    return value[0]
+def _values(output: Parts) -> dict[str, Any]:
+    return {name: part.value for name, part in output.items()}
+
+
+def _vector(values: dict[str, Any], std: dict[str, float]) -> Tensor:
+    """Everything released by one run as one vector in noise units."""
+    leaves = []
+    for name, value in values.items():
+        tensors = value.values() if isinstance(value, dict) else (torch.as_tensor(value),)
+        leaves += [tensor.flatten() / std[name] for tensor in tensors]
+    return torch.cat(leaves).double()
 
 
 def _state_evidence(state: State, unreleased: list[State]) -> float:

@@ -66,7 +66,7 @@ def batches(sampler: Sampler, n: int) -> tuple[NDArray[np.bool_], Floats]:
     """Every batch a sampler can draw from n records, as masks, with its probability."""
     if isinstance(sampler, FullBatch):
         return np.ones((1, n), dtype=bool), np.ones(1)
-    masks = np.array(list(itertools.product([False, True], repeat=n)), dtype=bool).reshape(-1, n)
+    masks = np.array(list(itertools.product([False, True], repeat=n)), dtype=bool).reshape(2**n, n)
     sizes = masks.sum(1)
     if isinstance(sampler, Poisson):
         return masks, sampler.q**sizes * (1 - sampler.q) ** (n - sizes)

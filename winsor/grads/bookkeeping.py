@@ -12,7 +12,6 @@ underflow has those rows computed again in float64, so no norm reads smaller tha
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 
 import torch
@@ -125,20 +124,21 @@ class PieceView:
         if self._checked:
             return
         self._checked = True
-        squares = {name: piece.square() for name, piece in self._pieces.items()}
-        total = self._loss.new_zeros(self._n, dtype=self._dtype())
+        self._squares = squares = {name: piece.square() for name, piece in self._pieces.items()}
+        if self._n == 0 or not squares:
+            self._norms = torch.zeros(self._n, dtype=self._dtype(), device=self._loss.device)
+            return
+        total: Tensor | None = None
         for square in squares.values():
-            total = total + square
-        self._squares = squares
-        if self._n == 0:
-            self._norms = total
-            return
+            total = square if total is None else total + square
+        assert total is not None
+        # A loss that is not finite makes 0 * loss NaN, so one look at both ends covers it too.
+        total = torch.add(total, self._loss, alpha=0)
         low, high = torch.aminmax(total)
-        usual = high.item() < LARGE_SQUARE and low.item() > SMALL_SQUARE
-        if usual and math.isfinite(self._loss.sum().item()):
+        if high.item() < LARGE_SQUARE and low.item() > SMALL_SQUARE:
             self._norms = total.sqrt_()
-            return
-        self._recompute(total)
+        else:
+            self._recompute(total)
 
     def _recompute(self, total: Tensor) -> None:
         """Rows near the limits of float32, again in float64; then decide which are kept."""

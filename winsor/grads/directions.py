@@ -75,7 +75,7 @@ class Comb:
     k: int
 
     def rows(self, rows: Tensor) -> Tensor:
-        flat = rows.flatten(1) * self.values.to(rows)
+        flat = rows.reshape(len(rows), -1) * self.values.to(rows)
         padded = torch.nn.functional.pad(flat, (0, -flat.shape[1] % self.k))
         return padded.view(len(rows), -1, self.k).sum(1)
 
@@ -88,7 +88,7 @@ class Cyclic:
     signs: Tensor  # (k,)
 
     def rows(self, rows: Tensor) -> Tensor:
-        inner = rows.flatten(1) @ self.basis.to(rows)
+        inner = rows.reshape(len(rows), len(self.basis)) @ self.basis.to(rows)
         columns = torch.arange(len(self.signs), device=rows.device) % inner.shape[1]
         return inner[:, columns] * self.signs.to(rows)
 

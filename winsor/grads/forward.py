@@ -256,6 +256,7 @@ class ForwardEngine:
             return
         refuse_unsupported(self._model)
         _refuse_tied(self._model, self._parameters)
+        _refuse_narrow(self._parameters)
         self._handles = [
             self._model.register_forward_pre_hook(self._before),
             self._model.register_forward_hook(self._after, with_kwargs=True),
@@ -343,6 +344,15 @@ def _refuse_tied(model: nn.Module, parameters: Parameters) -> None:
                 "bound their common gradient. Use the rule Flat or Automatic."
             )
         seen.add(id(parameter))
+
+
+def _refuse_narrow(parameters: Parameters) -> None:
+    for name, p in parameters.items():
+        if p.dtype not in (torch.float32, torch.float64):
+            raise UnsupportedModel(
+                f"{name} must be float32 or float64: sums of squares in narrower numbers are no "
+                f"bounds. Got {p.dtype} instead. Use the rule Flat or Automatic."
+            )
 
 
 def _refuse(what: str) -> NoReturn:

@@ -109,7 +109,7 @@ class FuncEngine:
             pure = self._pure.setdefault(projection, pure_projection(projection))
             current = dict(site.module.named_parameters(remove_duplicate=False))
             w, b = (current[key].detach() if key else None for key in (weight, bias))
-            return self._tape.track(Call(pure, (x,)), [projection(w, b, x)])[0]
+            return self._tape.track_one(Call(pure, (x,)), projection(w, b, x))
 
         return linear
 

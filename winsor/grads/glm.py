@@ -232,14 +232,17 @@ class GlmView:
     """
 
     def __init__(self, rows: Rows, y: Array, loss: Loss, theta: Array, chunk: int = 256) -> None:
-        scores = rows.scores(theta)
         self._rows = rows
         self._chunk = chunk
-        self._losses = torch.from_numpy(loss.value(scores, y))
-        self._residual = torch.from_numpy(loss.residual(scores, y).reshape(len(y), -1))
-        self._feature_norms = torch.from_numpy(rows.unit * row_norms(rows.x))
+        with np.errstate(over="ignore", invalid="ignore"):  # such rows are neutralised below
+            scores = rows.scores(theta)
+            residual = loss.residual(scores, y).reshape(len(y), loss.outputs)
+            self._losses = torch.from_numpy(loss.value(scores, y))
+        self._residual = torch.from_numpy(residual)
+        feature_norms = torch.from_numpy(rows.unit * row_norms(rows.x))
         length = torch.linalg.vector_norm(self._residual, dim=1)
-        self._kept = self._losses.isfinite() & length.isfinite() & self._feature_norms.isfinite()
+        self._kept = self._losses.isfinite() & length.isfinite() & feature_norms.isfinite()
+        self._feature_norms = torch.where(self._kept, feature_norms, 0.0)
         self._length = torch.where(self._kept, length, 0.0)
 
     @property

@@ -94,12 +94,13 @@ def zero_where_not(kept: Tensor, x: Tensor) -> Tensor:
 class Rows(Piece):
     """Explicit rows, for parameters where nothing is smaller."""
 
-    __slots__ = ("n", "shape", "values")
+    __slots__ = ("_square", "n", "shape", "values")
 
     def __init__(self, values: Tensor) -> None:
         self.values = values
-        self.n = len(values)
+        self.n = values.shape[0]
         self.shape = values.shape[1:]
+        self._square: Tensor | None = None
 
     @staticmethod
     def joined(parts: Sequence[Piece]) -> Sequence[Piece]:
@@ -115,7 +116,9 @@ class Rows(Piece):
         return Rows(zero_where_not(kept, self.values))
 
     def square(self) -> Tensor:
-        return square_rows(self.values)
+        if self._square is None:
+            self._square = square_rows(self.values)
+        return self._square
 
     def weighted(self, w: Tensor) -> Tensor:
         return weigh_rows(w, self.values)
@@ -129,36 +132,39 @@ class Outer(Piece):
 
     __slots__ = ("left", "n", "right", "shape")
 
-    def __init__(self, left: Tensor, right: Tensor) -> None:
-        self.left = left  # (n, out)
+    def __init__(self, left: Rows, right: Rows) -> None:
+        self.left = left  # (n, out); as rows, because a bias has these very rows
         self.right = right  # (n, in)
-        self.n = len(left)
-        self.shape = torch.Size((left.shape[1], right.shape[1]))
+        self.n = left.n
+        self.shape = left.shape + right.shape
 
     def rows(self, start: int, stop: int) -> Tensor:
-        return self.left[start:stop].unsqueeze(2) * self.right[start:stop].unsqueeze(1)
+        left, right = self.left.values[start:stop], self.right.values[start:stop]
+        return left.unsqueeze(2) * right.unsqueeze(1)
 
     def select(self, index: Tensor) -> Outer:
-        return Outer(self.left[index].double(), self.right[index].double())
+        return Outer(self.left.select(index), self.right.select(index))
 
     def where(self, kept: Tensor) -> Outer:
-        return Outer(zero_where_not(kept, self.left), zero_where_not(kept, self.right))
+        return Outer(self.left.where(kept), self.right.where(kept))
 
     def square(self) -> Tensor:
-        return square_rows(self.left).mul_(square_rows(self.right))
+        return self.left.square() * self.right.square()
 
     def weighted(self, w: Tensor) -> Tensor:
+        left, right = self.left.values, self.right.values
         if self.shape[0] <= self.shape[1]:
-            return (self.left * w.unsqueeze(1)).T @ self.right
-        return self.left.T @ (self.right * w.unsqueeze(1))
+            return (left * w.unsqueeze(1)).T @ right
+        return left.T @ (right * w.unsqueeze(1))
 
     def sketch(self, basis: Basis) -> Tensor:
         if isinstance(basis, Kronecker):
-            return basis.factors(self.left.unsqueeze(1), self.right.unsqueeze(1))
+            factors = self.factors()
+            return basis.factors(factors.left, factors.right)
         return super().sketch(basis)
 
     def factors(self) -> Factors:
-        return Factors(self.left.unsqueeze(1), self.right.unsqueeze(1))
+        return Factors(self.left.values.unsqueeze(1), self.right.values.unsqueeze(1))
 
 
 class Factors(Piece):

@@ -26,6 +26,7 @@ from winsor.grads.parameters import Site
 
 _unsafe_view = torch.ops.aten._unsafe_view.default
 _saved_tensor_hooks = torch._C._autograd._top_saved_tensors_default_hooks
+_engine = torch.autograd.Variable._execution_engine
 Forward = Callable[..., Any]
 
 
@@ -40,7 +41,7 @@ class Call:
         self.operation = operation
         self.note = note
         self.inputs = inputs
-        self.versions = [x._version for x in inputs]
+        self.versions = tuple(x._version for x in inputs)
         self.grads: list[Tensor | None] = [None] * count
         self.outputs: Sequence[Tensor] = ()
 
@@ -113,9 +114,9 @@ class Tape:
             assert parameter is not None
             hook = parameter.register_post_accumulate_grad_hook(self._stray_hook(name))
             self._handles.append(hook)
-        self._handles.append(
-            self._model.register_forward_pre_hook(self._learn_rows, with_kwargs=True)
-        )
+        if any(isinstance(site.module, nn.Embedding) for site in self._sites):
+            learn = self._model.register_forward_pre_hook(self._learn_rows, with_kwargs=True)
+            self._handles.append(learn)
         self.attached = True
 
     def detach(self) -> None:
@@ -168,23 +169,32 @@ class Tape:
         return index.expand(self.rows, *index.shape[1 if index.dim() > 1 else 0 :])
 
     def track(self, call: Call, outputs: list[Tensor]) -> list[Tensor]:
-        """Have the output-gradients of ``outputs`` delivered to ``call`` in the backward pass."""
-        if _saved_tensor_hooks(True) is not None:
-            inputs, call.inputs, call.versions, call.outputs = call.inputs, (), [], ()
-            return [self._track_saved(call, j, out, inputs) for j, out in enumerate(outputs)]
-        return [self._track_one(call, j, out) for j, out in enumerate(outputs)]
+        """Have the output-gradients of ``outputs`` delivered to ``call`` in the backward pass.
 
-    def _track_one(self, call: Call, j: int, out: Tensor) -> Tensor:
+        An output may also feed another output (the cell state of an LSTM) or be an input that is
+        handed through; an alias has the gradient from outside the module only.
+        """
+        outputs = [_unsafe_view(out, out.shape) if out.requires_grad else out for out in outputs]
+        if len(outputs) > 1 and _saved_tensor_hooks(True) is not None:
+            inputs, call.inputs, call.versions, call.outputs = call.inputs, (), (), ()
+            return [self._track_saved(call, j, out, inputs) for j, out in enumerate(outputs)]
+        return [self.track_one(call, out, j) for j, out in enumerate(outputs)]
+
+    def track_one(self, call: Call, out: Tensor, j: int = 0) -> Tensor:
+        """`track` for one output: on the path of every step, so kept short."""
+        if _saved_tensor_hooks(True) is not None:
+            inputs, call.inputs, call.versions, call.outputs = call.inputs, (), (), ()
+            return self._track_saved(call, j, out, inputs)
         if out.requires_grad:
             out.register_hook(lambda g: self._receive(call, j, g))
             return out
-        leaf = out.detach().requires_grad_()
 
         def deliver(leaf: Tensor) -> None:
             g, leaf.grad = leaf.grad, None
             assert g is not None
             self._receive(call, j, g)
 
+        leaf = out.detach().requires_grad_()
         leaf.register_post_accumulate_grad_hook(deliver)
         # A leaf cannot be changed in place (ReLU(inplace=True)); an unsafe view of it can, and
         # here it is safe: nobody else reads the leaf.
@@ -194,7 +204,7 @@ class Tape:
         """Under gradient checkpointing: let autograd save, drop and recompute the inputs."""
 
         def deliver(g: Tensor, saved: Sequence[Tensor]) -> None:
-            call.inputs, call.versions = saved, [x._version for x in saved]
+            call.inputs, call.versions = saved, tuple(x._version for x in saved)
             self._receive(call, j, g)
 
         anchor = torch.empty(0, requires_grad=True)
@@ -225,7 +235,11 @@ class Tape:
     ) -> None:
         self._receive, self._running = receive, True
         try:
-            torch.autograd.backward((losses,), (seed,), retain_graph=retain)
+            # What torch.autograd.backward does after checks that take as long as the backward
+            # pass of a small model: (roots, seeds, keep graph, create graph, leaves, ...).
+            _engine.run_backward(
+                (losses,), (seed,), retain, False, (), allow_unreachable=True, accumulate_grad=True
+            )
         finally:
             self._receive, self._running = _ignore, False
 
@@ -272,8 +286,9 @@ class _Tap(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
-        ctx.deliver(g, ctx.saved_tensors)
-        return (g, None, None, *[None] * len(ctx.saved_tensors))
+        saved = ctx.saved_tensors  # under checkpointing this recomputes, and may be read once
+        ctx.deliver(g, saved)
+        return (g, None, None, *[None] * len(saved))
 
 
 def refuse_other_batch(call: Call, g: Tensor, n: int) -> None:

@@ -44,16 +44,19 @@ def descend(
     rates = np.full(schedule.steps, schedule.step_size)
     if schedule.decay:
         rates *= 1 - np.arange(schedule.steps) / schedule.steps
-    for step, rate in enumerate(rates.tolist()):
-        if schedule.before and step >= first:
-            total += theta
-        theta -= rate * gradient(theta)
-        if schedule.alpha:
-            penalised /= 1 + rate * schedule.alpha
-        if schedule.radius is not None:
-            project(theta, schedule.radius)
-        if step >= first and not schedule.before:
-            total += theta
+    # Scores may overflow for absurd step sizes; every release is bounded even then, and a warning
+    # that depends on the data would be one more release.
+    with np.errstate(over="ignore", invalid="ignore"):
+        for step, rate in enumerate(rates.tolist()):
+            if schedule.before and step >= first:
+                total += theta
+            theta -= rate * gradient(theta)
+            if schedule.alpha:
+                penalised /= 1 + rate * schedule.alpha
+            if schedule.radius is not None:
+                project(theta, schedule.radius)
+            if step >= first and not schedule.before:
+                total += theta
     total /= schedule.steps - first
     return total
 

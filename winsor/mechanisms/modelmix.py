@@ -55,11 +55,14 @@ class ModelMix:
         Adds ``heavy_ball * (w_{k-1} - w_{k-2})``: momentum in terms of released iterates.
     weight_decay
         Subtracts ``eta * weight_decay * w_{k-1}``.
+    noise
+        "gaussian", or "laplace" for a rule that bounds L1 norms (`winsor.rules.L1`).
     """
 
     tau_over_lr: float | tuple[tuple[int, float], ...]
     heavy_ball: float = 0.0
     weight_decay: float = 0.0
+    noise: str = "gaussian"
 
     def __post_init__(self) -> None:
         schedule = self.schedule
@@ -77,6 +80,10 @@ class ModelMix:
             raise ConfigurationError(
                 "heavy_ball must be in [0, 1) and weight_decay at least 0. Got "
                 f"{self.heavy_ball!r} and {self.weight_decay!r} instead."
+            )
+        if self.noise not in ("gaussian", "laplace"):
+            raise ConfigurationError(
+                f'noise must be "gaussian" or "laplace". Got {self.noise!r} instead.'
             )
 
     @property
@@ -134,14 +141,21 @@ class MixedGaussian(Gaussian):
         }
 
     def event(self, parts: Mapping[str, Bounded], step: int = 0) -> MixedEvent:
-        if len(parts) != 1:
-            raise UnsoundRelease(
-                "ModelMix must have one bounded part, the gradient, since anything else would be "
-                f"released without mixing. Got {sorted(parts)} instead. Use a rule with a public "
-                "threshold."
-            )
-        (part,) = parts.values()
+        part = only_part(parts)
         c = part.sensitivity.add_remove
         coordinates = 1.0 if part.coordinate_bound is None else (c / part.coordinate_bound) ** 2
         width = self.mix.at(step) * self.expected_size  # the update divides the sum by this size
-        return MixedEvent(joint_event(parts, self.noise_multiplier), width / c, max(1.0, coordinates))
+        plain = joint_event(parts, self.noise_multiplier)
+        return MixedEvent(plain, width / c, max(1.0, coordinates))
+
+
+def only_part(parts: Mapping[str, Bounded]) -> Bounded:
+    """The gradient, if nothing else is released."""
+    if len(parts) != 1:
+        raise UnsoundRelease(
+            "ModelMix must have one bounded part, the gradient, since anything else would be "
+            f"released without mixing. Got {sorted(parts)} instead. Use a rule with a public "
+            "threshold."
+        )
+    (part,) = parts.values()
+    return part

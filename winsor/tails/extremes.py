@@ -127,10 +127,14 @@ def hill(z: Floats, choice: Choice, confidence: float = 0.95) -> Index:
 def _moment_variance(gamma: Floats) -> Floats:
     """k times the asymptotic variance of the moment estimator."""
     g = np.minimum(gamma, 0.0)
-    negative = (1 - g) ** 2 * (1 - 2 * g) * (
-        4
-        - 8 * (1 - 2 * g) / (1 - 3 * g)
-        + (5 - 11 * g) * (1 - 2 * g) / ((1 - 3 * g) * (1 - 4 * g))
+    negative = (
+        (1 - g) ** 2
+        * (1 - 2 * g)
+        * (
+            4
+            - 8 * (1 - 2 * g) / (1 - 3 * g)
+            + (5 - 11 * g) * (1 - 2 * g) / ((1 - 3 * g) * (1 - 4 * g))
+        )
     )
     return np.where(gamma >= 0, 1 + np.maximum(gamma, 0.0) ** 2, negative)
 
@@ -171,6 +175,12 @@ def pickands(z: Floats, choice: Choice, confidence: float = 0.95) -> Index:
     gamma, half = (float(v[0]) for v in at(np.array([k])))
     curve, width = at(grid)
     return Index(
-        "pickands", gamma, (gamma - half, gamma + half), k, grid, curve, curve - width,
+        "pickands",
+        gamma,
+        (gamma - half, gamma + half),
+        k,
+        grid,
+        curve,
+        curve - width,
         curve + width,
     )

@@ -25,7 +25,7 @@ from winsor.contract import ConfigurationError
 from winsor.tails import extremes, weibull
 from winsor.tails.points import Floats, TailPoints, log_norms, normal_quantile, tail_points
 from winsor.tails.regression import tail_line
-from winsor.tails.verdict import BEND_CRITICAL, Verdict, bend_weight, judge
+from winsor.tails.verdict import Verdict, bend_critical, bend_weight, judge
 
 FRACTIONS = (0.75, 0.5, 0.25, 0.1, 0.05, 0.025, 0.01, 0.005, 0.0025, 0.001)
 FEWEST = 100
@@ -67,7 +67,7 @@ class TailFit:
     theta_regression: Estimate
     bend: float
     bend_statistic: float
-    """Likelihood ratio statistic of the bend; the bent curve is used from 2.71 on."""
+    """Likelihood ratio statistic of the bend; compare `verdict.bend_critical`."""
     fraction: float
     misfit: float
     verdict: Verdict
@@ -91,7 +91,7 @@ class TailFit:
 
     @property
     def is_bent(self) -> bool:
-        return self.bend_statistic > BEND_CRITICAL
+        return self.bend_statistic > bend_critical(self.n)
 
     @property
     def curve(self) -> weibull.WeibullFit:
@@ -154,14 +154,14 @@ def fit(
     fraction, points, straight, bent, misfit = _select(z, zeros)
     statistic = max(0.0, 2 * (bent.loglik - straight.loglik))
     boot = _bootstrap(points, straight, bent, statistic, repeats, seed)
-    curve = bent if statistic > BEND_CRITICAL else straight
-    weight = bend_weight(statistic)
+    is_bent, weight = statistic > bend_critical(points.size), bend_weight(statistic, points.size)
+    curve = bent if is_bent else straight
     theta = _estimate(_index(curve, points.size), boot.theta, weight, confidence)
     slope, _ = tail_line(points, points.weight[None], np.array([points.below]))
     choice = extremes.choose_k(z)
     hill = extremes.hill(z, choice, confidence)
     moments = extremes.moments(z, choice, confidence)
-    rival = hill if statistic > BEND_CRITICAL else moments
+    rival = hill if is_bent else moments
     return TailFit(
         n=z.size + zeros,
         theta=theta,

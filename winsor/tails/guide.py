@@ -66,9 +66,10 @@ class Setting:
             if not (math.isfinite(value) and value > 0):
                 raise ConfigurationError(f"{name} must be positive. Got {value!r} instead.")
         for name in ("delta", "failure"):
-            if not 0 < getattr(self, name) < 1:
+            value = getattr(self, name)
+            if not 0 < value < 1:
                 raise ConfigurationError(
-                    f"{name} must lie strictly between 0 and 1. Got {getattr(self, name)!r} instead."
+                    f"{name} must lie strictly between 0 and 1. Got {value!r} instead."
                 )
 
     @property
@@ -101,9 +102,9 @@ def advise(fitted: TailFit, setting: Setting) -> list[Advice]:
 def private_quantile(fitted: TailFit | None, setting: Setting) -> Advice:
     """Nothing known: let a private quantile of the norms set the threshold as training goes on.
 
-    The target falls with the tail's weight: the median for light tails, lower for heavy ones, whose
-    upper half is spread over orders of magnitude and would drag the noise with it. Without a fit the
-    start is 1 and the rule finds the scale by itself, within some tens of steps.
+    The target falls with the tail's weight: the median for light tails, lower for heavy ones,
+    whose upper half is spread over orders of magnitude and would drag the noise with it. Without a
+    fit the start is 1, and the rule finds the scale by itself within some tens of steps.
     """
     tail = TailClass.HEAVY if fitted is None else fitted.verdict.tail
     target = {TailClass.LIGHT: 0.5, TailClass.SUB_EXPONENTIAL: 0.4, TailClass.HEAVY: 0.3}[tail]
@@ -125,8 +126,9 @@ def private_quantile(fitted: TailFit | None, setting: Setting) -> Advice:
 
 
 def _theta(fitted: TailFit) -> float:
-    """Assumption 3.1 asks theta >= 1/2; a lighter tail is also sub-Gaussian."""
-    return max(0.5, fitted.theta.value)
+    """Assumption 3.1 asks theta >= 1/2: 1/2 where the interval reaches it, as a lighter tail is
+    also sub-Gaussian and the constants jump just above 1/2."""
+    return 0.5 if fitted.theta.low <= 0.5 else fitted.theta.value
 
 
 def flat_threshold(fitted: TailFit, setting: Setting) -> Advice:
@@ -151,6 +153,7 @@ def discriminative_thresholds(fitted: TailFit, setting: Setting) -> Advice:
     scale = fitted.envelope(theta)
     tail, body = theorems.dc_dpsgd_thresholds(theta, scale, steps, setting.failure)
     ratio = theorems.dc_dpsgd_ratio(theta, setting.failure)
+    order = () if tail >= body else ("the constants put c2 above c1 here: keep c2 <= c1",)
     return Advice(
         "body and tail thresholds",
         {"c1": tail, "c2": body, "c1/c2 without constants": ratio},
@@ -159,10 +162,11 @@ def discriminative_thresholds(fitted: TailFit, setting: Setting) -> Advice:
             f"gradient noise sub-Weibull with theta = {theta:.3g}, K = {scale:.3g}",
             "smooth loss, bounded expected gradient",
             "certified noise follows c1: a smaller c2 shapes bias, it buys no noise",
+            *order,
         ),
         "c1 = 4^theta K max(2 log^theta(sqrt T), 33 log^theta(2/delta)), "
         "c2 = sqrt(2a) K max(2 log^(1/2)(sqrt T), 33 log^(1/2)(2/delta))",
-        holds=fitted.describes and tail >= body,
+        holds=fitted.describes,
     )
 
 

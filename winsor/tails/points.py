@@ -78,9 +78,7 @@ def tail_points(z: Floats, zeros: int, fraction: float) -> TailPoints:
     edges = _edges(k)
     counts = np.diff(edges).astype(np.float64)
     sums = np.add.reduceat(z[:k], edges[:-1])
-    return TailPoints(
-        z=sums / counts, weight=counts, threshold=float(z[k]), below=float(n - k)
-    )
+    return TailPoints(z=sums / counts, weight=counts, threshold=float(z[k]), below=float(n - k))
 
 
 def _edges(k: int) -> NDArray[np.int64]:

@@ -7,8 +7,8 @@ A class is a band of the sub-Weibull index theta at the depth of the sample's ed
     heavy            theta > 1.15         includes every power law seen deep enough
 
 The probability of each class is the share of bootstrap refits that fall in its band, averaged over
-the straight and the bent curve of `weibull.py` with weights that are equal where the likelihood
-ratio statistic is at its one-sided 5 % point (2.71) and follow the likelihood from there.
+the straight and the bent curve of `weibull.py`. Their weights are equal where the likelihood ratio
+statistic is at `bend_critical` and follow the likelihood from there.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from winsor.tails.points import Floats
 
 LIGHT_BELOW = 0.85
 HEAVY_ABOVE = 1.15
-BEND_CRITICAL = 2.71
 
 
 class TailClass(enum.StrEnum):
@@ -48,9 +47,19 @@ class Verdict:
         return f"{self.tail.value} ({self.confidence:.0%})"
 
 
-def bend_weight(statistic: float) -> float:
+def bend_critical(n: float) -> float:
+    """Likelihood ratio statistic from which the bent curve is used: max(2.71, log n - 3.5).
+
+    2.71 is the one-sided 5 % point and serves up to n = 500. From there on it grows with log n, as
+    Bayes factors do, so that a straight tail is ever more rarely called bent; real bends have
+    statistics proportional to n and lose nothing.
+    """
+    return max(2.71, float(np.log(n)) - 3.5)
+
+
+def bend_weight(statistic: float, n: float) -> float:
     """Weight of the bent curve given the likelihood ratio statistic; 1/2 at the critical value."""
-    return float(1 / (1 + np.exp(np.clip((BEND_CRITICAL - statistic) / 2, -700.0, 700.0))))
+    return float(1 / (1 + np.exp(np.clip((bend_critical(n) - statistic) / 2, -700.0, 700.0))))
 
 
 def class_shares(theta: Floats) -> dict[TailClass, float]:

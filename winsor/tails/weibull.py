@@ -77,9 +77,7 @@ class WeibullFit:
 def quantile(fitted: WeibullFit, probability: float) -> float:
     """The x with S(x) = probability."""
     depth = -np.log(probability)
-    log_y = (
-        np.log(np.expm1(fitted.xi * depth) / fitted.xi) if fitted.xi > _SMALL else np.log(depth)
-    )
+    log_y = np.log(np.expm1(fitted.xi * depth) / fitted.xi) if fitted.xi > _SMALL else np.log(depth)
     return float(np.exp(fitted.log_scale + np.exp(fitted.log_theta) * log_y))
 
 

@@ -57,7 +57,7 @@ class Layer:
         raise NotImplementedError
 
     def record(self, out: Tensor, *inputs: Tensor, note: Any = None) -> Tensor:
-        return self.tape.track(Call(self, inputs, note=note), [out])[0]
+        return self.tape.track_one(Call(self, inputs, note=note), out)
 
     def detached(self) -> tuple[Tensor | None, Tensor | None]:
         parameters = self.module._parameters

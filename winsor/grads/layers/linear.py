@@ -51,17 +51,31 @@ class LinearLayer(Layer):
 
     def pieces(self, call: Call, g: Tensor) -> Named:
         g = as_dtype(g, self.dtype)
-        if g.dim() == 1:  # one number per row: a linear map applied to unbatched vectors
+        if g.dim() == 1:
             raise self.unbatched(g)
+        if g.dim() == 2:
+            return self.one_place(call, g)
+        pieces: list[tuple[str, Piece]] = []
         if self.weight is not None:
             x = as_dtype(call.inputs[0], self.dtype)
             e = self.for_weight(g)
-            if g.dim() == 2:
-                yield self.weight, Outer(x, e) if self.transposed else Outer(e, x)
-            else:
-                yield self.weight, self.many_places(e.flatten(1, -2), x.flatten(1, -2))
+            pieces.append((self.weight, self.many_places(e.flatten(1, -2), x.flatten(1, -2))))
         if self.bias is not None:
-            yield self.bias, Rows(self.for_bias(g if g.dim() == 2 else g.flatten(1, -2).sum(1)))
+            pieces.append((self.bias, Rows(self.for_bias(g.flatten(1, -2).sum(1)))))
+        return pieces
+
+    def one_place(self, call: Call, g: Tensor) -> Named:
+        pieces: list[tuple[str, Piece]] = []
+        rows = Rows(self.for_bias(g)) if self.bias is not None else None
+        if self.weight is not None:
+            e = self.for_weight(g)
+            left = rows if rows is not None and e is rows.values else Rows(e)
+            right = Rows(as_dtype(call.inputs[0], self.dtype))
+            outer = Outer(right, left) if self.transposed else Outer(left, right)
+            pieces.append((self.weight, outer))
+        if rows is not None and self.bias is not None:
+            pieces.append((self.bias, rows))
+        return pieces
 
     def many_places(self, e: Tensor, x: Tensor) -> Piece:
         """e (n, T, out), x (n, T, in)."""

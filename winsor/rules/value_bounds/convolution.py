@@ -27,7 +27,7 @@ from winsor.rules.value_bounds.kind import (
     limited,
     refuse,
 )
-from winsor.rules.value_bounds.spectral import top_eigenvalue
+from winsor.rules.value_bounds.spectral import largest_squared
 from winsor.rules.value_bounds.windows import cover, geometry, patches
 
 
@@ -57,13 +57,17 @@ def _by_group(x: Tensor, groups: int) -> Tensor:
 def _energy(step: Step, h: Tensor) -> Tensor:
     """(rows, groups) |U|_F^2."""
     counts = cover(geometry(tuple(h.shape[2:]), step)).to(h)
-    return limited(_by_group(h, int(step.saved("groups"))).square().sum(2) @ counts)
+    by_entry = _by_group(h, int(step.saved("groups"))).square().sum(2)
+    return limited((by_entry * counts).sum(2))
 
 
 def _patch_sums(step: Step, h: Tensor) -> Tensor:
-    """(rows, groups, C/groups * offsets) sums of the patches over all positions: u P."""
-    table = patches(geometry(tuple(h.shape[2:]), step)).to(h)
-    sums = h.reshape(-1, len(table)) @ table
+    """(rows, groups, C/groups * offsets) sums of the patches over all positions: P u.
+
+    In float64: |Uc|^2 is a difference that may cancel, and float32 products drift.
+    """
+    table = patches(geometry(tuple(h.shape[2:]), step))
+    sums = h.reshape(-1, len(table)).double() @ table
     return sums.view(h.shape[0], int(step.saved("groups")), -1)
 
 
@@ -91,26 +95,13 @@ def _weight_given(step: Step, grouped: Tensor, sums: Tensor) -> Tensor:
     """(rows, groups) bounds on |dW|_F."""
     h = step.saved("input")
     positions = grouped.shape[3]
-    energy, sums_of_patches = _energy(step, h), _patch_sums(step, h)
-    mean_part = sums_of_patches.square().sum(2) / positions
+    energy = _energy(step, h)
+    mean_part = _patch_sums(step, h).square().sum(2) / positions
     rest = (energy - mean_part).clamp_min(0.0) + SLACK * energy
-    spread = _spread(grouped.flatten(0, 1), sums.flatten(0, 1)).view_as(rest)
+    centred = grouped - (sums / positions)[:, :, :, None]
+    spread = largest_squared(centred.flatten(0, 1)).view_as(energy)
     means = (sums.square().sum(2) * mean_part / positions).sqrt()
-    return (spread * rest).sqrt() + means
-
-
-def _spread(e: Tensor, sums: Tensor) -> Tensor:
-    """(rows, K, P), (rows, K) -> (rows,) upper bounds on S(ec)^2."""
-    _, channels, positions = e.shape
-    if positions < channels:
-        centred = e - (sums / positions)[:, :, None]
-        gram = centred.mT @ centred
-        energy = e.square().sum((1, 2))
-    else:
-        gram = e @ e.mT
-        energy = gram.diagonal(dim1=1, dim2=2).sum(1)
-        gram = gram - (sums / positions)[:, :, None] * sums[:, None, :]
-    return top_eigenvalue(gram) + SLACK * energy
+    return ((spread * rest).sqrt() + means).to(energy.dtype)
 
 
 KINDS = (

@@ -24,7 +24,6 @@ _VIEWS = (
     "UnsqueezeBackward0",
     "CloneBackward0",
     "AliasBackward0",
-    "ConstantPadNdBackward0",
 )
 _PARTS = ("SliceBackward0", "SelectBackward0")
 _SUMS = ("MeanBackward1", "SumBackward1")
@@ -69,6 +68,12 @@ def _check_part(step: Step, rows: Rows) -> None:
     check_first_dimension(step, rows)
 
 
+def _check_pad(step: Step, rows: Rows) -> None:
+    if len(step.saved("pad")) >= 2 * len(step.shape):
+        refuse(step, "pads the batch")
+    check_first_dimension(step, rows)
+
+
 def _check_cat(step: Step, rows: Rows) -> None:
     if _signed(int(step.saved("dim"))) % len(step.shape) == 0:
         refuse(step, "joins batches")
@@ -110,6 +115,7 @@ def _log_softmax(step: Step, position: int, rows: Rows) -> float:
 KINDS = (
     Kind(_VIEWS, check=check_first_dimension),
     Kind(_PARTS, check=_check_part),
+    Kind(("ConstantPadNdBackward0",), check=_check_pad),
     Kind(("TransposeBackward0",), check=_check_transpose),
     Kind(("PermuteBackward0",), check=_check_permute),
     Kind(("CatBackward0",), check=_check_cat, data=None),

@@ -20,7 +20,7 @@ def meetings(length: int, out: int, kernel: int, stride: int, pad: int, dilation
     """(kernel, length) matrix of zeros and ones."""
     entry = torch.arange(out) * stride - pad + torch.arange(kernel)[:, None] * dilation
     inside = (entry >= 0) & (entry < length)
-    table = torch.zeros(kernel, length)
+    table = torch.zeros(kernel, length, dtype=torch.float64)
     offset = torch.arange(kernel)[:, None].expand_as(entry)
     table[offset[inside], entry[inside]] = 1.0
     return table
@@ -36,7 +36,7 @@ def geometry(sizes: tuple[int, ...], step: Step) -> tuple[tuple[int, ...], ...]:
 @functools.lru_cache(maxsize=64)
 def patches(axes: tuple[tuple[int, ...], ...]) -> Tensor:
     """(entries, offsets): summing h over the entries of an offset gives its patch entry's sum."""
-    table = torch.ones(1, 1)
+    table = torch.ones(1, 1, dtype=torch.float64)
     for axis in axes:
         table = torch.kron(table, meetings(*axis))
     return table.T.contiguous()

@@ -185,9 +185,7 @@ def aclip_holder(
     m_nu, nu, log = problem.smoothness, exponent, math.log(8 / problem.beta)
     clip = 2 * m_nu * (7 * problem.radius) ** nu
     batch = max(1.0, 27 * steps * problem.deviation**2 / (clip**2 * log))
-    root = math.sqrt(
-        problem.d * math.log(8 * steps / problem.beta) * math.log(1 / problem.delta)
-    )
+    root = math.sqrt(problem.d * math.log(8 * steps / problem.beta) * math.log(1 / problem.delta))
     noise = 108 * steps**1.5 * problem.deviation**2 * root / (problem.n * problem.epsilon * log)
     step_size = min(
         accuracy ** ((1 - nu) / (1 + nu)) / (8 * m_nu ** (2 / (1 + nu))),

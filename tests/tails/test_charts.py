@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from winsor.contract import ConfigurationError
+from winsor.tails import charts, fit
+
+
+@pytest.fixture(scope="module")
+def norms():
+    return np.abs(np.random.default_rng(0).standard_t(3, 3000))
+
+
+@pytest.fixture(scope="module")
+def fitted(norms):
+    return fit(norms)
+
+
+def test_histogram_shares_and_labels(norms):
+    chart = charts.norm_histogram(norms, {"C": 1.0, "small": 0.1})
+    edges, heights = chart.bars
+    assert heights.sum() == pytest.approx(100, abs=0.2)  # the lowest 0.1 % are left out
+    assert edges[-1] >= norms.max()
+    assert [mark.x for mark in chart.marks] == [0.1, 1.0]
+    assert f"{np.mean(norms > 1.0):.2%}" in chart.marks[1].label
+
+
+def test_tail_chart_points_lie_on_the_empirical_depth(norms, fitted):
+    chart = charts.tail_chart(fitted)
+    tail = next(line for line in chart.lines if line.name == "tail of the sample")
+    x = np.sort(norms)[::-1]
+    assert tail.x[0] == pytest.approx(x[0])
+    assert tail.y[9] == pytest.approx(np.log(3000 / 9.5))
+    fit_line = next(line for line in chart.lines if line.name.startswith("fit"))
+    near = np.interp(np.log(x[30]), np.log(fit_line.x), fit_line.y)
+    assert near == pytest.approx(np.log(3000 / 30.5), rel=0.1)
+    assert any(line.dashed for line in chart.lines) == fitted.is_bent
+
+
+def test_trade_is_the_clipping_bias_and_the_noise(norms):
+    trade = charts.bias_noise_trade(norms, d=100, noise_multiplier=2.0, batch_size=50)
+    for i in (0, 60, 120, 159):
+        c = trade.thresholds[i]
+        assert trade.bias[i] == pytest.approx(np.maximum(norms - c, 0).mean(), abs=1e-9)
+        assert trade.noise[i] == pytest.approx(2.0 * c * 10 / 50)
+    assert trade.bias[-1] == 0
+    inside = trade.total[np.searchsorted(trade.thresholds, trade.best)]
+    assert inside == trade.total.min() < min(trade.total[0], trade.total[-1])
+    assert charts.trade_chart(trade).marks[0].label.startswith("best")
+
+
+def test_more_noise_wants_a_smaller_threshold(norms):
+    best = [
+        charts.bias_noise_trade(norms, d=100, noise_multiplier=s, batch_size=50).best
+        for s in (0.2, 1.0, 4.0)
+    ]
+    assert best == sorted(best, reverse=True) and best[0] > best[-1]
+
+
+def test_stability_chart_holds_three_curves_and_the_chosen_k(fitted):
+    chart = charts.stability_chart(fitted)
+    assert [line.name for line in chart.lines] == ["Hill", "moments", "Pickands"]
+    assert chart.marks[0].x == fitted.hill.k
+    band = chart.lines[0]
+    assert (band.low <= band.y).all() and (band.y <= band.high).all()
+
+
+def test_place_is_a_share_of_the_axis():
+    line = charts.Line("a", np.array([1.0, 100.0]), np.array([1.0, 1.0]))
+    logarithmic = charts.Chart("t", "s", "x", "y", lines=(line,))
+    assert logarithmic.place(10.0) == pytest.approx(0.5)
+    assert charts.Chart("t", "s", "x", "y", lines=(line,), log_x=False).place(10.0) < 0.1
+
+
+def test_nothing_to_draw_is_refused():
+    with pytest.raises(ConfigurationError, match="nothing to draw"):
+        charts.norm_histogram(np.zeros(5))
+    with pytest.raises(ConfigurationError, match="must be positive"):
+        charts.bias_noise_trade([1.0], d=0, noise_multiplier=1.0, batch_size=1)

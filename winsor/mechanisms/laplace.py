@@ -1,0 +1,166 @@
+"""The Laplace mechanism on several parts at once, for bounds in L1.
+
+Part j is a vector that one record moves by at most S_j in L1; it is released with Laplace noise of
+scale b_j on every coordinate. Together the parts are one Laplace release of multiplier nm with
+
+    1/nm = sum_j S_j / b_j,        b_j = nm S_j / share_j,   sum_j share_j = 1,
+
+because scaling part j by 1/b_j gives one vector with unit noise that moves by at most 1/nm in L1.
+Noise is drawn from three standard normals: z_1 sqrt(z_2^2 + z_3^2) is normal with an exponential
+variance of mean 2, which is Laplace(1).
+
+Guarantee
+---------
+Given the batch, under add/remove: LaplaceDpEvent(nm), the law of *one* coordinate that takes the
+whole shift. It dominates every way of spreading the shift over coordinates
+(`winsor/accounting/mixed_laplace.py` has the proof), also after Poisson sampling. If no coordinate
+of one record moves by more than 1/p of the whole, in units of its noise, the event is
+`MixedLaplaceDpEvent` without mixing, which is never larger. Parts bounded in L2 only are refused:
+the L1 norm of such a vector grows with its length.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from dp_accounting import dp_event
+from torch import Tensor
+
+from winsor.accounting.mixed_laplace import MixedLaplaceDpEvent
+from winsor.contract import (
+    Bounded,
+    ConfigurationError,
+    Neighbouring,
+    UnsoundRelease,
+    UnsupportedRelation,
+)
+from winsor.mechanisms.gaussian import DrawNormal
+from winsor.sampling import LocalEvent
+
+
+@dataclass(frozen=True)
+class LaplaceEvent:
+    """Noise multipliers of a joint release given its batch, and over how many coordinates (p) the
+    shift of one record is spread at least."""
+
+    add_remove: float
+    replace: float
+    coordinates: float = 1.0
+
+    def poisson(self, q: float, relation: Neighbouring) -> dp_event.DpEvent:
+        if q == 1.0:
+            return self.whole(relation)
+        if self.coordinates == 1.0 and relation is Neighbouring.ADD_OR_REMOVE_ONE:
+            return dp_event.PoissonSampledDpEvent(q, dp_event.LaplaceDpEvent(self.add_remove))
+        return MixedLaplaceDpEvent(q, self.add_remove, 0.0, self.coordinates)
+
+    def fixed_size(self, n: int, size: int, relation: Neighbouring) -> dp_event.DpEvent:
+        raise UnsupportedRelation(
+            "Laplace noise must be sampled by Poisson, or used on the full batch: there is no "
+            "certified account of it on batches of fixed size. Got fixed-size batches instead. "
+            'Use sampling="poisson".'
+        )
+
+    def whole(self, relation: Neighbouring) -> dp_event.DpEvent:
+        if relation is Neighbouring.REPLACE_ONE:
+            return dp_event.LaplaceDpEvent(self.replace)
+        if self.coordinates == 1.0:
+            return dp_event.LaplaceDpEvent(self.add_remove)
+        return MixedLaplaceDpEvent(1.0, self.add_remove, 0.0, self.coordinates)
+
+
+class Laplace:
+    """Laplace noise of scale ``noise_multiplier`` times the joint add/remove L1 sensitivity."""
+
+    noise_multiplier: float
+
+    def __init__(self, noise_multiplier: float) -> None:
+        value = noise_multiplier
+        if not (isinstance(value, int | float) and math.isfinite(value) and value > 0):
+            raise ConfigurationError(
+                f"noise_multiplier must be a positive finite number. Got {value!r} instead."
+            )
+        object.__setattr__(self, "noise_multiplier", float(value))
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise UnsoundRelease(
+            f"{name} of a mechanism cannot be changed by hand: the ledger accounts for the noise "
+            "the mechanism was built with. Build a new run with the noise you want."
+        )
+
+    def config(self) -> dict[str, Any]:
+        return {"mechanism": "Laplace", "noise_multiplier": self.noise_multiplier}
+
+    def std(self, parts: Mapping[str, Bounded]) -> dict[str, float]:
+        """Standard deviations: sqrt(2) times the scales."""
+        _check(parts)
+        return {
+            name: math.sqrt(2) * self.noise_multiplier * part.sensitivity.add_remove / part.share
+            for name, part in parts.items()
+        }
+
+    def event(self, parts: Mapping[str, Bounded], step: int = 0) -> LocalEvent:
+        """The event of any step: this mechanism does the same at each."""
+        return joint_event(parts, self.noise_multiplier)
+
+    def add_noise(
+        self, parts: Mapping[str, Bounded], std: Mapping[str, float], draw: DrawNormal
+    ) -> dict[str, Any]:
+        """Noise every part in place and return the values."""
+        return {name: _noised(name, part.value, std[name], draw) for name, part in parts.items()}
+
+
+def joint_event(parts: Mapping[str, Bounded], noise_multiplier: float) -> LaplaceEvent:
+    """The event of releasing all parts with the noise of `Laplace.std`.
+
+    In units of its noise, part j moves by share_j / nm in L1 and each of its coordinates by at most
+    (coordinate bound / S_j) share_j / nm.
+    """
+    _check(parts)
+    ratio = sum(
+        part.share * part.sensitivity.replace / part.sensitivity.add_remove
+        for part in parts.values()
+    )
+    largest = max(part.share * _largest_coordinate(part) for part in parts.values())
+    return LaplaceEvent(noise_multiplier, noise_multiplier / ratio, max(1.0, 1 / largest))
+
+
+def _largest_coordinate(part: Bounded) -> float:
+    """The largest coordinate of one record's contribution over its L1 bound."""
+    if part.coordinate_bound is None:
+        return 1.0
+    return min(1.0, part.coordinate_bound / part.sensitivity.add_remove)
+
+
+def _check(parts: Mapping[str, Bounded]) -> None:
+    for name, part in parts.items():
+        if part.sensitivity.norm != "l1":
+            raise UnsoundRelease(
+                f"a part released with Laplace noise must be bounded in L1. Got {name!r}, bounded "
+                f"in {part.sensitivity.norm.upper()}, instead. Use the rule winsor.rules.L1, or "
+                "Gaussian noise."
+            )
+    total = sum(part.share for part in parts.values())
+    if not math.isclose(total, 1.0, rel_tol=1e-9):
+        raise UnsoundRelease(f"shares of a joint release must add up to 1. Got {total} instead.")
+
+
+def _noised(name: str, value: Any, std: float, draw: DrawNormal) -> Any:
+    leaves = list(value.values()) if isinstance(value, dict) else [value]
+    noise = _standard_laplace(name, sum(leaf.numel() for leaf in leaves), draw)
+    noise.mul_(std / math.sqrt(2))
+    start = 0
+    for leaf in leaves:
+        leaf.add_(noise[start : start + leaf.numel()].view(leaf.shape).to(leaf))
+        start += leaf.numel()
+    return value
+
+
+def _standard_laplace(name: str, size: int, draw: DrawNormal) -> Tensor:
+    """(size,) of density exp(-|x|)/2."""
+    sign, first, second = draw(name, 3 * size).view(3, size)
+    return sign * torch.hypot(first, second)

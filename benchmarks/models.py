@@ -27,9 +27,11 @@ class Task:
         logits = model(x)
         if logits.dim() == 3:  # one target per position: average within the row
             n, t, v = logits.shape
-            return F.cross_entropy(logits.view(n * t, v), y.view(n * t), reduction="none").view(
-                n, t
-            ).mean(1)
+            return (
+                F.cross_entropy(logits.view(n * t, v), y.view(n * t), reduction="none")
+                .view(n, t)
+                .mean(1)
+            )
         return F.cross_entropy(logits, y, reduction="none")
 
 
@@ -41,11 +43,11 @@ class SmallCNN(nn.Module):
         self.features = nn.Sequential(
             nn.Conv2d(1, 16, 8, stride=2, padding=3),
             nn.GroupNorm(4, 16),
-            nn.ReLU(inplace=True),
+            nn.ReLU(),
             nn.MaxPool2d(2, 1),
             nn.Conv2d(16, 32, 4, stride=2),
             nn.GroupNorm(4, 32),
-            nn.ReLU(inplace=True),
+            nn.ReLU(),
             nn.MaxPool2d(2, 1),
         )
         self.head = nn.Sequential(nn.Linear(32 * 4 * 4, 32), nn.ReLU(), nn.Linear(32, 10))
@@ -167,6 +169,4 @@ TASKS = (
     Task("embedding 20kx64", 256, MeanPool, texts()),
 )
 
-LARGE = Task(
-    "GPT 12x768 (100 M)", 4, lambda: GPT(12, 768, 12, 10_000, 128), tokens(10_000, 128)
-)
+LARGE = Task("GPT 12x768 (100 M)", 4, lambda: GPT(12, 768, 12, 10_000, 128), tokens(10_000, 128))

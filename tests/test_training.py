@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import gc
+import weakref
 
 import pytest
 import torch
@@ -482,3 +484,13 @@ def test_fit_trains_to_the_end():
     )
     assert private.steps_done == 6
     assert private.spent().epsilon <= 3.0
+
+
+@pytest.mark.parametrize("engine", ["ghost", "func", "loop"])
+def test_a_finished_run_can_be_freed_and_keeps_no_graph(engine):
+    private = train(start(engine=engine), steps=2)
+    assert all(p.grad.grad_fn is None for p in private.model.parameters())
+    model = weakref.ref(private.model)
+    del private
+    gc.collect()
+    assert model() is None

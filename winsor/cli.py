@@ -20,8 +20,14 @@ if TYPE_CHECKING:
 
 COMMANDS = {  # name: (where its function or typer app is, its line in `winsor --help`)
     "plan": ("winsor.cli:plan", "Compute the missing one of epsilon, delta, noise, steps, batch."),
+    "train": ("winsor.runs.cli_train:train", "Train a private model from a TOML file; resumable."),
+    "compare": ("winsor.runs.cli_train:compare", "Train variants over seeds, with intervals."),
+    "report": ("winsor.report.cli_report:report", "One HTML page about runs, and JSON beside it."),
     "tails": ("winsor.tails.cli_tails:tails", "Fit the tail of a file of norms; thresholds."),
 }
+
+MECHANISMS = {"modelmix": "winsor.plan_modelmix:plan"}
+"""`winsor plan --mechanism NAME`, where a mechanism has questions and options of its own."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -29,7 +35,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     called = next((word for word in arguments if not word.startswith("-")), None)
     try:
-        result = _app(called)(arguments, prog_name="winsor", standalone_mode=False)
+        app = _app(called, _mechanism(arguments))
+        result = app(arguments, prog_name="winsor", standalone_mode=False)
         code = result if isinstance(result, int) else 0
     except WinsorError as error:
         code = _complain(str(error))
@@ -48,7 +55,15 @@ def _complain(message: str) -> int:
     return 2
 
 
-def _app(called: str | None) -> typer.Typer:
+def _mechanism(arguments: Sequence[str]) -> str | None:
+    """The value of ``--mechanism``: it decides which options `plan` has."""
+    pairs = zip(arguments, [*arguments[1:], ""], strict=True)
+    spaced = [value for option, value in pairs if option == "--mechanism"]
+    joined = [word.partition("=")[2] for word in arguments if word.startswith("--mechanism=")]
+    return next(iter([*spaced, *joined]), None)
+
+
+def _app(called: str | None, mechanism: str | None = None) -> typer.Typer:
     """The application with the called command loaded, and the others as lines of help."""
     app = typer.Typer(
         help="Private learning with heavy tails: every printed epsilon is certified.",
@@ -61,7 +76,7 @@ def _app(called: str | None) -> typer.Typer:
         if name != called:
             app.command(name, help=summary)(_not_loaded)
             continue
-        target = _load(home)
+        target = _load(MECHANISMS.get(mechanism or "", home) if name == "plan" else home)
         if isinstance(target, typer.Typer):
             app.add_typer(target, name=name, help=summary)
         else:
@@ -116,6 +131,9 @@ def plan(
     ] = "add_or_remove_one",
     sampling: Annotated[str, typer.Option(help="poisson, fixed or full.")] = "poisson",
     points: Annotated[int, typer.Option(help="Points of the curve of epsilon.")] = 10,
+    mechanism: Annotated[
+        str, typer.Option(help="gaussian, or modelmix (see --mechanism modelmix --help).")
+    ] = "gaussian",
     json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
 ) -> None:
     """Give all but one of epsilon, delta, noise multiplier, steps or epochs, batch size and n.
@@ -125,6 +143,9 @@ def plan(
     """
     from winsor.plan import Question, solve
 
+    if mechanism != "gaussian":
+        names = ", ".join(["gaussian", *MECHANISMS])
+        raise ConfigurationError(f"mechanism must be one of {names}. Got {mechanism!r} instead.")
     question = Question(
         n=_whole("n", n),
         batch_size=batch_size,

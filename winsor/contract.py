@@ -85,39 +85,42 @@ class PrivacyLeakWarning(UserWarning):
 
 @dataclass(frozen=True)
 class Sensitivity:
-    """Sensitivity of a batch quantity under both relations, with its proof in words.
+    """L2 sensitivity of a batch quantity under both relations, with its proof in words.
 
     ``add_remove`` is the largest move of the quantity when one record joins or leaves the batch,
-    ``replace`` when one record of the batch becomes another, both in ``norm``: "l2", or "l1". An
-    L1 bound also bounds the L2 norm, so Gaussian noise accepts either; Laplace noise needs "l1".
+    ``replace`` when one record of the batch becomes another.
 
     ``mixture`` optionally refines ``add_remove`` for a record whose shift is itself random and
     independent of all other records: pairs (probability, shift) with shifts along one direction
     (PRIVACY fact F3). Its largest shift equals ``add_remove``.
+
+    ``l1`` is the largest move in L1 when a record joins or leaves, where the rule bounds it: what
+    Laplace noise needs. A replaced record leaves and another joins, hence at most twice as much.
     """
 
     add_remove: float
     replace: float
     proof: str
     mixture: tuple[tuple[float, float], ...] | None = None
-    norm: str = "l2"
+    l1: float | None = None
 
     def __post_init__(self) -> None:
-        if self.norm not in ("l1", "l2"):
-            raise UnsoundRelease(
-                f'the norm of a sensitivity must be "l1" or "l2". Got {self.norm!r} instead.'
-            )
-        for name in ("add_remove", "replace"):
+        for name in ("add_remove", "replace", "l1"):
             value = getattr(self, name)
+            if name == "l1" and value is None:
+                continue
             if not (math.isfinite(value) and value > 0):
                 raise UnsoundRelease(
                     f"sensitivity {name} must be a positive finite number. Got {value!r} instead."
                 )
 
     @staticmethod
-    def per_sample(c: float, proof: str, norm: str = "l2") -> Sensitivity:
-        """sum_i h(z_i) with |h| <= c, where h depends on z_i and public state only."""
-        return Sensitivity(c, 2 * c, proof, norm=norm)
+    def per_sample(c: float, proof: str, l1: float | None = None) -> Sensitivity:
+        """sum_i h(z_i) with |h| <= c, where h depends on z_i and public state only.
+
+        ``l1`` is a bound on |h|_1, where there is one.
+        """
+        return Sensitivity(c, 2 * c, proof, l1=l1)
 
     @staticmethod
     def of_range(c: float, proof: str) -> Sensitivity:

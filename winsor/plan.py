@@ -11,7 +11,7 @@ Guarantee
 
 >>> plan = solve(Question(n=60_000, batch_size=600, epochs=10, epsilon=3.0, delta=1e-5))
 >>> plan.steps, round(plan.noise_multiplier, 2), plan.accountant
-(1000, 0.83, 'pld')
+(1000, 0.81, 'pld')
 """
 
 from __future__ import annotations

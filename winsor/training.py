@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from winsor.accounting.account import account
 from winsor.contract import (
+    Bounded,
     BudgetExceeded,
     ConfigurationError,
     Guarantee,
@@ -270,6 +271,10 @@ class PrivateTraining:
     def neutralised_rows_not_private(self) -> int:
         """Rows whose gradient was not finite and counted as zero. Exact, hence NOT PRIVATE."""
         return self._neutralised
+
+    def public_parts(self) -> dict[str, Bounded]:
+        """What the next step will release for a batch without rows: bounds and shares, no data."""
+        return self._rule.bounded(self._empty_sums(), self._rule_state)
 
     def explain(self) -> str:
         """What the engine decided for each layer."""

@@ -50,7 +50,10 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], Callable[[], Tensor]]] = {
         lambda: nn.Sequential(nn.Linear(5, 8), nn.ReLU(inplace=True), nn.Linear(8, 3)),
         reals(6, 5),
     ),
-    "Conv1D": (lambda: nn.Sequential(zoo.Conv1D(6, 5), nn.Tanh(), zoo.Conv1D(4, 6)), reals(4, 3, 5)),
+    "Conv1D": (
+        lambda: nn.Sequential(zoo.Conv1D(6, 5), nn.Tanh(), zoo.Conv1D(4, 6)),
+        reals(4, 3, 5),
+    ),
     "conv1d, same": (
         lambda: nn.Conv1d(3, 4, 4, padding="same", dilation=2),
         reals(5, 3, 11),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import warnings
 
 import numpy as np
@@ -210,6 +211,19 @@ def test_total_guarantee_refuses_what_it_cannot_add(labelled):
         total_guarantee(one, two)
     with pytest.raises(ConfigurationError, match="at least one"):
         total_guarantee(PrivateScaler())
+
+
+@pytest.mark.parametrize(
+    "kind", [PrivateLogisticRegression, PrivateLinearRegression, PrivateScaler]
+)
+def test_a_saved_model_does_not_carry_its_key(kind, labelled, monkeypatch):
+    """Whoever holds the key can subtract the noise: it must not travel in a pickle."""
+    secret = b"the key that undoes the noise!!!"
+    monkeypatch.setattr("winsor.linear.base.new_key", lambda seed=None: secret)
+    model = kind().fit(*labelled)
+    assert secret not in pickle.dumps(model)
+    loaded = pickle.loads(pickle.dumps(model))
+    assert loaded.epsilon_ == model.epsilon_
 
 
 # --------------------------------------------------------------------------------- partial_fit

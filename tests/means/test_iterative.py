@@ -84,9 +84,9 @@ def test_a_partition_is_one_gaussian_release(relation):
 def test_poisson_groups_are_k_sampled_releases():
     result = iterative_mean(np.ones(200), epsilon=1.0, radius=1.0, groups=10)
     ((event, count),) = result.ledger.history()
-    assert event == dp_event.PoissonSampledDpEvent(
-        0.1, dp_event.GaussianDpEvent(result.noise_std * 20)
-    )
+    assert isinstance(event, dp_event.PoissonSampledDpEvent)
+    assert event.sampling_probability == 0.1
+    assert event.event.noise_multiplier == pytest.approx(result.noise_std * 20)
     assert count == 10
     assert result.rho is None
 
@@ -130,7 +130,7 @@ def test_error_falls_at_the_rate_of_the_theory_where_noise_dominates():
     errors = []
     for n in sizes:
         squares = []
-        for seed in range(40):
+        for seed in range(n, n + 100):  # fresh noise at each n: common noise would prove nothing
             x, mean, moment = moment_rows(n, 1, 2.5, slack=0.05, seed=seed)
             result = iterative_mean(
                 x, epsilon=0.05, moments=(2.5, moment), groups=10, grouping="partition",

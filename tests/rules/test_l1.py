@@ -49,8 +49,9 @@ def test_both_bounds_hold(p, exponent, seed, spiky):
     assert value.double().abs().sum() <= 0.3
     assert value.double().abs().max() <= 0.3 / p
     assert part.coordinate_bound == (None if p == 1 else pytest.approx(0.3 / p))
-    assert (part.sensitivity.add_remove, part.sensitivity.replace) == (0.3, 0.6)
-    assert part.sensitivity.norm == "l1"
+    l2 = part.sensitivity.add_remove
+    assert value.double().norm() <= l2 == pytest.approx(0.3 / p**0.5)
+    assert (part.sensitivity.l1, part.sensitivity.replace) == (0.3, 2 * l2)
 
 
 @given(st.integers(0, 500))

@@ -100,7 +100,9 @@ def test_a_linear_model_is_clipped_exactly():
     parameters = trainable_parameters(model)
     expected = flat.contributions(LoopEngine(model, parameters).view(losses), {})["grad"]
     flat_sum = torch.cat([g.flatten() for g in expected.values()]).double()
-    torch.testing.assert_close(contribution(Value(0.5), model, x, y), flat_sum, rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(
+        contribution(Value(0.5), model, x, y), flat_sum, rtol=1e-4, atol=1e-6
+    )
 
 
 def test_a_view_without_a_graph_is_clipped_by_its_norms():
@@ -114,11 +116,16 @@ def test_a_view_without_a_graph_is_clipped_by_its_norms():
 def test_the_value_form_refuses_what_appendix_d_does_not_cover():
     with pytest.raises(UnsupportedModel, match="outputs"):
         contribution(
-            Value(1.0, form="value"), two_layer_cnn(3), torch.randn(4, 1, 28, 28), torch.arange(4) % 3
+            Value(1.0, form="value"),
+            two_layer_cnn(3),
+            torch.randn(4, 1, 28, 28),
+            torch.arange(4) % 3,
         )
 
 
-@pytest.mark.parametrize("options", [{"max_grad_norm": 0.0}, {"max_grad_norm": 1.0, "form": "loss"}])
+@pytest.mark.parametrize(
+    "options", [{"max_grad_norm": 0.0}, {"max_grad_norm": 1.0, "form": "loss"}]
+)
 def test_bad_settings_are_named(options):
     with pytest.raises(ConfigurationError, match=r"must be .* Got .* instead"):
         Value(**options)

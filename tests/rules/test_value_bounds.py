@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import pytest
 import torch
 import value_networks
@@ -65,10 +67,9 @@ def test_the_value_form_bounds_networks_of_appendix_d(depth, bias):
         model = mlp([7, *[9] * (depth - 1), 4], bias=bias)
         x = torch.randn(30, 7) * torch.logspace(-3, 2, 30)[:, None]
         y = torch.randint(0, 4, (30,))
-        value_networks.train(model, x, lambda z: F.cross_entropy(z, y, reduction="none"), seed)
-        bounds, norm = bounds_and_norms(
-            model, x, lambda z: F.cross_entropy(z, y, reduction="none"), ("value", "outputs")
-        )
+        loss = functools.partial(F.cross_entropy, target=y, reduction="none")
+        value_networks.train(model, x, loss, seed)
+        bounds, norm = bounds_and_norms(model, x, loss, ("value", "outputs"))
         assert (norm <= bounds["value"] * (1 + ROUNDING)).all()
         assert (bounds["outputs"] <= bounds["value"] * (1 + ROUNDING)).all()
 

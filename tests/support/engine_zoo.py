@@ -179,7 +179,9 @@ class Attention(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if not self.attention.batch_first:
             x = x.transpose(0, 1)
-        mask = nn.Transformer.generate_square_subsequent_mask(len(x) if not self.attention.batch_first else x.shape[1], dtype=x.dtype)
+        mask = nn.Transformer.generate_square_subsequent_mask(
+            len(x) if not self.attention.batch_first else x.shape[1], dtype=x.dtype
+        )
         if self.cross:
             out, weights = self.attention(x, x.cos(), x.sin() + 1)
         else:

@@ -97,7 +97,7 @@ def test_kappa_of_an_exponential_tail_is_its_scale(exponential):
 def test_rescaled_norms_rescale_every_threshold():
     x = np.random.default_rng(3).exponential(size=3000)
     one = by_source(fit(x))
-    ten = by_source(fit(10 * x), Setting(**{**SETTING.__dict__}))
+    ten = by_source(fit(10 * x))
     for title, name in (
         ("flat threshold", "c"),
         ("body and tail thresholds", "c1"),

@@ -48,7 +48,6 @@ def test_html_is_self_contained(tmp_path):
 
 
 def test_png_is_drawn_with_matplotlib(tmp_path):
-    pytest.importorskip("matplotlib")
     for name, chart in {
         "lines": CHART,
         "bars": charts.norm_histogram(np.geomspace(0.1, 10, 500), {"C": 1.0}),

@@ -21,6 +21,7 @@ from dp_accounting.dp_event import (
 from dp_accounting.pld.privacy_loss_distribution import (
     PrivacyLossDistribution,
     from_laplace_mechanism,
+    identity,
 )
 
 from winsor.accounting import losses, rdp
@@ -38,6 +39,8 @@ from winsor.contract import (
     UnsupportedEvent,
     UnsupportedRelation,
 )
+
+_MOST_LAPLACE_POINTS = 1 << 17  # dp_accounting spends some microseconds of Python on each
 
 
 def _number(name: str, value: Any, high: float = math.inf) -> float:
@@ -90,7 +93,7 @@ def _laplace_pld(
     event: LaplaceDpEvent, relation: Neighbouring, grid: Grid, rate: float = 1.0
 ) -> PrivacyLossDistribution:
     scale = _with_noise(event.noise_multiplier)
-    if 2 / scale / grid.interval > losses.MOST_POINTS:
+    if 2 / scale / grid.interval > _MOST_LAPLACE_POINTS:
         raise losses.TooFine(f"interval {grid.interval} for Laplace noise of scale {scale}")
     return from_laplace_mechanism(
         scale, value_discretization_interval=grid.interval, sampling_prob=rate
@@ -102,6 +105,8 @@ register(
     name="nothing",
     to_json=lambda event: {},
     from_json=lambda data: NoOpDpEvent(),
+    pld=lambda event, relation, grid: identity(grid.interval),
+    rdp=rdp.nothing,
 )
 register(
     GaussianDpEvent,
@@ -214,6 +219,8 @@ def _mixture_pld(
     event: MixtureOfGaussiansDpEvent, relation: Neighbouring, grid: Grid
 ) -> PrivacyLossDistribution:
     _only(relation, Neighbouring.ADD_OR_REMOVE_ONE, "mixtures of Gaussians")
+    if max(event.sensitivities) == 0:
+        return identity(grid.interval)
     return losses.mixture_of_gaussians(
         _with_noise(event.standard_deviation), event.sensitivities, event.sampling_probs, grid
     )

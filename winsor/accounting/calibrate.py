@@ -41,7 +41,7 @@ def noise_multiplier(
     >>> from dp_accounting.dp_event import GaussianDpEvent, PoissonSampledDpEvent
     >>> event_of = lambda nm: PoissonSampledDpEvent(0.01, GaussianDpEvent(nm))
     >>> print(f"{noise_multiplier(event_of, 10_000, epsilon=3.0, delta=1e-5):.2f}")
-    1.55
+    1.57
     """
     excess = _excess(lambda nm: [(event_of(nm), steps)], epsilon, delta, relation)
     found = _crossing(excess, SMALLEST_MULTIPLIER, LARGEST_MULTIPLIER, start=1.0, rising=False)

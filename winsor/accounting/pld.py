@@ -38,7 +38,7 @@ RELATIVE_TOLERANCE = 1e-3
 """Refinement stops when halving the interval lowers the answer by less than this share."""
 
 _ABSOLUTE_TOLERANCE = 1e-8
-_POINTS_PER_SPREAD = 8  # of one step, at the first interval that is solved
+_FIRST_ERROR = 1.3e-3  # of epsilon, at the first interval that is solved; each halving divides by 4
 _COARSEST, _FINEST = 2.0**40, 2.0**-60
 _SMALLEST_DELTA = 1e-20  # below, deltas are upper bounds of this order only
 _NEGLIGIBLE = 1e-6  # share of delta that the tails of all steps together may take
@@ -50,8 +50,8 @@ def epsilon(history: History, delta: float, relation: Neighbouring) -> float:
     if not parts.others:
         return gaussian.epsilon(parts.mu, delta)
     grids = _Grids(parts, _NEGLIGIBLE * delta)
-    first = grids.first_interval(lambda c: c.tilt_for_delta(delta)[0])
     search = _Search(delta)
+    first = grids.first_interval(search.wanted_interval)
     solve = lambda h: search.epsilon(grids.at(h))  # noqa: E731
     return _refined(solve, first, RELATIVE_TOLERANCE, _ABSOLUTE_TOLERANCE)[0]
 
@@ -72,13 +72,29 @@ def deltas(history: History, epsilons: Array, relation: Neighbouring) -> Array:
     grids = _Grids(parts, _NEGLIGIBLE * _SMALLEST_DELTA)
     middle = epsilon(history, 1e-5, relation)
     interval = _resolved_delta(grids, middle if math.isfinite(middle) else 0.0)[1]
-    ways = [_deltas_of(composition, epsilons) for composition in grids.at(interval)]
-    return np.asarray(np.max(ways, axis=0), float)
+    while True:
+        try:
+            ways = [_deltas_of(composition, epsilons) for composition in grids.at(interval)]
+            return np.asarray(np.max(ways, axis=0), float)
+        except WindowTooWide:
+            interval *= 2
 
 
 def _resolved_delta(grids: _Grids, epsilon: float) -> tuple[float, float]:
     """Delta at ``epsilon``, and the interval at which it stood still."""
-    first = grids.first_interval(lambda c: c.tilt_for_epsilon(epsilon)[0])
+
+    def wanted(compositions: Sequence[Composition]) -> float:
+        """Delta moves by ``tilt`` times the change of epsilon, relative to itself.
+
+        Where the tilt is nearly 0 the bound is trivial and says nothing about delta; then resolve
+        the losses themselves.
+        """
+        tilts_and_bounds = [(*c.tilt_for_epsilon(epsilon), c) for c in compositions]
+        tilt, _, worst = max(tilts_and_bounds, key=lambda item: item[1])
+        spread = worst.moments(0.0)[1] / math.sqrt(worst.count)
+        return min(_interval_for(tilt, 10 / tilt, worst.count), spread / 8)
+
+    first = grids.first_interval(wanted)
     at = np.array([epsilon])
     solve = lambda h: max(float(_deltas_of(c, at)[0]) for c in grids.at(h))  # noqa: E731
     # Delta moves by about ten times the relative change of epsilon.
@@ -145,26 +161,36 @@ class _Grids:
             for way in range(ways)
         ]
 
-    def first_interval(self, tilt_of: Callable[[Composition], float]) -> float:
-        """A power of two at which one step's spread under the tilt has a few grid points.
+    def first_interval(self, wanted: Callable[[Sequence[Composition]], float]) -> float:
+        """The largest power of two that is as fine as ``wanted`` for the compositions on it.
 
-        Walk down from one unit of loss, not too fast: on grids that are far too coarse the spread
+        Walk down from huge losses, not too fast: on grids that are far too coarse what is wanted
         is all artefact. The grids on the way have a handful of points.
         """
-        interval, refused = 1.0, 0.0
+        interval, refused = 256.0, _FINEST
         while interval < _COARSEST:
             try:
-                compositions = self.at(interval)
+                fine = max(wanted(self.at(interval)), _FINEST)
             except TooFine:
                 refused, interval = interval, interval * 16
                 continue
-            spreads = [c.moments(tilt_of(c))[1] / math.sqrt(c.count) for c in compositions]
-            wanted = max(spreads) / _POINTS_PER_SPREAD
-            finer = interval / min(8.0, 2.0 ** math.ceil(math.log2(interval / (wanted or 1e-300))))
-            if wanted >= interval or finer <= max(refused, _FINEST):
-                return interval
+            if fine >= interval:
+                break
+            finer = interval / min(8.0, 2.0 ** math.ceil(math.log2(interval / fine)))
+            if finer <= refused:
+                break
             interval = finer
         return interval
+
+
+def _interval_for(tilt: float, size: float, count: int) -> float:
+    """The interval at which ``count`` steps overstate an epsilon of ``size`` by `_FIRST_ERROR`.
+
+    Connecting the dots adds at most interval^2/6 to a loss's variance on average, hence at most
+    count (tilt + 1) interval^2 / 12 to epsilon, and never more than count * interval.
+    """
+    allowed = _FIRST_ERROR * size / count
+    return max(allowed, math.sqrt(12 * allowed / (tilt + 1)))
 
 
 def _losses(event: DpEvent, relation: Neighbouring, grid: Grid) -> tuple[Pmf, ...]:
@@ -238,6 +264,15 @@ class _Search:
                 self.tilts[way] = composition.tilt_for_epsilon(found)[0]
                 worst = max(worst, found)
         return worst
+
+    def wanted_interval(self, compositions: Sequence[Composition]) -> float:
+        """A grid to start from, fine enough for the direction with the largest Renyi bound."""
+        finite = self.delta - max(c.infinite for c in compositions)
+        if finite <= 0:
+            return math.inf
+        tilts_and_bounds = [c.tilt_for_delta(finite) for c in compositions]
+        tilt, bound = max(tilts_and_bounds, key=lambda pair: pair[1])
+        return _interval_for(tilt, bound, compositions[0].count) if bound > 0 else math.inf
 
     def _bound(self, way: int, composition: Composition) -> float:
         """The Renyi bound of a direction, at the tilt that suited the previous grid."""

@@ -21,6 +21,7 @@ from dp_accounting.dp_event import (
     DpEvent,
     GaussianDpEvent,
     LaplaceDpEvent,
+    NoOpDpEvent,
     PoissonSampledDpEvent,
     SampledWithoutReplacementDpEvent,
     ZCDpEvent,
@@ -36,10 +37,8 @@ from dp_accounting.rdp.rdp_privacy_accountant import (
 from winsor.accounting.events import History, Orders, entry_of, flatten
 from winsor.contract import Neighbouring, UnsupportedEvent, UnsupportedRelation
 
-ORDERS: Orders = np.unique(
-    np.concatenate([np.asarray(DEFAULT_RDP_ORDERS, float), [1.02, 1.05, 768.0, 2048.0, 8192.0]])
-)
-"""Small orders serve epsilons of hundreds, large ones epsilons far below one."""
+ORDERS: Orders = np.unique(np.concatenate([np.asarray(DEFAULT_RDP_ORDERS, float), [1.02, 1.05]]))
+"""Orders close to 1 serve epsilons of hundreds, large ones epsilons far below one."""
 
 
 def epsilon(history: History, delta: float, relation: Neighbouring) -> float:
@@ -92,6 +91,11 @@ def _best(event: DpEvent, relation: Neighbouring, orders: Orders) -> Orders:
 
 
 # ------------------------------------------------------------------- the events of dp_accounting
+
+
+def nothing(event: NoOpDpEvent, relation: Neighbouring, orders: Orders) -> Orders:
+    """Zero at every order."""
+    return np.zeros_like(orders)
 
 
 def gaussian(event: GaussianDpEvent, relation: Neighbouring, orders: Orders) -> Orders:

@@ -137,7 +137,7 @@ def certified_claim(
     """
     from winsor.accounting import account, delta_curve
 
-    top = account(history, SMALLEST_DELTA, relation).epsilon
+    top = min(account(history, SMALLEST_DELTA, relation).epsilon, GRID[-1])
     usual = account(history, USUAL_DELTA, relation).epsilon
     epsilons = np.unique(np.append(np.linspace(0.0, top, points), usual))
     return Claim(name, epsilons, delta_curve(history, epsilons, relation))

@@ -143,12 +143,12 @@ def calibrated(sampler: Sampler, steps: int, relation: Neighbouring) -> float:
 def _stateful() -> Iterator[Audit]:
     for rule in rules.all_examples():
         if "count" in _parts(rule):
-            name = f"{title(rule)}, 3 steps with its state"
-            yield Audit(name, partial(_transcript, rule), 3_000, 400)
+            name = f"{title(rule)}, 2 steps with its state"
+            yield Audit(name, partial(_transcript, rule), 800, 200)
 
 
 def _transcript(rule: Rule) -> Prepared:
-    steps = 3
+    steps = 2
     setting = Setting(Gaussian(SINGLE * steps**0.5), FullBatch(NOMINAL), ADD, steps)
     experiment = TranscriptExperiment(rule, worst(rule, setting).records, setting)
     return certified(experiment, experiment.records.name, ADD)
@@ -167,14 +167,17 @@ def _network(rule: Rule) -> Prepared:
 
 
 def _mixing() -> Iterator[Audit]:
-    for p in (1, 4):
-        where = "one coordinate" if p == 1 else f"{p} coordinates"
-        yield Audit(f"ModelMix q=0.2, 10 steps, {where}", partial(_mixed, p), 100_000, 20_000)
+    settings = {
+        "full batch, 20 steps, one coordinate": MixingExperiment(2.0, 0.5, p=1, q=1.0, steps=20),
+        "q=0.2, 10 steps, one coordinate": MixingExperiment(10.0, 0.5, p=1),
+        "q=0.2, 10 steps, 4 coordinates": MixingExperiment(10.0, 0.5, p=4),
+    }
+    for name, experiment in settings.items():
+        yield Audit(f"ModelMix, {name}", partial(_mixed, experiment), 100_000, 20_000)
 
 
-def _mixed(p: int) -> Prepared:
-    experiment = MixingExperiment(tau_over_lr=1.0, noise_multiplier=0.7, p=p)
-    return certified(experiment, "saturated coordinates, crafted at every step", ADD, points=10)
+def _mixed(experiment: MixingExperiment) -> Prepared:
+    return certified(experiment, "saturated coordinates, crafted at every step", ADD, points=8)
 
 
 def _means() -> Iterator[Audit]:

@@ -114,7 +114,10 @@ class MixingExperiment:
         width = np.maximum(gap, self.tau_over_lr * LEARNING_RATE) * scale
         s = self.spread(std, step)
         ratio = _log_density(r - self.shift(step), width, s) - _log_density(r, width, s)
-        return np.asarray(np.logaddexp(np.log1p(-self.q), np.log(self.q) + ratio.sum(1)))
+        together = ratio.sum(1)
+        if self.q == 1:
+            return np.asarray(together)
+        return np.asarray(np.logaddexp(np.log1p(-self.q), np.log(self.q) + together))
 
 
 def _log_density(x: Floats, width: NDArray[np.float64], s: float) -> Floats:

@@ -225,11 +225,11 @@ def _watched_scores(
 ) -> Floats:
     """Train, and let the adversary look at every released gradient."""
     watcher = GradientWatcher(private, loss, planted.canaries, known)
-    before = watcher.snapshot()
+    moment = watcher.moment()
     for batch in private.batches():
         if private.step(loss(private.model, batch)):
-            watcher.observe(before)
-            before = watcher.snapshot()
+            watcher.observe(moment)
+            moment = watcher.moment()
             if progress is not None:
                 progress(private.steps_done, private.budget.planned_steps)
     return watcher.scores

@@ -131,15 +131,15 @@ def lower_bound(verdict: Verdict, prepared: Prepared, quick: bool) -> tuple[floa
     return max(plain, inverted), "inversion"
 
 
-def inverted_epsilon(history: History, relation: Neighbouring, roc: Roc, points: int = 24) -> float:
+def inverted_epsilon(history: History, relation: Neighbouring, roc: Roc, points: int = 16) -> float:
     """Epsilon of the history at the largest noise scale that the runs do not refute."""
     from winsor.accounting import account
 
     def family(factor: float) -> Claim:
         return certified_claim(scaled(history, factor), relation, points)
 
-    factor = invert(family, roc, 0.1, 10.0, tolerance=0.004)
-    if factor >= 10.0:
+    factor = invert(family, roc, 0.5, 4.0, tolerance=0.005)
+    if factor >= 4.0:
         return 0.0
     return account(scaled(history, factor), USUAL_DELTA, relation).epsilon
 

@@ -112,13 +112,18 @@ class TranscriptExperiment:
         state = self.records.start(self.rule, self.setting.sampler.expected_size)
         everyone = [np.ones(self.records.count(w), dtype=bool) for w in (ABSENT, PRESENT)]
         for step in range(first, first + self.setting.steps):
+            imagined = [dict(state), dict(state)]
             outputs = [
-                self.records.output(self.rule, w, everyone[w], state) for w in (ABSENT, PRESENT)
+                self.records.output(self.rule, w, everyone[w], imagined[w])
+                for w in (ABSENT, PRESENT)
             ]
             std = self.setting.mechanism.std(outputs[world])
             absent, present = (_vector(_values(output), std) for output in outputs)
-            unreleased = [self._state_after(output, std, state) for output in outputs]
-            released = door.release(step, outputs[world])  # overwrites the outputs
+            unreleased = [
+                self._state_after(output, std, imagined[w]) for w, output in enumerate(outputs)
+            ]
+            real = self.records.output(self.rule, world, everyone[world], state)
+            released = door.release(step, real)
             x = _vector(released.values, std)
             _, state = self.rule.after(released, state)
             ratio = (x - (absent + present) / 2) @ (present - absent)

@@ -7,13 +7,17 @@ direction of canary i's own clipped gradient v_i, in units of s,
 
 the log-likelihood ratio of "joined this batch with probability q" against "not in the data". E is
 what the adversary expects without the canary: q times the clipped sum over the data it knows and,
-with their coin's probability, the other canaries.
+with their coins' probability, over the other canaries.
+
+v_i is taken as the gradient scaled to the rule's sensitivity. For rules that bound rows otherwise
+this is only a good guess; a worse score gives a lower bound that is still a bound.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -24,16 +28,27 @@ from torch.utils.data import Dataset
 
 from winsor.audit.canaries import rows, size
 from winsor.contract import ConfigurationError, Tree
-from winsor.grads import Need, make_engine, trainable_parameters
+from winsor.grads import Need, View, make_engine, trainable_parameters
+from winsor.rules.clip import clip_weights
 from winsor.training import PrivateTraining
 
 Loss = Callable[[nn.Module, Any], Tensor]
 Floats = NDArray[np.float64]
+Fields = tuple[Tensor, ...]
 
-KNOWN_ROWS = 2_048
+KNOWN_ROWS = 1_024
 """Rows of the data from which the adversary estimates the expected sum."""
 CHUNK = 256
 """Rows of a forward pass."""
+
+
+@dataclass(frozen=True)
+class Moment:
+    """The public facts at which the next gradient is taken."""
+
+    parameters: Tree
+    bound: float
+    std: float
 
 
 class GradientWatcher:
@@ -44,42 +59,44 @@ class GradientWatcher:
     ) -> None:
         self._private = private
         self._loss = loss
-        private._engine.detach()
+        private._engine.detach()  # the copy must be a plain module
         self._model = copy.deepcopy(private.model)
         private._engine.attach()
-        parameters = trainable_parameters(self._model)
-        self._engine = make_engine(self._model, parameters, "auto", Need.ROWS)
+        self._parameters = trainable_parameters(self._model)
+        needs = Need.NORMS | Need.WEIGHTED_SUM | Need.ROWS
+        self._engine = make_engine(self._model, self._parameters, "auto", needs)
         self._engine.attach()
-        self._parameters = parameters
         self._canaries = rows(canaries, list(range(size(canaries))))
         spread = np.linspace(0, size(known) - 1, min(size(known), KNOWN_ROWS)).astype(int)
         self._known = rows(known, spread.tolist())
         self._known_weight = size(known) / len(spread)
         self.scores: Floats = np.zeros(size(canaries))
 
-    def snapshot(self) -> Tree:
-        """The parameters at which the next gradient will be taken."""
-        return {k: p.detach().clone() for k, p in trainable_parameters(self._private.model).items()}
+    def moment(self) -> Moment:
+        """To be called before each step."""
+        private = self._private
+        parts = private.rule.bounded(private._empty_sums(), private.rule_state)
+        name = "grad" if "grad" in parts else next(iter(parts))
+        return Moment(
+            {k: p.detach().clone() for k, p in trainable_parameters(private.model).items()},
+            parts[name].sensitivity.add_remove,
+            private._door.mechanism.std(parts)[name],
+        )
 
-    def observe(self, before: Tree) -> None:
-        """Weigh the gradient that was just released, which was taken at ``before``."""
+    def observe(self, moment: Moment) -> None:
+        """Weigh the gradient that was just released, which was taken at ``moment``."""
         sampler = self._private.sampler
-        release = self._released(sampler.expected_size)
-        bound, std = self._noise()
         with torch.no_grad():
             for name, parameter in self._parameters.items():
-                parameter.copy_(before[name])
-        own, mutual = self._clipped(self._canaries, bound)
-        expected = _summed(self._clipped(self._known, bound)[1], self._known_weight)
-        expected = expected + 0.5 * _summed(mutual, 1.0)
-        lengths = own.norm(dim=1).clamp_min(1e-12)
-        along = own @ (release - sampler.rate * expected) / lengths
-        # The expectation counted half of the canary itself.
-        y = (along + 0.5 * sampler.rate * lengths) / std
-        a = lengths / std
-        self.scores += _evidence(y, a, sampler.rate).numpy()
+                parameter.copy_(moment.parameters[name])
+        expected = self._clipped_sum(self._known, moment.bound) * self._known_weight
+        expected += 0.5 * self._clipped_sum(self._canaries, moment.bound)
+        residual = self._released() - sampler.rate * expected
+        along, lengths = self._projections(residual, moment.bound)
+        y = (along + 0.5 * sampler.rate * lengths) / moment.std  # E counted half of the canary
+        self.scores += _evidence(y, lengths / moment.std, sampler.rate)
 
-    def _released(self, expected_size: float) -> Tensor:
+    def _released(self) -> Tensor:
         """The released sum, read off the gradients that the optimiser was given."""
         leaves = []
         for name, parameter in trainable_parameters(self._private.model).items():
@@ -89,39 +106,67 @@ class GradientWatcher:
                     'hides it. Use access="model".'
                 )
             leaves.append(parameter.grad.detach().flatten())
-        return torch.cat(leaves).double() * expected_size
+        return torch.cat(leaves) * self._private.sampler.expected_size
 
-    def _noise(self) -> tuple[float, float]:
-        """Sensitivity and noise of the gradient part, public numbers of the run."""
-        parts = self._private.public_parts()
-        mechanism = self._private._door.mechanism
-        std = mechanism.std(parts)
-        name = "grad" if "grad" in parts else next(iter(parts))
-        return parts[name].sensitivity.add_remove, std[name]
+    def _views(self, fields: Fields) -> Iterator[View]:
+        self._engine.recording(True)
+        try:
+            for batch in batches(fields):
+                yield self._engine.view(self._loss(self._model, batch))
+        finally:
+            self._engine.recording(False)
 
-    def _clipped(self, fields: tuple[Tensor, ...], bound: float) -> tuple[Tensor, Tensor]:
-        raise NotImplementedError
+    def _clipped_sum(self, fields: Fields, bound: float) -> Tensor:
+        total: Tensor | None = None
+        for view in self._views(fields):
+            tree = view.weighted_sum(clip_weights(view.norms(), bound))
+            vector = torch.cat([tree[name].flatten() for name in self._parameters])
+            total = vector if total is None else total + vector
+        assert total is not None
+        return total
+
+    def _projections(self, direction: Tensor, bound: float) -> tuple[Floats, Floats]:
+        """<direction, v_i/|v_i|> and |v_i| for each canary."""
+        pieces = direction.split([p.numel() for p in self._parameters.values()])
+        named = dict(zip(self._parameters, pieces, strict=True))
+        inner: list[Tensor] = []
+
+        def project(chunk: dict[str, Tensor]) -> dict[str, Tensor]:
+            inner.append(sum(chunk[k].flatten(1) @ v for k, v in named.items()))  # type: ignore
+            return chunk
+
+        norms = []
+        for view in self._views(self._canaries):
+            view.map_sum(project)
+            norms.append(view.norms())
+        length = torch.cat(norms).clamp_min(1e-12)
+        products = torch.cat(inner)
+        if len(products) != len(length):
+            raise ConfigurationError(
+                "canaries must have finite gradients. Got "
+                f"{len(length) - len(products)} that are not: use a smaller scale."
+            )
+        along, clipped = products / length, length.clamp_max(bound)
+        return along.double().numpy(), clipped.double().numpy()
 
 
-def _summed(rows_: Tensor, weight: float) -> Tensor:
-    return weight * rows_.sum(0)
+def batches(fields: Fields) -> Iterator[Any]:
+    """Rows in chunks, in the form that a loss function expects."""
+    for start in range(0, len(fields[0]), CHUNK):
+        batch = tuple(field[start : start + CHUNK] for field in fields)
+        yield batch if len(batch) > 1 else batch[0]
 
 
-def _evidence(y: Tensor, a: Tensor, q: float) -> Tensor:
+def _evidence(y: Floats, a: Floats, q: float) -> Floats:
     exponent = a * y - a * a / 2
     if q >= 1:
         return exponent
-    return torch.logaddexp(
-        torch.tensor(1 - q, dtype=y.dtype).log(), torch.tensor(q, dtype=y.dtype).log() + exponent
-    )
+    return np.asarray(np.logaddexp(np.log1p(-q), np.log(q) + exponent))
 
 
 def model_scores(model: nn.Module, loss: Loss, canaries: Dataset[Any]) -> Floats:
     """Minus the final loss of each canary."""
     fields = rows(canaries, list(range(size(canaries))))
-    pieces = []
     with torch.no_grad():
-        for start in range(0, len(fields[0]), CHUNK):
-            batch = tuple(field[start : start + CHUNK] for field in fields)
-            pieces.append(-loss(model, batch if len(batch) > 1 else batch[0]))
+        pieces = [-loss(model, batch) for batch in batches(fields)]
     return torch.cat(pieces).double().numpy()

@@ -31,6 +31,7 @@ from winsor.audit.records import Parts, Records, chosen, flat, stacked
 from winsor.contract import ConfigurationError, Neighbouring, Released
 from winsor.door import Door, Mechanism
 from winsor.ledger import Ledger
+from winsor.mechanisms.noise import NoiseSource
 from winsor.randomness import stream
 from winsor.rules.rule import Rule, State
 from winsor.sampling import FixedSize, FullBatch, Poisson, Sampler
@@ -56,7 +57,9 @@ class Setting:
         return hashlib.blake2b(text, digest_size=32, person=b"winsor-audit").digest()
 
     def door(self, key: bytes) -> Door:
-        return Door(Ledger({}), self.mechanism, self.sampler, self.relation, key)
+        door = Door(Ledger({}), self.mechanism, self.sampler, self.relation, key)
+        door.noise = NoiseSource(key, prefetch=False)  # the same values, without a thread each
+        return door
 
 
 # ------------------------------------------------------------------------------------- batches

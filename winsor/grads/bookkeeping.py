@@ -65,6 +65,7 @@ class PieceView:
         sums = [sum((self._squares.get(name, zero) for name in g), start=zero) for g in groups]
         return torch.stack(sums, dim=1).sqrt_().to(self._dtype())
 
+    @torch.no_grad()
     def sketch(self, directions: Directions) -> Tensor:
         self._check()
         per_parameter = bases(directions, self._parameters)
@@ -74,8 +75,7 @@ class PieceView:
         return out
 
     def total(self) -> Tree:
-        ones = torch.ones(self._n, dtype=self._dtype(), device=self._loss.device)
-        return self._contract(lambda name: ones)
+        return self._contract(lambda name: None)
 
     def weighted_sum(self, weights: Tensor | Mapping[str, Tensor]) -> Tree:
         self._check()
@@ -84,6 +84,7 @@ class PieceView:
             return self._contract(lambda name: w)
         return self._contract(lambda name: self._usable(weights[name]))
 
+    @torch.no_grad()
     def map_sum(self, f: Callable[[dict[str, Tensor]], dict[str, Tensor]]) -> Tree:
         self._check()
         out = {name: torch.zeros_like(p) for name, p in self._parameters.items()}
@@ -91,9 +92,7 @@ class PieceView:
         for start in range(0, self._n, size):
             stop = min(self._n, start + size)
             kept = slice(None) if self._kept is None else self._kept[start:stop]
-            rows = {
-                name: piece.rows(start, stop)[kept] for name, piece in self._pieces.items()
-            }
+            rows = {name: piece.rows(start, stop)[kept] for name, piece in self._pieces.items()}
             some = next(iter(rows.values()))
             for name, p in out.items():
                 if name not in rows:
@@ -108,7 +107,8 @@ class PieceView:
     def _dtype(self) -> torch.dtype:
         return next(iter(self._parameters.values())).dtype
 
-    def _contract(self, weights: Callable[[str], Tensor]) -> Tree:
+    @torch.no_grad()
+    def _contract(self, weights: Callable[[str], Tensor | None]) -> Tree:
         pieces = self._pieces
         return {
             name: pieces[name].weighted(weights(name)) if name in pieces else torch.zeros_like(p)
@@ -121,9 +121,12 @@ class PieceView:
 
     def _check(self) -> None:
         """Compute the norms, once, and neutralise rows. One cheap look when all is well."""
-        if self._checked:
-            return
-        self._checked = True
+        if not self._checked:
+            self._checked = True
+            self._compute()
+
+    @torch.no_grad()  # recorded inputs carry the graph of the forward pass: do not extend it
+    def _compute(self) -> None:
         self._squares = squares = {name: piece.square() for name, piece in self._pieces.items()}
         if self._n == 0 or not squares:
             self._norms = torch.zeros(self._n, dtype=self._dtype(), device=self._loss.device)
@@ -140,6 +143,7 @@ class PieceView:
         else:
             self._recompute(total)
 
+    @torch.no_grad()
     def _recompute(self, total: Tensor) -> None:
         """Rows near the limits of float32, again in float64; then decide which are kept."""
         extreme = ~((total < LARGE_SQUARE) & (total > SMALL_SQUARE))

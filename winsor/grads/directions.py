@@ -166,7 +166,8 @@ def _check(directions: Directions) -> None:
         raise ConfigurationError(f"k must be at least 1. Got {directions.k!r} instead.")
     if directions.distribution not in ("gaussian", "weibull"):
         raise ConfigurationError(
-            f'distribution must be "gaussian" or "weibull". Got {directions.distribution!r} instead.'
+            'distribution must be "gaussian" or "weibull". '
+            f"Got {directions.distribution!r} instead."
         )
     if not directions.theta > 0:
         raise ConfigurationError(f"theta must be positive. Got {directions.theta!r} instead.")

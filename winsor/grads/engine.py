@@ -34,6 +34,4 @@ def make_engine(
         return FuncEngine(model, parameters)
     if name in ("ghost", "auto"):
         return GhostEngine(model, parameters, needs)
-    raise ConfigurationError(
-        f"engine must be one of {('auto', *ENGINES)}. Got {name!r} instead."
-    )
+    raise ConfigurationError(f"engine must be one of {('auto', *ENGINES)}. Got {name!r} instead.")

@@ -28,6 +28,7 @@ from winsor.contract import LossError, ProtocolError, Tree, UnsupportedModel
 from winsor.grads.graph import Graph, Step, outputs_behind, region
 from winsor.grads.support import refuse_unsupported
 from winsor.grads.view import Directions, zeros_like_parameters
+from winsor.grads.weight_gradients import gradients_below, own_gradients
 
 Crosses = Callable[[Step], bool]
 Parameters = Mapping[str, nn.Parameter]
@@ -66,10 +67,13 @@ def graph_nodes(output: Any) -> list[Any]:
 class Backward:
     """A backward pass that is run through ``crossed`` steps first, and finished with weights."""
 
-    def __init__(self, graph: Graph, crosses: Crosses) -> None:
+    def __init__(self, graph: Graph, crosses: Crosses | None) -> None:
         self.graph = graph
-        self.crossed = region(graph, crosses)
-        reached = [step for step in graph.steps if all(u in self.crossed for u in step.users)]
+        if crosses is None:  # everywhere
+            reached, self.crossed = graph.steps, set(graph.steps)
+        else:
+            self.crossed = region(graph, crosses)
+            reached = [step for step in graph.steps if all(u in self.crossed for u in step.users)]
         self.frontier = [step for step in reached if step not in self.crossed]
         self._wanted = [s for s in reached if s.weights or not s.users or s not in self.crossed]
         self.known: dict[Step, Tensor] = {}
@@ -92,42 +96,15 @@ class Backward:
         found: Tree = {}
         for step, gradient in self.known.items():
             if step.weights and step in self.crossed:
-                e = scaled(gradient, weights)
-                linear = step.op in ("AddmmBackward0", "MmBackward0")
-                found.update(linear_gradients(step, e) if linear else gradients([step], [e]))
+                found.update(own_gradients(step, scaled(gradient, weights)))
         if self.frontier:
             start = [scaled(self.known[step], weights) for step in self.frontier]
-            found.update(gradients(self.frontier, start, self._below()))
+            found.update(gradients_below(self.frontier, start, self._below()))
         return {n: found[n] if n in found else torch.zeros_like(p) for n, p in parameters.items()}
 
     def _below(self) -> dict[str, Tensor]:
         steps = (step for step in self.graph.steps if step not in self.crossed)
         return {w.name: w.tensor for step in steps for w in step.weights.values()}
-
-
-def gradients(
-    steps: Sequence[Step], e: Sequence[Tensor], tensors: dict[str, Tensor] | None = None
-) -> Tree:
-    """Gradients of ``tensors`` (default: the one step's own) from output-gradients ``e``."""
-    tensors = tensors or {w.name: w.tensor for w in steps[0].weights.values()}
-    edges = [step.edge for step in steps]
-    found = torch.autograd.grad(
-        edges, list(tensors.values()), e, retain_graph=True, allow_unused=True
-    )
-    return {name: g for name, g in zip(tensors, found, strict=True) if g is not None}
-
-
-def linear_gradients(step: Step, e: Tensor) -> Tree:
-    """What `gradients` gives for one linear layer, without a trip through autograd."""
-    with_bias = step.op == "AddmmBackward0"
-    weight = step.weights.get(2 if with_bias else 1)
-    found: Tree = {}
-    if weight is not None:
-        h = step.saved("mat1" if with_bias else "self")
-        found[weight.name] = e.mT @ h if weight.transposed else h.mT @ e
-    if with_bias and 0 in step.weights:
-        found[step.weights[0].name] = e.sum(0)
-    return found
 
 
 def scaled(gradient: Tensor, weights: Tensor) -> Tensor:
@@ -148,7 +125,7 @@ class ForwardView:
         self._call = call
         self._parameters = parameters
         self._names = names
-        self._crosses: Crosses = _nowhere
+        self._crosses: Crosses | None = _nowhere
         self._backward: Backward | None = None
         self._neutralised = 0
         if len(losses):
@@ -161,8 +138,8 @@ class ForwardView:
             self.graph = Graph(nodes, self._names)
             self._order = [call.nodes.index(node) for node in nodes]
 
-    def cross(self, crosses: Crosses) -> Backward:
-        """Run the backward pass through the steps that ``crosses`` accepts, and no further."""
+    def cross(self, crosses: Crosses | None) -> Backward:
+        """Run the backward pass through the steps that ``crosses`` accepts (None: all of them)."""
         if self._backward is None or crosses is not self._crosses:
             self._crosses = crosses
             self._backward = Backward(self.graph, crosses)
@@ -191,11 +168,14 @@ class ForwardView:
             _refuse("one weight per parameter")
         if not self.size:
             return zeros_like_parameters(self._parameters)
-        weights = (weights + 0 * self._losses).nan_to_num(0.0, 0.0, 0.0)  # 0 * inf is NaN
-        self._neutralised = self.size - int(weights.count_nonzero())
         backward = self.cross(self._crosses)
+        # Finite unless a loss is not, or a weight is 0 or NaN. (Or on overflow: no harm.)
+        usual = math.isfinite(float((self._losses / weights).sum()))
+        if not usual:
+            weights = (weights + 0 * self._losses).nan_to_num(0.0, 0.0, 0.0)  # 0 * inf is NaN
+            self._neutralised = self.size - int(weights.count_nonzero())
         total = backward.weighted_sum(weights, self._parameters)
-        if (backward.certified and not self._neutralised) or _finite(total):
+        if (backward.certified and usual) or _finite(total):
             return total
         return self._sum_of_finite_rows(weights, weights != 0)
 

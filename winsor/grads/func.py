@@ -108,7 +108,7 @@ class FuncEngine:
             projection = Projection(site, weight, bias, part)
             pure = self._pure.setdefault(projection, pure_projection(projection))
             current = dict(site.module.named_parameters(remove_duplicate=False))
-            w, b = (current[key].detach() if key else None for key in (weight, bias))
+            w, b = current[weight].detach(), current[bias].detach() if bias else None
             return self._tape.track_one(Call(pure, (x,)), projection(w, b, x))
 
         return linear
@@ -257,7 +257,7 @@ def _pull_back(pure: Pure, current: Tree, xs: Sequence[Tensor], grads: dict[int,
         found = pure.run(parameters, batch)
         return [found[j] for j in grads]
 
-    _, pull = torch.func.vjp(outputs, current)
+    pull: Callable[..., Any] = torch.func.vjp(outputs, current)[1]
     (gradient,) = pull([g.unsqueeze(0) for g in grads.values()])
     return dict(gradient)
 

@@ -11,11 +11,13 @@ recording, no per-sample work.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
+from winsor.contract import Tree
 from winsor.grads.bookkeeping import PieceView
 from winsor.grads.func import call_rows, recorded_module
 from winsor.grads.layers import layer_for
@@ -25,7 +27,7 @@ from winsor.grads.layers.linear import recorded_linear
 from winsor.grads.layers.recurrent import recurrent_forward
 from winsor.grads.parameters import Site, find_sites
 from winsor.grads.pieces import Piece, Rows, merged
-from winsor.grads.plain import PlainView
+from winsor.grads.plain import DirectView, PlainView
 from winsor.grads.tape import Call, Forward, Tape, refuse_other_batch, refuse_without_graph
 from winsor.grads.view import Need, View
 
@@ -60,20 +62,59 @@ class GhostEngine:
         self._tape.detach()
 
     def recording(self, on: bool) -> None:
-        self._on = on
-        self._tape.on = on and not self._plain
-
-    @property
-    def _plain(self) -> bool:
-        """Plain autograd is enough. Weighted rows are recorded until they are seen not to mix."""
-        return not self._per_sample and (self._tape.verified or not self._weighs_rows)
+        self._tape.on = on and (self._per_sample or self._weighs_rows)
 
     def view(self, losses: Tensor) -> View:
         refuse_without_graph(losses)
         if not self._tape.on:
             return PlainView(self._parameters, losses)
-        n = len(losses)
+        if self._per_sample:
+            return self._pieces(losses)
+        return DirectView(
+            self._parameters,
+            losses,
+            lambda seed: self._sweep(losses, seed),
+            lambda: self._pieces(losses, retain=True),
+        )
+
+    def _pieces(self, losses: Tensor, retain: bool = False) -> View:
+        """One backward pass that keeps, for each parameter, what norms and sums will need."""
         pieces: dict[str, list[Piece]] = {}
+
+        def keep(name: str, piece: Piece) -> None:
+            pieces.setdefault(name, []).append(piece)
+
+        self._backward(losses, None, keep, retain)
+        return PieceView(self._parameters, {k: merged(v) for k, v in pieces.items()}, losses)
+
+    def _sweep(self, losses: Tensor, seed: Tensor) -> Tree:
+        """One backward pass of (seed * losses).sum() that adds up weight gradients as it goes."""
+        sums: Tree = {}
+
+        def add(name: str, piece: Piece) -> None:
+            part = piece.weighted(None)
+            sums[name] = sums[name] + part if name in sums else part
+
+        self._tape.totals_only = True
+        try:
+            self._backward(losses, seed, add, retain=True)
+        finally:
+            self._tape.totals_only = False
+        return {
+            name: sums[name] if name in sums else torch.zeros_like(p)
+            for name, p in self._parameters.items()
+        }
+
+    def _backward(
+        self,
+        losses: Tensor,
+        seed: Tensor | None,
+        take: Callable[[str, Piece], None],
+        retain: bool,
+    ) -> None:
+        n = len(losses)
+        if n == 0:
+            return
         later: dict[int, Call] = {}
 
         def receive(call: Call, j: int, g: Tensor) -> None:
@@ -82,28 +123,26 @@ class GhostEngine:
             if isinstance(call.operation, Layer):
                 call.refuse_changed_inputs()
                 for name, piece in call.operation.pieces(call, g):
-                    pieces.setdefault(name, []).append(piece)
-                call.inputs = ()  # the pieces hold what is still needed
+                    take(name, piece)
+                if not retain:
+                    call.inputs = ()  # the pieces hold what is still needed
             else:
                 call.grads[j] = g
                 later[id(call)] = call
 
         verify = not self._tape.verified
-        if n > 0:
-            self._tape.backward(losses, receive)
+        self._tape.backward(losses, receive, seed, retain)
         if later:
             with self._tape.paused():
                 for call in later.values():
                     for name, rows in call_rows(call, self._parameters, n, verify).items():
-                        pieces.setdefault(name, []).append(Rows(rows))
-        self._tape.on = self._on and not self._plain
-        return PieceView(self._parameters, {k: merged(v) for k, v in pieces.items()}, losses)
+                        take(name, Rows(rows))
 
     def explain(self) -> str:
         """One line per layer and input shape: what is kept, and the costs it was chosen by."""
         lines = ["engine ghost: one backward pass, then norms and one weighted sum per parameter"]
-        if self._plain:
-            return "engine ghost: plain backward passes, this rule needs no per-sample work"
+        if not self._per_sample:
+            return "engine ghost: backward passes as in plain training, no per-sample work"
         for layer in self._layers.values():
             if not layer.plans:
                 lines.append(f"  {layer}: {layer.kind}")

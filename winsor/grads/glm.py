@@ -126,7 +126,7 @@ class Design:
     """
 
     def __init__(self, x: Array | sparse.csr_array, intercept: bool, unit: float = 1.0) -> None:
-        if sparse.issparse(x) and _better_dense(x):
+        if not isinstance(x, np.ndarray) and _better_dense(x):
             x = x.toarray()
         self.x = x
         self.intercept = intercept
@@ -200,7 +200,7 @@ class Rows:
 
 def _better_dense(x: sparse.csr_array) -> bool:
     numbers = x.shape[0] * x.shape[1]
-    return numbers <= _DENSE_NUMBERS and x.nnz >= _DENSE_SHARE * numbers
+    return bool(numbers <= _DENSE_NUMBERS and x.nnz >= _DENSE_SHARE * numbers)
 
 
 def row_norms(x: Array | sparse.csr_array) -> Array:

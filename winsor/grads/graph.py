@@ -35,7 +35,7 @@ class Weight:
 class Step:
     """One recorded operation: ``inputs`` and ``weights`` by argument position, and its users."""
 
-    __slots__ = ("inputs", "node", "op", "users", "weights")
+    __slots__ = ("_shape", "inputs", "node", "op", "users", "weights")
 
     def __init__(self, node: Any) -> None:
         self.node = node
@@ -43,12 +43,14 @@ class Step:
         self.inputs: dict[int, Step] = {}
         self.weights: dict[int, Weight] = {}
         self.users: list[Step] = []
+        self._shape: Size | None = None
 
     @property
     def shape(self) -> Size:
         """Shape of the operation's output."""
-        shape: Size = self.node._input_metadata[0].shape
-        return shape
+        if self._shape is None:
+            self._shape = self.node._input_metadata[0].shape
+        return self._shape
 
     @property
     def edge(self) -> GradientEdge:

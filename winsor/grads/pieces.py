@@ -66,10 +66,11 @@ class Piece:
         """(n,) squared norms."""
         return torch.cat([square_rows(self.rows(a, b)) for a, b in self.chunks()])
 
-    def weighted(self, w: Tensor) -> Tensor:
-        """sum_i w_i G_i."""
-        parts = [weigh_rows(w[a:b], self.rows(a, b)) for a, b in self.chunks()]
-        return torch.stack(parts).sum(0) if len(parts) > 1 else parts[0]
+    def weighted(self, w: Tensor | None) -> Tensor:
+        """sum_i w_i G_i; without ``w``, sum_i G_i."""
+        return _add(
+            [weigh_rows(None if w is None else w[a:b], self.rows(a, b)) for a, b in self.chunks()]
+        )
 
     def sketch(self, basis: Basis) -> Tensor:
         """(n, k) inner products with the directions of ``basis``."""
@@ -81,10 +82,17 @@ def square_rows(rows: Tensor) -> Tensor:
     return torch.linalg.vector_norm(flat, dim=1).square_()
 
 
-def weigh_rows(w: Tensor, rows: Tensor) -> Tensor:
+def weigh_rows(w: Tensor | None, rows: Tensor) -> Tensor:
+    if w is None:
+        return rows.sum(0)
     if rows.dim() == 2:
         return w @ rows
     return (w @ rows.reshape(len(w), -1)).view(rows.shape[1:])
+
+
+def scaled(x: Tensor, w: Tensor | None) -> Tensor:
+    """Row i of ``x`` times w_i."""
+    return x if w is None else x * w.view(-1, *[1] * (x.dim() - 1))
 
 
 def zero_where_not(kept: Tensor, x: Tensor) -> Tensor:
@@ -120,7 +128,7 @@ class Rows(Piece):
             self._square = square_rows(self.values)
         return self._square
 
-    def weighted(self, w: Tensor) -> Tensor:
+    def weighted(self, w: Tensor | None) -> Tensor:
         return weigh_rows(w, self.values)
 
     def sketch(self, basis: Basis) -> Tensor:
@@ -151,11 +159,11 @@ class Outer(Piece):
     def square(self) -> Tensor:
         return self.left.square() * self.right.square()
 
-    def weighted(self, w: Tensor) -> Tensor:
+    def weighted(self, w: Tensor | None) -> Tensor:
         left, right = self.left.values, self.right.values
         if self.shape[0] <= self.shape[1]:
-            return (left * w.unsqueeze(1)).T @ right
-        return left.T @ (right * w.unsqueeze(1))
+            return scaled(left, w).T @ right
+        return left.T @ scaled(right, w)
 
     def sketch(self, basis: Basis) -> Tensor:
         if isinstance(basis, Kronecker):
@@ -208,27 +216,28 @@ class Factors(Piece):
         """
         places = self.left.shape[1]
         step = -(-places // 4) if places >= 64 else max(1, places)
-        square = diagonal = 0.0
+        square = diagonal = self.left.new_zeros(self.n)
         for t in range(0, places, step):
             strip = torch.bmm(self.left[:, t : t + step], self.left[:, t:].mT)
             strip *= torch.bmm(self.right[:, t : t + step], self.right[:, t:].mT)
             width = strip.shape[1]
             square = square + strip.sum((1, 2)) * 2 - strip[:, :, :width].sum((1, 2))
             diagonal = diagonal + strip.diagonal(dim1=1, dim2=2).sum(1)
-        return torch.as_tensor(square), torch.as_tensor(diagonal)
+        return square, diagonal
 
-    def weighted(self, w: Tensor) -> Tensor:
+    def weighted(self, w: Tensor | None) -> Tensor:
         left, right = self.left, self.right
         if self.shape[0] <= self.shape[1]:
-            left = left * w.view(-1, 1, 1)
+            left = scaled(left, w)
         else:
-            right = right * w.view(-1, 1, 1)
+            right = scaled(right, w)
         return left.flatten(0, 1).T @ right.flatten(0, 1)
 
     def sketch(self, basis: Basis) -> Tensor:
         if isinstance(basis, Kronecker):
             return basis.factors(self.left, self.right)
         return super().sketch(basis)
+
 
 def careful(piece: Piece, square: Tensor, diagonal: Tensor) -> Tensor:
     """Ghost norms, with the rows that cancelled computed from their explicit gradient.
@@ -269,7 +278,7 @@ class Sum(Piece):
                 return careful(self, ghost + own + 2 * cross, diagonal + own)
         return super().square()
 
-    def weighted(self, w: Tensor) -> Tensor:
+    def weighted(self, w: Tensor | None) -> Tensor:
         return _add([part.weighted(w) for part in self.parts])
 
     def sketch(self, basis: Basis) -> Tensor:

@@ -1,12 +1,13 @@
-"""The view for rules that need no per-sample gradient: plain backward passes, nothing recorded.
+"""Views for rules that need no norms: losses, totals, and sums with weights known from the losses.
 
-    total          sum_i g_i          one backward pass
-    weighted_sum   sum_i w_i g_i      one backward pass of sum_i w_i loss_i
+    PlainView    sum_i g_i        plain autograd, nothing recorded
+    DirectView   sum_i w_i g_i    recorded; one backward pass of sum_i w_i loss_i, in which each
+                                  layer adds up its weight gradient at once, as plain training does
 
 Guarantee
 ---------
-A weighted sum that is not finite, or suspiciously large, is computed again without the rows that
-are to blame, found one by one; a row whose loss is not finite never takes part.
+`DirectView`: a sum that is not finite, or suspiciously large, is computed again from recorded
+rows, where the rows that are to blame contribute zero. They are told apart row by row.
 """
 
 from __future__ import annotations
@@ -17,19 +18,18 @@ import torch
 from torch import Tensor
 
 from winsor.contract import ProtocolError, Tree
-from winsor.grads.view import Directions
+from winsor.grads.view import Directions, View
 
 SUSPICIOUS = 1e12
 
 
-class PlainView:
-    """Losses, totals and weighted sums by autograd. Anything per-sample is refused."""
+class LossesView:
+    """What both views share: losses, and the refusal of anything per-sample."""
 
     def __init__(self, parameters: Mapping[str, Tensor], losses: Tensor) -> None:
         self._parameters = parameters
         self._graph = losses
         self._loss = losses.detach()
-        self._kept: Tensor | None = None
 
     @property
     def size(self) -> int:
@@ -37,72 +37,82 @@ class PlainView:
 
     @property
     def neutralised(self) -> int:
-        finite = self._loss.isfinite() if self._kept is None else self._kept
-        return self.size - int(finite.sum())
+        return self.size - int(self._loss.isfinite().sum())
 
     def losses(self) -> Tensor:
         return torch.where(self._loss.isfinite(), self._loss, 0.0)
 
+    def norms(self) -> Tensor:
+        raise _refusal("norms")
+
+    def group_norms(self, groups: Sequence[Sequence[str]]) -> Tensor:
+        raise _refusal("group_norms")
+
+    def sketch(self, directions: Directions) -> Tensor:
+        raise _refusal("sketch")
+
+    def map_sum(self, f: Callable[[dict[str, Tensor]], dict[str, Tensor]]) -> Tree:
+        raise _refusal("map_sum")
+
+
+class PlainView(LossesView):
+    """Losses and totals by autograd."""
+
     def total(self) -> Tree:
-        return self._backward(torch.ones_like(self._loss))
-
-    def weighted_sum(self, weights: Tensor | Mapping[str, Tensor]) -> Tree:
-        if isinstance(weights, Tensor):
-            return self._weighted(weights)
-        out: Tree = {}
-        for name in self._parameters:
-            out[name] = self._weighted(weights[name])[name]
-        return out
-
-    def _weighted(self, weights: Tensor) -> Tree:
-        w = weights.to(self._loss.dtype)
-        if self.size == 0:
-            return self._backward(w)
-        if self._kept is None and self._loss.abs().max().item() < SUSPICIOUS:
-            tree = self._backward(w)
-            largest = torch.stack([leaf.abs().amax() for leaf in tree.values() if leaf.numel()])
-            if largest.max().item() < SUSPICIOUS:
-                return tree
-        kept = self._find_kept()
-        # Rows to drop must not enter the backward pass at all: 0 * inf is NaN.
-        total = {name: torch.zeros_like(p) for name, p in self._parameters.items()}
-        for i in kept.nonzero()[:, 0].tolist():
-            for name, g in self._backward(w[i], self._graph[i]).items():
-                total[name] += g
-        return total
-
-    def _find_kept(self) -> Tensor:
-        if self._kept is None:
-            self._kept = self._loss.isfinite()
-            for i in self._kept.nonzero()[:, 0].tolist():
-                row = self._backward(self._loss.new_ones(()), self._graph[i])
-                square = sum(float(g.double().square().sum()) for g in row.values())
-                largest = torch.finfo(next(iter(row.values())).dtype).max
-                self._kept[i] = square**0.5 <= largest
-        return self._kept
-
-    def _backward(self, seed: Tensor, losses: Tensor | None = None) -> Tree:
-        losses = self._graph if losses is None else losses
-        leaves = list(self._parameters.values())
         found = torch.autograd.grad(
-            losses, leaves, seed, retain_graph=True, allow_unused=True, materialize_grads=True
+            self._graph,
+            list(self._parameters.values()),
+            torch.ones_like(self._loss),
+            retain_graph=True,
+            allow_unused=True,
+            materialize_grads=True,
         )
         return dict(zip(self._parameters, found, strict=True))
 
-    def norms(self) -> Tensor:
-        raise self._refusal("norms")
+    def weighted_sum(self, weights: Tensor | Mapping[str, Tensor]) -> Tree:
+        raise _refusal("weighted_sum")
 
-    def group_norms(self, groups: Sequence[Sequence[str]]) -> Tensor:
-        raise self._refusal("group_norms")
 
-    def sketch(self, directions: Directions) -> Tensor:
-        raise self._refusal("sketch")
+class DirectView(LossesView):
+    """Weighted sums by one backward pass each. ``record`` gives the full view when in doubt."""
 
-    def map_sum(self, f: Callable[[dict[str, Tensor]], dict[str, Tensor]]) -> Tree:
-        raise self._refusal("map_sum")
+    def __init__(
+        self,
+        parameters: Mapping[str, Tensor],
+        losses: Tensor,
+        sweep: Callable[[Tensor], Tree],
+        record: Callable[[], View],
+    ) -> None:
+        super().__init__(parameters, losses)
+        self._sweep = sweep
+        self._record = record
+        self._full: View | None = None
 
-    def _refusal(self, method: str) -> ProtocolError:
-        return ProtocolError(
-            f"view.{method} must be announced before the forward pass. Got a rule whose `needs` "
-            "do not list it, so nothing was recorded. Add the flag to the rule's `needs`."
-        )
+    @property
+    def neutralised(self) -> int:
+        return super().neutralised if self._full is None else self._full.neutralised
+
+    def total(self) -> Tree:
+        return self._sweep(torch.ones_like(self._loss))
+
+    def weighted_sum(self, weights: Tensor | Mapping[str, Tensor]) -> Tree:
+        if self._full is not None:
+            return self._full.weighted_sum(weights)
+        if not isinstance(weights, Tensor):
+            distinct = {id(w): w for w in weights.values()}
+            sums = {key: self.weighted_sum(w) for key, w in distinct.items()}
+            return {name: sums[id(weights[name])][name] for name in self._parameters}
+        if self.size == 0 or self._loss.abs().max().item() < SUSPICIOUS:
+            tree = self._sweep(weights.to(self._loss.dtype))
+            largest = torch.stack([leaf.abs().amax() for leaf in tree.values() if leaf.numel()])
+            if largest.max().item() < SUSPICIOUS:
+                return tree
+        self._full = self._record()
+        return self._full.weighted_sum(weights)
+
+
+def _refusal(method: str) -> ProtocolError:
+    return ProtocolError(
+        f"view.{method} must be announced before the forward pass. Got a rule whose `needs` do "
+        "not list it, so it was not recorded. Add the flag to the rule's `needs`."
+    )

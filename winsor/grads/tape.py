@@ -13,6 +13,7 @@ off must leave those rows' output-gradients exactly zero at every recorded modul
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -88,6 +89,7 @@ class Tape:
         self.on = False
         self.attached = False
         self.verified = False
+        self.totals_only = False  # layers need not prepare for norms
         self.rows: int | None = None
         self._shared: dict[str, bool] = {}
         self._receive: Callable[[Call, int, Tensor], None] = _ignore
@@ -131,16 +133,23 @@ class Tape:
         self.attached = self.on = False
 
     def _stray_hook(self, name: str) -> Callable[[Tensor], None]:
+        # Weak: autograd holds this hook where the garbage collector cannot see it, and a model
+        # that holds its tape through its own parameter would never be freed.
+        tape = weakref.ref(self)
+
         def note(parameter: Tensor) -> None:
-            if self._running:
-                self._stray.append(name)
+            recorder = tape()
+            if recorder is not None and recorder._running:
+                recorder._stray.append(name)
                 parameter.grad = None  # it holds private gradients: leave nothing behind
 
         return note
 
     def _learn_rows(self, module: nn.Module, args: Any, kwargs: Any) -> None:
         if self.on:
-            leaves = args if args and isinstance(args[0], Tensor) else tree_flatten((args, kwargs))[0]
+            leaves = (
+                args if args and isinstance(args[0], Tensor) else tree_flatten((args, kwargs))[0]
+            )
             sizes = (x.shape[0] for x in leaves if isinstance(x, Tensor) and x.dim() > 0)
             self.rows = next(sizes, None)
 
@@ -216,13 +225,18 @@ class Tape:
         """For autograd functions that bring their own backward: hand over an output-gradient."""
         self._receive(call, j, g)
 
-    def backward(self, losses: Tensor, receive: Callable[[Call, int, Tensor], None]) -> None:
-        """Backward pass of ``losses.sum()``; ``receive(call, j, gradient)`` for every output."""
-        n = len(losses)
-        if not self.verified and n > 1:
+    def backward(
+        self,
+        losses: Tensor,
+        receive: Callable[[Call, int, Tensor], None],
+        seed: Tensor | None = None,
+        retain: bool = False,
+    ) -> None:
+        """Backward pass of ``(seed * losses).sum()``; ``receive`` gets every output-gradient."""
+        if not self.verified and len(losses) > 1:
             self._verify(losses)
             self.verified = True
-        self._run(losses, torch.ones_like(losses), receive, retain=False)
+        self._run(losses, torch.ones_like(losses) if seed is None else seed, receive, retain)
         if self._stray:
             self._refuse_stray()
 
@@ -285,7 +299,7 @@ class _Tap(torch.autograd.Function):
         return _unsafe_view(out, out.shape)
 
     @staticmethod
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
         saved = ctx.saved_tensors  # under checkpointing this recomputes, and may be read once
         ctx.deliver(g, saved)
         return (g, None, None, *[None] * len(saved))

@@ -15,7 +15,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import validate_data
 
-from winsor.contract import ConfigurationError, Neighbouring
+from winsor.contract import ConfigurationError
 from winsor.grads.glm import Design, Loss
 from winsor.ledger import Ledger
 from winsor.linear.averaged import Averaged
@@ -28,8 +28,9 @@ from winsor.linear.ruled import Ruled
 from winsor.linear.simple import Simple
 from winsor.linear.task import Session, Task
 from winsor.means.budget import Target
-from winsor.means.inputs import as_delta, as_key, as_relation
+from winsor.means.inputs import as_delta, as_relation
 from winsor.prepaid import PrepaidDoor
+from winsor.randomness import new_key
 from winsor.rules.rule import Rule
 
 Array = NDArray[np.float64]
@@ -70,11 +71,12 @@ class PrivateLinearModel(BaseEstimator):
     noise_multiplier: float | None
     relation: str
     random_state: Any
+    _theta: Array
 
     def _check_table(self, X: Any, y: Any, reset: bool) -> tuple[Any, Any]:
         refuse_odd_sparse(X)
         try:
-            return validate_data(  # type: ignore[no-any-return]
+            features, targets = validate_data(
                 self,
                 X,
                 y,
@@ -89,10 +91,11 @@ class PrivateLinearModel(BaseEstimator):
             if isinstance(error, ConfigurationError):
                 raise
             raise ConfigurationError(str(error)) from error
+        return features, targets
 
     def _fit(self, X: Any, y: Array, loss: Loss, resume: bool = False) -> Self:
-        """One private fit of ``loss``; with ``resume``, on from the present parameters, in the same
-        ledger and under the same key."""
+        """One private fit of ``loss``; with ``resume``, on from the present parameters and in the
+        same ledger. The key is never kept: a saved model must not carry what undoes its noise."""
         method = method_of(self.method)
         if self.alpha < 0 or not np.isfinite(self.alpha):
             raise ConfigurationError(
@@ -103,22 +106,26 @@ class PrivateLinearModel(BaseEstimator):
         design = Design(X, bool(self.fit_intercept), unit)
         relation = as_relation(self.relation)
         target = Target(self.epsilon, as_delta(self.delta, design.n), None, relation)
-        if resume and hasattr(self, "_door"):
-            start, door, key = self._theta, self._door, self._key
+        earlier: tuple[str, ...] = ()
+        if resume and hasattr(self, "_theta"):
+            start, ledger, earlier = self._theta, self.ledger_, self.guarantee_.conditions
         else:
-            key = self._fresh_key()
             start = np.zeros(design.shape(loss.outputs))
-            door = PrepaidDoor(Ledger(self._config(method, design)), relation, key)
+            ledger = Ledger(self._config(method, design))
+        key = fresh_key(self.random_state, len(ledger))
+        door = PrepaidDoor(ledger, relation, key)
         multiplier = self.noise_multiplier
         if multiplier is not None:
             multiplier = check_positive("noise_multiplier", multiplier)
         row_bound = None if bound is None else float(np.sqrt(1.0 + design.intercept))
         task = Task(design, y, loss, float(self.alpha), start, row_bound)
         solution = method.solve(task, Session(door, target, key, multiplier))
-        self._theta, self._door, self._key = solution.theta, door, key
+        self._theta = solution.theta
         self.n_iter_ = solution.steps
         self._keep_parameters(solution.theta, unit)
-        self._keep_guarantee(door, target, design.n, relation)
+        self.ledger_ = ledger
+        self.guarantee_ = door.guarantee(target.delta, (f"n = {design.n} is public", *earlier))
+        self.epsilon_, self.delta_ = self.guarantee_.epsilon, self.guarantee_.delta
         return self
 
     def _config(self, method: Method, design: Design) -> dict[str, Any]:
@@ -129,24 +136,6 @@ class PrivateLinearModel(BaseEstimator):
             "d": design.d,
         }
 
-    def _fresh_key(self) -> bytes:
-        if self.random_state is None:
-            return as_key(None)
-        if isinstance(self.random_state, bytes):
-            return self.random_state
-        return as_key(int(check_random_state(self.random_state).randint(2**31 - 1)))
-
-    def _keep_guarantee(
-        self, door: PrepaidDoor, target: Target, n: int, relation: Neighbouring
-    ) -> None:
-        self.ledger_ = door.ledger
-        conditions = [f"n = {n} is public"]
-        if relation is Neighbouring.ADD_OR_REMOVE_ONE and self.noise_multiplier is None:
-            conditions.append(f"calibrated to epsilon {self.epsilon:g}")
-        self.guarantee_ = door.guarantee(target.delta, tuple(conditions))
-        self.epsilon_ = self.guarantee_.epsilon
-        self.delta_ = self.guarantee_.delta
-
     def _keep_parameters(self, theta: Array, unit: float) -> None:
         raise NotImplementedError
 
@@ -154,6 +143,14 @@ class PrivateLinearModel(BaseEstimator):
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
+
+
+def fresh_key(random_state: Any, spent: int) -> bytes:
+    """A secret key, or one from the seed that differs for every continuation of a ledger."""
+    if random_state is None:
+        return new_key()
+    seed = int(check_random_state(random_state).randint(2**31 - 1))
+    return new_key(seed + (spent << 32))
 
 
 def refuse_odd_sparse(X: Any) -> None:

@@ -28,6 +28,10 @@ class Schedule:
     radius: float | None = None
     tail: float = 1.0
     decay: bool = False
+    noise: float | None = None
+    """Expected norm of the noise in a gradient. If given, the step size is halved whenever two
+    successive gradients, both well above the noise, point in opposite directions: the steps are
+    then too long for the curvature, and nobody had to look at the data to see it."""
     before: bool = False
     """Average the points where gradients were taken (x^0 .. x^{N-1}), as papers 2 and 4 do, instead
     of the points they led to."""
@@ -44,13 +48,15 @@ def descend(
     rates = np.full(schedule.steps, schedule.step_size)
     if schedule.decay:
         rates *= 1 - np.arange(schedule.steps) / schedule.steps
+    caution = _Caution(schedule.noise) if schedule.noise is not None else None
     # Scores may overflow for absurd step sizes; every release is bounded even then, and a warning
     # that depends on the data would be one more release.
     with np.errstate(over="ignore", invalid="ignore"):
         for step, rate in enumerate(rates.tolist()):
             if schedule.before and step >= first:
                 total += theta
-            theta -= rate * gradient(theta)
+            slope = gradient(theta)
+            theta -= (rate if caution is None else rate * caution.factor(slope)) * slope
             if schedule.alpha:
                 penalised /= 1 + rate * schedule.alpha
             if schedule.radius is not None:
@@ -59,6 +65,25 @@ def descend(
                 total += theta
     total /= schedule.steps - first
     return total
+
+
+class _Caution:
+    """The step-size factor that halves when released gradients swing back and forth."""
+
+    def __init__(self, noise: float) -> None:
+        self._clear = 2 * noise
+        self._factor = 1.0
+        self._last: Array | None = None
+        self._length = 0.0
+
+    def factor(self, slope: Array) -> float:
+        length = float(np.sqrt(np.vdot(slope, slope)))
+        if self._last is not None and min(length, self._length) > self._clear:
+            cosine = float(np.vdot(slope, self._last)) / (length * self._length)
+            if cosine < -0.5:
+                self._factor /= 2
+        self._last, self._length = slope, length
+        return self._factor
 
 
 def project(theta: Array, radius: float) -> None:

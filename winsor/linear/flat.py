@@ -74,7 +74,15 @@ class Flat(Method):
             Gaussian(multiplier), sampler, sensitivity, steps, task.start.shape
         )
         gradient = clipped_gradients(task, sampler, bound, receipt, session.key)
-        schedule = Schedule(steps, rate, task.alpha, self.radius, min(1.0, self.tail), self.decay)
+        schedule = Schedule(
+            steps,
+            rate,
+            task.alpha,
+            self.radius,
+            min(1.0, self.tail),
+            self.decay,
+            noise=receipt.std * task.parameters**0.5 / sampler.expected_size,
+        )
         theta = descend(task.start, gradient, schedule, task.design.intercept)
         return Solution(theta, steps)
 

@@ -21,13 +21,13 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
-from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from winsor.contract import ConfigurationError, Sensitivity
 from winsor.ledger import Ledger
+from winsor.linear.base import fresh_key
 from winsor.means.budget import Payment, Target, noise_multiplier
-from winsor.means.inputs import as_delta, as_key, as_relation
+from winsor.means.inputs import as_delta, as_relation
 from winsor.mechanisms.gaussian import Gaussian
 from winsor.prepaid import PrepaidDoor
 from winsor.sampling import FullBatch
@@ -75,7 +75,7 @@ class PrivateScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         n, d = X.shape
         centre, half = self._units(d)
         target = Target(self.epsilon, as_delta(self.delta, n), None, as_relation(self.relation))
-        key = self._key()
+        key = fresh_key(self.random_state, 0)
         door = PrepaidDoor(
             Ledger({"method": "PrivateScaler", "n": n, "d": d}), target.relation, key
         )
@@ -114,11 +114,6 @@ class PrivateScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
                 "be scaled: drop it."
             )
         return (low + high) / 2, (high - low) / 2
-
-    def _key(self) -> bytes:
-        if self.random_state is None or isinstance(self.random_state, bytes):
-            return as_key(self.random_state)
-        return as_key(int(check_random_state(self.random_state).randint(2**31 - 1)))
 
     def transform(self, X: Any) -> Array:
         """(X - mean_) / scale_."""

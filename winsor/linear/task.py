@@ -32,7 +32,7 @@ class Task:
 
     @property
     def n(self) -> int:
-        return self.design.n
+        return int(self.design.n)
 
     @property
     def parameters(self) -> int:

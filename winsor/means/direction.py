@@ -83,9 +83,9 @@ def nearest_in_hull(points: Array) -> Array:
     scale = float(np.abs(points).max())
     if scale == 0:
         return np.zeros(points.shape[1])
-    columns = points.T / scale
+    columns: Array = points.T / scale
     if len(columns) > len(points):  # only the geometry of the k points matters
-        columns = np.linalg.qr(columns, mode="r")
+        columns = np.asarray(np.linalg.qr(columns, mode="r"))
     system = np.vstack([columns, np.ones(len(points))])
     goal = np.zeros(len(system))
     goal[-1] = 1.0

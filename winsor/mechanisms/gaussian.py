@@ -135,7 +135,7 @@ def _check_shares(parts: Mapping[str, Bounded]) -> None:
 def _noised(name: str, value: Any, std: float, draw: DrawNormal) -> Any:
     leaves = list(value.values()) if isinstance(value, dict) else [value]
     noise = draw(name, sum(leaf.numel() for leaf in leaves))
-    pieces = noise.split([leaf.numel() for leaf in leaves])
+    pieces = torch.split(noise, [leaf.numel() for leaf in leaves])
     shaped = [piece.view(leaf.shape) for piece, leaf in zip(pieces, leaves, strict=True)]
     if leaves[0].dtype is not noise.dtype or leaves[0].device != noise.device:
         shaped = [s.to(leaf) for s, leaf in zip(shaped, leaves, strict=True)]

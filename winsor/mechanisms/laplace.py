@@ -99,7 +99,7 @@ class Laplace:
         """Standard deviations: sqrt(2) times the scales."""
         _check(parts)
         return {
-            name: math.sqrt(2) * self.noise_multiplier * part.sensitivity.add_remove / part.share
+            name: math.sqrt(2) * self.noise_multiplier * l1_bound(name, part) / part.share
             for name, part in parts.items()
         }
 
@@ -121,29 +121,28 @@ def joint_event(parts: Mapping[str, Bounded], noise_multiplier: float) -> Laplac
     (coordinate bound / S_j) share_j / nm.
     """
     _check(parts)
-    ratio = sum(
-        part.share * part.sensitivity.replace / part.sensitivity.add_remove
-        for part in parts.values()
-    )
-    largest = max(part.share * _largest_coordinate(part) for part in parts.values())
-    return LaplaceEvent(noise_multiplier, noise_multiplier / ratio, max(1.0, 1 / largest))
+    largest = max(part.share * _largest_coordinate(name, part) for name, part in parts.items())
+    return LaplaceEvent(noise_multiplier, noise_multiplier / 2, max(1.0, 1 / largest))
 
 
-def _largest_coordinate(part: Bounded) -> float:
+def l1_bound(name: str, part: Bounded) -> float:
+    """S_j: how far one record can move the part in L1."""
+    bound = part.sensitivity.l1
+    if bound is None:
+        raise UnsoundRelease(
+            f"a part released with Laplace noise must be bounded in L1. Got {name!r}, bounded in "
+            "L2 only, instead. Use the rule winsor.rules.L1, or Gaussian noise."
+        )
+    return bound
+
+
+def _largest_coordinate(name: str, part: Bounded) -> float:
     """The largest coordinate of one record's contribution over its L1 bound."""
-    if part.coordinate_bound is None:
-        return 1.0
-    return min(1.0, part.coordinate_bound / part.sensitivity.add_remove)
+    bound = l1_bound(name, part)
+    return 1.0 if part.coordinate_bound is None else min(1.0, part.coordinate_bound / bound)
 
 
 def _check(parts: Mapping[str, Bounded]) -> None:
-    for name, part in parts.items():
-        if part.sensitivity.norm != "l1":
-            raise UnsoundRelease(
-                f"a part released with Laplace noise must be bounded in L1. Got {name!r}, bounded "
-                f"in {part.sensitivity.norm.upper()}, instead. Use the rule winsor.rules.L1, or "
-                "Gaussian noise."
-            )
     total = sum(part.share for part in parts.values())
     if not math.isclose(total, 1.0, rel_tol=1e-9):
         raise UnsoundRelease(f"shares of a joint release must add up to 1. Got {total} instead.")

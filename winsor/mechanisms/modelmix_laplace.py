@@ -21,7 +21,7 @@ from dp_accounting import dp_event
 
 from winsor.accounting.mixed_laplace import MixedLaplaceDpEvent
 from winsor.contract import Bounded, Neighbouring
-from winsor.mechanisms.laplace import Laplace, LaplaceEvent, joint_event
+from winsor.mechanisms.laplace import Laplace, LaplaceEvent, joint_event, l1_bound
 from winsor.mechanisms.modelmix import ModelMix, only_part
 
 
@@ -67,7 +67,7 @@ class MixedLaplace(Laplace):
         }
 
     def event(self, parts: Mapping[str, Bounded], step: int = 0) -> MixedLaplaceEvent:
-        part = only_part(parts)
+        bound = l1_bound("grad", only_part(parts))
         width = self.mix.at(step) * self.expected_size  # the update divides the sum by this size
         plain = joint_event(parts, self.noise_multiplier)
-        return MixedLaplaceEvent(plain, width / part.sensitivity.add_remove)
+        return MixedLaplaceEvent(plain, width / bound)

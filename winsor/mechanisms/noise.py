@@ -134,9 +134,7 @@ def _free(pool: list[np.ndarray], size: int) -> np.ndarray:
     return pool[-1]
 
 
-def draw(
-    key: bytes, step: int, stream: str, size: int, buffer: np.ndarray | None = None
-) -> Tensor:
+def draw(key: bytes, step: int, stream: str, size: int, buffer: np.ndarray | None = None) -> Tensor:
     """(size,) float32 standard normals, here and now."""
     out = torch.empty(size) if buffer is None else torch.from_numpy(buffer)
     with torch.inference_mode(False), torch.no_grad():

@@ -9,7 +9,7 @@ When to use
 With ``mechanism="laplace"`` or ``ModelMix(..., noise="laplace")``, for models with few parameters:
 one release can then be private without any delta. The L1 norm of a dense gradient in d dimensions
 is about sqrt(d) times its L2 norm, so beyond some tens of coordinates Gaussian noise with L2
-clipping is far better. With Gaussian noise this rule is sound but wasteful.
+clipping is far better.
 
 Cost
 ----
@@ -18,8 +18,8 @@ Coordinates must be seen, so per-sample gradients are materialised in chunks, as
 Guarantee
 ---------
 Both cuts depend on row i only and neither lengthens a vector: the L1 shift stays C (2C for a
-replaced record), and every coordinate of a record's contribution is at most C/p. A bound in L1 is
-also one in L2.
+replaced record), and every coordinate of a record's contribution is at most C/p. Hence the L2 shift
+is at most C/sqrt(p): |v|_2^2 <= max_j |v_j| |v|_1. Gaussian noise uses that.
 
 References
 ----------
@@ -29,6 +29,7 @@ cut for the Laplace case; p = 1 is its algorithm.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -48,7 +49,7 @@ class L1(PerSampleRule):
     p: int = 1
 
     needs = Need.ROWS
-    proof = "both cuts depend on row i only and shorten it; |v_i|_1 <= C (ModelMix, Thm 4.2)"
+    proof = "both cuts depend on row i only and shorten it; |v_i|_1 <= C, |v_i|_2 <= C/sqrt(p)"
 
     def __post_init__(self) -> None:
         positive("max_grad_norm", self.max_grad_norm)
@@ -73,13 +74,15 @@ class L1(PerSampleRule):
         return clip_weights(norms, self.max_grad_norm)
 
     def clipped_norm(self, state: State) -> float:
-        return self.max_grad_norm
+        """In L2."""
+        return self.max_grad_norm / math.sqrt(self.p)
 
     def contributions(self, view: View, state: State) -> Sums:
         return {"grad": view.map_sum(self._clip_rows)}
 
     def bounded(self, sums: Sums, state: State) -> dict[str, Bounded]:
-        sensitivity = Sensitivity.per_sample(self.max_grad_norm, self.proof, norm="l1")
+        l2 = self.clipped_norm(state)
+        sensitivity = Sensitivity.per_sample(l2, self.proof, l1=self.max_grad_norm)
         bound = None if self.p == 1 else self.coordinate_bound
         return {"grad": Bounded(sums["grad"], sensitivity, coordinate_bound=bound)}
 

@@ -26,7 +26,7 @@ Sums = dict[str, Any]
 
 @runtime_checkable
 class Rule(Protocol):
-    """One clipping idea. Units: "grad" is a sum over rows; training divides by the expected size."""
+    """One clipping idea. "grad" is a sum over rows; training divides by the expected size."""
 
     @property
     def needs(self) -> Need: ...

@@ -50,11 +50,11 @@ from winsor.contract import ConfigurationError, Tree
 from winsor.grads.forward import ForwardView
 from winsor.grads.graph import Step
 from winsor.grads.view import Need, View
-from winsor.rules.clip import clip_weights, positive
+from winsor.rules.clip import ROUNDING, clip_weights, positive
 from winsor.rules.rule import PerSampleRule, State
 from winsor.rules.value_bounds import KINDS
-from winsor.rules.value_bounds.chain import chain_bounds
-from winsor.rules.value_bounds.network import everywhere, gradient_bounds
+from winsor.rules.value_bounds.chain import chain_squares
+from winsor.rules.value_bounds.network import gradient_squares
 from winsor.rules.value_bounds.spectral import OperatorNorms
 
 
@@ -64,15 +64,15 @@ def above_convolutions(step: Step) -> bool:
 
 
 def _forward(view: ForwardView, norms: OperatorNorms) -> Tensor:
-    return gradient_bounds(view, above_convolutions, norms)
+    return gradient_squares(view, above_convolutions, norms)
 
 
 def _outputs(view: ForwardView, norms: OperatorNorms) -> Tensor:
-    return gradient_bounds(view, everywhere, norms)
+    return gradient_squares(view, None, norms)
 
 
 FORMS: dict[str, Callable[[ForwardView, OperatorNorms], Tensor]] = {
-    "value": chain_bounds,
+    "value": chain_squares,
     "forward": _forward,
     "outputs": _outputs,
 }
@@ -107,13 +107,19 @@ class Value(PerSampleRule):
         Planted rows and the oracle engine bring no graph but norms, the tightest of all bounds.
         """
         if isinstance(view, ForwardView):
-            if not view.size:
-                return view.losses()
-            return FORMS[self.form](view, OperatorNorms(state["norms"]))
+            return self._squares(view, state).sqrt()
         return view.norms()
 
+    def _squares(self, view: ForwardView, state: State) -> Tensor:
+        if not view.size:
+            return view.losses()
+        return FORMS[self.form](view, OperatorNorms(state["norms"]))
+
     def weights(self, view: View, state: State) -> Tensor:
-        return clip_weights(self.bounds(view, state), self.max_grad_norm)
+        if not isinstance(view, ForwardView):
+            return clip_weights(view.norms(), self.max_grad_norm)
+        squares = self._squares(view, state) * (1 + ROUNDING) ** 2
+        return (squares.rsqrt() * self.max_grad_norm).clamp_max(1.0)
 
     def clipped_norm(self, state: State) -> float:
         return self.max_grad_norm

@@ -1,9 +1,46 @@
-"""Know your tails: fits, guidance from the theorems, plots."""
+"""Know your tails: fits, guidance from the theorems, plots, and monitors during training.
+
+The monitors need torch and load on first use; everything else is NumPy.
+"""
 
 from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from winsor.tails.fit import Estimate, TailFit, fit
 from winsor.tails.guide import Advice, Setting, advise
 from winsor.tails.verdict import TailClass, Verdict
 
-__all__ = ["Advice", "Estimate", "Setting", "TailClass", "TailFit", "Verdict", "advise", "fit"]
+if TYPE_CHECKING:
+    from winsor.tails.debug import DebugMonitor
+    from winsor.tails.monitor import PrivateMonitor
+    from winsor.tails.recommend import recommend
+
+_LATER = {
+    "DebugMonitor": "winsor.tails.debug",
+    "PrivateMonitor": "winsor.tails.monitor",
+    "recommend": "winsor.tails.recommend",
+}
+
+__all__ = [
+    "Advice",
+    "DebugMonitor",
+    "Estimate",
+    "PrivateMonitor",
+    "Setting",
+    "TailClass",
+    "TailFit",
+    "Verdict",
+    "advise",
+    "fit",
+    "recommend",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LATER:
+        value = getattr(import_module(_LATER[name]), name)
+        globals()[name] = value  # the submodule `recommend` must not shadow the function
+        return value
+    raise AttributeError(f"module 'winsor.tails' has no attribute {name!r}")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from torch import nn
 
+from winsor.grads.layers.bag import EmbeddingBagLayer
 from winsor.grads.layers.convolution import ConvolutionLayer
-from winsor.grads.layers.embedding import EmbeddingBagLayer, EmbeddingLayer
+from winsor.grads.layers.embedding import EmbeddingLayer
 from winsor.grads.layers.layer import Layer
 from winsor.grads.layers.linear import LinearLayer, TransposedLinearLayer
 from winsor.grads.layers.norms import (

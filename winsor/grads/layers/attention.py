@@ -21,8 +21,10 @@ from winsor.contract import UnsupportedModel
 from winsor.grads.layers.recorded import RecordedLinear
 
 
-def attention_forward(module: nn.MultiheadAttention, linear: RecordedLinear, *args: Any, **kwargs: Any) -> Any:
-    """`module.forward` with recorded projections. Batch first inside, whatever the module's order."""
+def attention_forward(
+    module: nn.MultiheadAttention, linear: RecordedLinear, *args: Any, **kwargs: Any
+) -> Any:
+    """`module.forward` with recorded projections."""
     return _forward(module, linear, *args, **kwargs)
 
 

@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from winsor.grads.layers.layer import MAC, TRAFFIC, Layer, Named, as_dtype
-from winsor.grads.pieces import Factors, Piece, Rows, careful, zero_where_not
+from winsor.grads.pieces import Factors, Piece, Rows, careful, scaled, zero_where_not
 from winsor.grads.tape import Call
 
 KEEP = 5.0
@@ -118,9 +118,9 @@ class ConvolutionPiece(Piece):
         ).mT  # (m, L, in * kernel)
         return careful(part, *Factors(places, unfolded).ghost())
 
-    def weighted(self, w: Tensor) -> Tensor:
-        scaled = self.g * w.view(-1, *[1] * (self.g.dim() - 1))
-        return self.geometry.weight_gradient(self.x, scaled, self.shape, self.geometry.groups)
+    def weighted(self, w: Tensor | None) -> Tensor:
+        g = scaled(self.g, w)
+        return self.geometry.weight_gradient(self.x, g, self.shape, self.geometry.groups)
 
 
 def plan_convolution(
@@ -163,7 +163,7 @@ class ConvolutionLayer(Layer):
         return self.record(out, *([input] if self.weight is not None else []), note=geometry)
 
     def _padded(self, x: Tensor) -> tuple[Tensor, Geometry]:
-        """Padding that the kernel cannot do itself (circular, "same" with even sizes) comes first."""
+        """Padding that the kernel cannot do itself (circular, uneven "same") comes first."""
         module = self.module
         padding = module.padding
         if module.padding_mode != "zeros":
@@ -205,6 +205,8 @@ class ConvolutionLayer(Layer):
 
     def _weight(self, x: Tensor, g: Tensor, geometry: Geometry) -> Piece:
         shape = self.module.weight.shape
+        if self.tape.totals_only:
+            return ConvolutionPiece(x, g, shape, geometry, False)
         key = (*x.shape[1:], geometry)
         plan = self.plan(key, lambda: plan_convolution(x, g, shape, geometry))
         if plan == "rows":

@@ -1,16 +1,14 @@
-"""`nn.Embedding` and `nn.EmbeddingBag`: never a vocabulary-sized row per sample.
+"""`nn.Embedding`: never a vocabulary-sized row per sample.
 
     G_i has row v equal to the sum of e_it over the places t where token v stands
 
 The squared norm is sum_t |e_it|^2 when no token repeats; only repeated tokens of a row need their
-gradients added up first. A bag gives every place the same e_i times a coefficient c_it, so its norm
-is |e_i|^2 sum_v (sum of c_it over the places of v)^2.
+gradients added up first.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -20,7 +18,7 @@ from winsor.contract import UnsupportedModel
 from winsor.grads.directions import Basis, Kronecker
 from winsor.grads.layers.layer import Layer, Named, as_dtype
 from winsor.grads.parameters import Site
-from winsor.grads.pieces import Factors, Piece, zero_where_not
+from winsor.grads.pieces import Factors, Piece, scaled, zero_where_not
 from winsor.grads.tape import Call, Tape
 
 
@@ -45,7 +43,9 @@ class Indexed(Piece):
     def rows(self, start: int, stop: int) -> Tensor:
         right = self.right[start:stop]
         rows = right.new_zeros(stop - start, *self.shape)
-        return rows.scatter_add_(1, _token(self.index[start:stop], right), _silent(self, start, stop))
+        return rows.scatter_add_(
+            1, _token(self.index[start:stop], right), _silent(self, start, stop)
+        )
 
     def select(self, index: Tensor) -> Indexed:
         return self._with(self.index[index], self.right[index].double())
@@ -57,7 +57,7 @@ class Indexed(Piece):
         right = _silent(self, 0, self.n)
         own = torch.linalg.vector_norm(right, dim=2).square_()
         square = own.sum(1)
-        order, first = _runs(self.index)
+        order, first = runs(self.index)
         repeated = ~(first & torch.cat([first[:, 1:], first.new_ones(self.n, 1)], dim=1))
         place = repeated.nonzero()
         if len(place) == 0:
@@ -77,10 +77,10 @@ class Indexed(Piece):
         inner = torch.bmm(factors.right, _silent(self, 0, self.n).mT)
         return (picked * inner).sum((1, 2))
 
-    def weighted(self, w: Tensor) -> Tensor:
-        scaled = _silent(self, 0, self.n) * w.view(-1, 1, 1)
-        out = scaled.new_zeros(self.shape)
-        return out.index_add_(0, self.index.clamp_min(0).flatten(), scaled.flatten(0, 1))
+    def weighted(self, w: Tensor | None) -> Tensor:
+        right = scaled(_silent(self, 0, self.n), w)
+        out = right.new_zeros(self.shape)
+        return out.index_add_(0, self.index.clamp_min(0).flatten(), right.flatten(0, 1))
 
     def sketch(self, basis: Basis) -> Tensor:
         if isinstance(basis, Kronecker):
@@ -99,62 +99,12 @@ def _token(index: Tensor, right: Tensor) -> Tensor:
     return index.clamp_min(0).unsqueeze(2).expand(-1, -1, right.shape[2])
 
 
-def _runs(index: Tensor) -> tuple[Tensor, Tensor]:
+def runs(index: Tensor) -> tuple[Tensor, Tensor]:
     """Places sorted by token within each row, and which of them start a new token."""
     tokens, order = index.sort(dim=1)
     first = torch.ones_like(tokens, dtype=torch.bool)
     first[:, 1:] = tokens[:, 1:] != tokens[:, :-1]
     return order, first
-
-
-class Bag(Piece):
-    """G_i = sum_t coefficient_it onehot(index_it) right_i^T."""
-
-    def __init__(self, index: Tensor, coefficient: Tensor, right: Tensor, size: int) -> None:
-        self.index, self.coefficient = index, coefficient  # (n, T); coefficient 0 is no token
-        self.right = right  # (n, d)
-        self.n, self.shape = len(index), torch.Size((size, right.shape[1]))
-
-    def indexed(self) -> Indexed:
-        right = self.coefficient.unsqueeze(2) * self.right.unsqueeze(1)
-        return Indexed(self.index, right, self.shape[0])
-
-    @staticmethod
-    def joined(parts: Sequence[Piece]) -> Sequence[Piece]:
-        if len(parts) == 1:
-            return parts
-        return Indexed.joined([part.indexed() for part in parts if isinstance(part, Bag)])
-
-    def cross(self, factors: Factors) -> Tensor:
-        return self.indexed().cross(factors)
-
-    def rows(self, start: int, stop: int) -> Tensor:
-        counts = self.right.new_zeros(stop - start, self.shape[0])
-        counts.scatter_add_(1, self.index[start:stop], self.coefficient[start:stop])
-        return counts.unsqueeze(2) * self.right[start:stop].unsqueeze(1)
-
-    def select(self, index: Tensor) -> Bag:
-        coefficient = self.coefficient[index].double()
-        return Bag(self.index[index], coefficient, self.right[index].double(), self.shape[0])
-
-    def where(self, kept: Tensor) -> Bag:
-        coefficient = zero_where_not(kept, self.coefficient)
-        return Bag(self.index, coefficient, zero_where_not(kept, self.right), self.shape[0])
-
-    def square(self) -> Tensor:
-        order, first = _runs(self.index)
-        run = first.flatten().cumsum(0) - 1
-        sums = self.right.new_zeros(int(run[-1]) + 1 if len(run) else 0)
-        sums.index_add_(0, run, self.coefficient.gather(1, order).flatten())
-        owner = torch.arange(self.n, device=run.device).repeat_interleave(first.sum(1))
-        counts = self.right.new_zeros(self.n).index_add_(0, owner, sums.square_())
-        return counts * torch.linalg.vector_norm(self.right, dim=1).square_()
-
-    def weighted(self, w: Tensor) -> Tensor:
-        return self.indexed().weighted(w)
-
-    def sketch(self, basis: Basis) -> Tensor:
-        return self.indexed().sketch(basis)
 
 
 class EmbeddingLayer(Layer):
@@ -163,7 +113,7 @@ class EmbeddingLayer(Layer):
 
     def __init__(self, site: Site, tape: Tape) -> None:
         super().__init__(site, tape)
-        _refuse_coupled(self)
+        refuse_coupled(self)
 
     def forward(self, input: Tensor) -> Tensor:
         weight = self.module._parameters["weight"].detach()
@@ -180,69 +130,7 @@ class EmbeddingLayer(Layer):
         yield self.weight, Indexed(tokens, as_dtype(g, self.dtype).reshape(n, -1, d), size)
 
 
-class EmbeddingBagLayer(Layer):
-    kind = "embedding bag"
-    serves = (nn.EmbeddingBag,)
-
-    def __init__(self, site: Site, tape: Tape) -> None:
-        super().__init__(site, tape)
-        _refuse_coupled(self)
-
-    @classmethod
-    def matches(cls, module: nn.Module) -> bool:
-        return super().matches(module) and module.mode != "max"
-
-    def forward(
-        self, input: Tensor, offsets: Tensor | None = None, per_sample_weights: Tensor | None = None
-    ) -> Tensor:
-        m: Any = self.module
-        weight = m._parameters["weight"].detach()
-        out = F.embedding_bag(
-            input,
-            weight,
-            offsets,
-            mode=m.mode,
-            per_sample_weights=per_sample_weights,
-            include_last_offset=m.include_last_offset,
-            padding_idx=m.padding_idx,
-        )
-        with torch.no_grad():
-            index, coefficient = self._bags(input, offsets, per_sample_weights)
-        return self.record(out, index, coefficient)
-
-    def _bags(
-        self, index: Tensor, offsets: Tensor | None, weights: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
-        """(n, T) tokens and their coefficients, ragged bags filled up with coefficient 0."""
-        coefficient = torch.ones_like(index, dtype=self.dtype)
-        if weights is not None:
-            coefficient = weights.detach().to(self.dtype)
-        if self.module.padding_idx is not None:
-            coefficient = coefficient.masked_fill(index == self.module.padding_idx, 0.0)
-        if index.dim() == 1:
-            assert offsets is not None
-            ends = offsets[1:] if self.module.include_last_offset else offsets
-            starts = offsets[:-1] if self.module.include_last_offset else offsets
-            if not self.module.include_last_offset:
-                ends = torch.cat([ends[1:], ends.new_tensor([len(index)])])
-            longest = int((ends - starts).max()) if len(starts) else 0
-            place = starts.unsqueeze(1) + torch.arange(longest, device=index.device)
-            present = place < ends.unsqueeze(1)
-            place = place.clamp_max(max(len(index) - 1, 0))
-            index, coefficient = index[place], coefficient[place] * present
-        if self.module.mode == "mean":
-            present = (coefficient != 0).sum(1, keepdim=True).clamp_min(1)
-            coefficient = coefficient / present
-        return index, coefficient
-
-    def pieces(self, call: Call, g: Tensor) -> Named:
-        index, coefficient = call.inputs
-        assert self.weight is not None
-        size = self.module.num_embeddings
-        yield self.weight, Bag(index, coefficient, as_dtype(g, self.dtype), size)
-
-
-def _refuse_coupled(layer: Layer) -> None:
+def refuse_coupled(layer: Layer) -> None:
     module = layer.module
     if module.max_norm is not None or module.scale_grad_by_freq:
         raise UnsupportedModel(

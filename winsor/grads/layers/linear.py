@@ -80,8 +80,9 @@ class LinearLayer(Layer):
     def many_places(self, e: Tensor, x: Tensor) -> Piece:
         """e (n, T, out), x (n, T, in)."""
         left, right = (x, e) if self.transposed else (e, x)
-        n, places, out = left.shape
-        inner = right.shape[2]
+        if self.tape.totals_only:
+            return Factors(left, right)
+        places, out, inner = *left.shape[1:], right.shape[2]
         if self.plan((places, out, inner), lambda: plan_linear(places, out, inner)) == "rows":
             return Rows(torch.bmm(left.mT, right))
         return Factors(left, right)

@@ -1,6 +1,6 @@
 """Normalisation layers: rows of size (channels,), so they are simply formed.
 
-    out = gamma xhat + beta,    G_gamma = sum over places of e xhat,    G_beta = sum over places of e
+    out = gamma xhat + beta,    G_gamma = sum_places e xhat,    G_beta = sum_places e
 
 GroupNorm and InstanceNorm: the library's backward kernel already has these sums per row before it
 adds them up. Read the batch as one row with n * channels channels and n * groups groups, and it
@@ -9,7 +9,7 @@ returns them per row, together with the input-gradient, at the cost of plain tra
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -22,7 +22,7 @@ from winsor.grads.tape import Call
 
 class LayerNormLayer(Layer):
     kind = "layer norm"
-    serves = (nn.LayerNorm,)
+    serves: ClassVar[tuple[type[nn.Module], ...]] = (nn.LayerNorm,)
 
     def forward(self, input: Tensor) -> Tensor:
         m = self.module
@@ -61,7 +61,7 @@ class RMSNormLayer(LayerNormLayer):
 
 class GroupNormLayer(Layer):
     kind = "group norm"
-    serves = (nn.GroupNorm,)
+    serves: ClassVar[tuple[type[nn.Module], ...]] = (nn.GroupNorm,)
 
     def groups(self) -> int:
         return int(self.module.num_groups)
@@ -115,7 +115,7 @@ class _GroupNorm(torch.autograd.Function):
         return out
 
     @staticmethod
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
         x, mean, rstd = ctx.saved_tensors
         layer, weight = ctx.layer, ctx.weight
         n, channels = x.shape[:2]

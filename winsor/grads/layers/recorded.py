@@ -10,7 +10,6 @@ from torch import Tensor
 
 from winsor.grads.parameters import Site
 
-
 Part = tuple[int, int]
 """First row and one past the last row."""
 

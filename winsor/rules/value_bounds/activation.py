@@ -47,19 +47,19 @@ def _leaky(step: Step, position: int, rows: Rows) -> float:
 
 def _elu(step: Step, position: int, rows: Rows) -> float:
     alpha, scale, inner = (float(step.saved(x)) for x in ("alpha", "scale", "input_scale"))
-    return abs(scale) * max(1.0, abs(alpha * inner))
+    return abs(scale) * max(1.0, abs(alpha * inner)) * (1 + 1e-6)  # saved in single precision
 
 
-def _constant(step: Step, position: int) -> Tensor | None:
+def _constant(step: Step, position: int) -> Tensor:
     """The other argument of a product, if it is not differentiated itself."""
     if len(step.inputs) > 1:
         refuse(step, "multiplies two activations, so its slope has no bound")
-    return step.saved("other" if position == 0 else "self")  # type: ignore[no-any-return]
+    constant: Tensor = step.saved("other" if position == 0 else "self")
+    return constant
 
 
 def _times(step: Step, position: int, rows: Rows) -> Factor:
     constant = _constant(step, position)
-    assert constant is not None
     if constant.numel() == 1:
         return abs(float(constant))
     return rows.largest(constant.abs().expand(step.shape))
@@ -80,7 +80,7 @@ def _over(step: Step, position: int, rows: Rows) -> Factor:
 
 
 def _check_over(step: Step, rows: Rows) -> None:
-    if step.inputs[0].shape != step.shape:
+    if any(below.shape != step.shape for below in step.inputs.values()):
         refuse(step, "repeats its input along a dimension")
 
 

@@ -27,7 +27,7 @@ from winsor.grads.graph import Step
 from winsor.rules.value_bounds import kind_of
 from winsor.rules.value_bounds.activation import CONTRACTIONS
 from winsor.rules.value_bounds.kind import Rows, refuse
-from winsor.rules.value_bounds.network import FLOOR
+from winsor.rules.value_bounds.network import limited
 from winsor.rules.value_bounds.spectral import OUTWARDS, OperatorNorms, spectral_norm
 
 _LINEAR = ("AddmmBackward0", "MmBackward0")
@@ -54,8 +54,8 @@ class Layer:
         return x
 
 
-def chain_bounds(view: ForwardView, norms: OperatorNorms) -> Tensor:
-    """(n,) appendix D's bounds on the norms of the rows' gradients."""
+def chain_squares(view: ForwardView, norms: OperatorNorms) -> Tensor:
+    """(n,) appendix D's bounds on the squared norms of the rows' gradients."""
     rows = Rows(view.size, norms)
     layers = _chain(view, rows)  # from the input to the logits
     with torch.no_grad():
@@ -80,7 +80,7 @@ def chain_bounds(view: ForwardView, norms: OperatorNorms) -> Tensor:
                     if last
                     else reach * norms.matrix(layer.name, layer.weight)
                 )
-        return (total.sqrt() * OUTWARDS).float() * (1 + 1e-6) + FLOOR
+        return limited((total * OUTWARDS).float() * (1 + 1e-6), rows)
 
 
 def _last(layer: Layer, v: Tensor, seed: Tensor) -> Tensor:

@@ -24,10 +24,9 @@ from winsor.rules.value_bounds.kind import (
     Kind,
     Rows,
     check_first_dimension,
-    limited,
     refuse,
 )
-from winsor.rules.value_bounds.spectral import largest_squared
+from winsor.rules.value_bounds.spectral import top_eigenvalue
 from winsor.rules.value_bounds.windows import cover, geometry, patches
 
 
@@ -54,20 +53,25 @@ def _by_group(x: Tensor, groups: int) -> Tensor:
     return x.reshape(x.shape[0], groups, x.shape[1] // groups, -1)
 
 
-def _energy(step: Step, h: Tensor) -> Tensor:
-    """(rows, groups) |U|_F^2."""
-    counts = cover(geometry(tuple(h.shape[2:]), step)).to(h)
-    by_entry = _by_group(h, int(step.saved("groups"))).square().sum(2)
-    return limited((by_entry * counts).sum(2))
+def _energy(step: Step, h: Tensor, rows: Rows) -> Tensor:
+    """(rows, groups) |U|_F^2, up to a share `_drift` of it."""
+    counts = cover(geometry(tuple(h.shape[2:]), step), h.dtype).to(h.device)
+    by_channel = h.square().view(-1, len(counts)) @ counts
+    energy = by_channel.view(h.shape[0], int(step.saved("groups")), -1).sum(2)
+    rows.noted.append(energy.view(rows.n, -1).sum(1))
+    return energy
+
+
+def _drift(*lengths: int) -> float:
+    """Share by which plain float32 sums of ``lengths`` terms, and differences of their squares,
+    can be off: twice the number of terms times half an ulp."""
+    return SLACK + 1.2e-7 * max(lengths)
 
 
 def _patch_sums(step: Step, h: Tensor) -> Tensor:
-    """(rows, groups, C/groups * offsets) sums of the patches over all positions: P u.
-
-    In float64: |Uc|^2 is a difference that may cancel, and float32 products drift.
-    """
-    table = patches(geometry(tuple(h.shape[2:]), step))
-    sums = h.reshape(-1, len(table)).double() @ table
+    """(rows, groups, C/groups * offsets) sums of the patches over all positions: P u."""
+    table = patches(geometry(tuple(h.shape[2:]), step), h.dtype).to(h.device)
+    sums = h.reshape(-1, len(table)) @ table
     return sums.view(h.shape[0], int(step.saved("groups")), -1)
 
 
@@ -75,7 +79,8 @@ def _own(step: Step, rows: Rows) -> Tensor | float:
     bias = float(math.prod(step.shape[2:]) * rows.blocks(step)) if 2 in step.weights else 0.0
     if 1 not in step.weights:
         return bias
-    energy = _energy(step, step.saved("input"))
+    h = step.saved("input")
+    energy = _energy(step, h, rows) * (1 + _drift(h[0, 0].numel()))
     return energy.view(rows.n, -1, energy.shape[1]).sum(1).amax(1) + bias
 
 
@@ -85,23 +90,40 @@ def _given(step: Step, e: Tensor, rows: Rows) -> Tensor:
     sums = grouped.sum(3)
     total = sums.square().sum((1, 2)) if 2 in step.weights else e.new_zeros(len(e))
     if 1 in step.weights:
-        total = total + _weight_given(step, grouped, sums).square().sum(1)
+        total = total + _weight_given(step, grouped, sums, rows).square().sum(1)
     if rows.blocks(step) == 1:
         return total
     return total.sqrt().view(rows.n, -1).sum(1).square()  # blocks add up: triangle inequality
 
 
-def _weight_given(step: Step, grouped: Tensor, sums: Tensor) -> Tensor:
+def _weight_given(step: Step, grouped: Tensor, sums: Tensor, rows: Rows) -> Tensor:
     """(rows, groups) bounds on |dW|_F."""
     h = step.saved("input")
     positions = grouped.shape[3]
-    energy = _energy(step, h)
+    energy = _energy(step, h, rows)
     mean_part = _patch_sums(step, h).square().sum(2) / positions
-    rest = (energy - mean_part).clamp_min(0.0) + SLACK * energy
-    centred = grouped - (sums / positions)[:, :, :, None]
-    spread = largest_squared(centred.flatten(0, 1)).view_as(energy)
+    rest = (energy - mean_part).clamp_min(0.0) + _drift(h[0, 0].numel()) * energy
+    spread = _spread(grouped.flatten(0, 1), sums.flatten(0, 1)).view_as(rest)
     means = (sums.square().sum(2) * mean_part / positions).sqrt()
-    return ((spread * rest).sqrt() + means).to(energy.dtype)
+    return (spread * rest).sqrt() + means
+
+
+def _spread(e: Tensor, sums: Tensor) -> Tensor:
+    """(rows, K, P), (rows, K) -> (rows,) upper bounds on S(ec)^2.
+
+    The Gram matrix of ec comes from that of e over the shorter side: e e^T - P m m^T, or e^T e
+    with the means of its rows and columns taken out.
+    """
+    _, channels, positions = e.shape
+    if positions < channels:
+        gram = e.mT @ e
+        means = gram.mean(1, keepdim=True)
+        centred = gram - means - means.mT + means.mean(2, keepdim=True)
+    else:
+        gram = e @ e.mT
+        centred = gram - (sums / positions)[:, :, None] * sums[:, None, :]
+    energy = gram.diagonal(dim1=1, dim2=2).sum(1)
+    return top_eigenvalue(centred) + _drift(channels, positions) * energy
 
 
 KINDS = (

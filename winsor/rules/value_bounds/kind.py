@@ -32,31 +32,29 @@ Factor = float | Tensor
 SLACK = 1e-6
 """Share of the minuend that is added after a subtraction of squares: float32 cancels."""
 
-LARGEST = 1e24
-"""Larger squares count as infinite, which neutralises the row: beyond activations of 1e12 their
-product with a squared gradient that underflows would be lost."""
 
-
-def limited(square: Tensor) -> Tensor:
-    """Squared norms, with infinity for what is too large; NaN stays NaN."""
-    return square / (square <= LARGEST)  # by one or by zero: quicker than `where`
-
-
-@dataclass(frozen=True)
 class Rows:
-    """The number of rows of the batch, and the certified norms of the weights."""
+    """The number of rows of the batch, the certified norms of the weights, and a note of sizes.
 
-    n: int
-    norms: OperatorNorms
+    Every kind notes the squared size of the activations that its proof multiplies with gradients.
+    """
+
+    def __init__(self, n: int, norms: OperatorNorms) -> None:
+        self.n = n
+        self.norms = norms
+        self.noted: list[Tensor] = []
 
     def squares(self, x: Tensor) -> Tensor:
         """(n,) squared norms of the rows. Cascade summation: `vector_norm` in float32 drifts."""
         flat = x if x.dim() == 2 and len(x) == self.n else x.reshape(self.n, -1)
-        return torch.linalg.vecdot(flat, flat)
+        squares: Tensor = torch.linalg.vecdot(flat, flat)
+        return squares
 
     def activations(self, x: Tensor) -> Tensor:
-        """(n,) squared norms of the rows, `limited`."""
-        return limited(self.squares(x))
+        """(n,) squared norms of the rows, noted."""
+        squares = self.squares(x)
+        self.noted.append(squares)
+        return squares
 
     def largest(self, x: Tensor) -> Tensor:
         """(n,) largest entries of the rows."""

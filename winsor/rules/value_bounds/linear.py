@@ -8,6 +8,7 @@ given. P = 1: |dW|_F^2 = |e|^2 |h|^2 exactly. P > 1: |dW|_F <= S(e) |h|_F, and d
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from winsor.grads.graph import Step
@@ -28,21 +29,29 @@ def _has_bias(step: Step) -> bool:
     return step.op == "AddmmBackward0" and 0 in step.weights
 
 
+def _weight_own(step: Step, rows: Rows) -> Tensor | None:
+    """|h|_F^2, if the weight is trained."""
+    if _WEIGHT[step.op] not in step.weights:
+        return None
+    return rows.activations(step.saved(_INPUT[step.op]))
+
+
 def _own(step: Step, rows: Rows) -> Tensor | float:
     bias = float(rows.blocks(step)) if _has_bias(step) else 0.0
-    if _WEIGHT[step.op] not in step.weights:
-        return bias
-    return rows.activations(step.saved(_INPUT[step.op])) + bias
+    weight = _weight_own(step, rows)
+    return bias if weight is None else weight + bias
 
 
 def _given(step: Step, e: Tensor, rows: Rows) -> Tensor:
     positions = rows.blocks(step)
     if positions == 1:
-        return rows.squares(e) * _own(step, rows)
+        size, own = rows.squares(e), _weight_own(step, rows)
+        if own is None:
+            return size
+        return torch.addcmul(size, size, own) if _has_bias(step) else size * own
     per_row = e.view(rows.n, positions, -1)
-    total = e.new_zeros(rows.n)
-    if _WEIGHT[step.op] in step.weights:
-        total = largest_squared(per_row) * rows.activations(step.saved(_INPUT[step.op]))
+    own = _weight_own(step, rows)
+    total = e.new_zeros(rows.n) if own is None else largest_squared(per_row) * own
     return total + per_row.sum(1).square().sum(1) if _has_bias(step) else total
 
 

@@ -12,7 +12,7 @@ Guarantee
 ---------
 G is at least the norm of the row's gradient over all trainable parameters, and depends on this row
 and the weights only. Rows whose activations exceed 1e12, where float32 squares are no longer
-trustworthy, get G = inf.
+trustworthy, get a G that is not finite.
 """
 
 from __future__ import annotations
@@ -28,17 +28,16 @@ from winsor.rules.value_bounds import kind_of
 from winsor.rules.value_bounds.kind import Factor, Kind, Rows
 from winsor.rules.value_bounds.spectral import OperatorNorms
 
-FLOOR = 1e-6
-"""Added to G: what gradients whose squares underflow can reach under activations of 1e12."""
+LARGEST = 1e24
+"""A row with larger squared activations is given up: their product with a squared gradient that
+underflows would be lost."""
+
+FLOOR = 1e-12
+"""Added to G^2: what gradients whose squares underflow can reach under activations of 1e12."""
 
 
-def everywhere(step: Step) -> bool:
-    """Cross every step: all output-gradients are exact."""
-    return True
-
-
-def gradient_bounds(view: ForwardView, crosses: Crosses, norms: OperatorNorms) -> Tensor:
-    """(n,) upper bounds on the norms of the rows' gradients."""
+def gradient_squares(view: ForwardView, crosses: Crosses | None, norms: OperatorNorms) -> Tensor:
+    """(n,) upper bounds on the squared norms of the rows' gradients."""
     rows = Rows(view.size, norms)
     kinds = {step: kind_of(step, rows) for step in view.graph.steps}
     backward = view.cross(crosses)
@@ -59,8 +58,15 @@ def gradient_bounds(view: ForwardView, crosses: Crosses, norms: OperatorNorms) -
         backward.certified = not backward.frontier
         if not terms:
             return view.losses().new_full((view.size,), FLOOR)
-        total = functools.reduce(torch.add, terms)
-        return total.sqrt() + FLOOR
+        return limited(functools.reduce(torch.add, terms), rows)
+
+
+def limited(total: Tensor, rows: Rows) -> Tensor:
+    """Not finite in the rows whose activations are too large to be trusted."""
+    if not rows.noted:
+        return total + FLOOR
+    small = functools.reduce(torch.add, rows.noted) <= LARGEST
+    return total / small + FLOOR  # by one or by zero: quicker than `where`
 
 
 def _given(step: Step, kind: Kind, e: Tensor, rows: Rows) -> Tensor:

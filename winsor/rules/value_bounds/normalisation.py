@@ -24,7 +24,14 @@ def _back_group(step: Step, position: int, rows: Rows) -> Tensor:
     return rows.largest(scale)
 
 
+def _note(step: Step, rows: Rows) -> None:
+    """Mean and deviation tell the size of the input, which the gradient of gamma multiplies."""
+    mean, rstd = step.saved("result1"), step.saved("result2")
+    rows.noted.append(rows.largest((mean.abs() + rstd.reciprocal()).square()))
+
+
 def _own_group(step: Step, rows: Rows) -> float:
+    _note(step, rows)
     positions = int(step.saved("HxW")) * rows.blocks(step)
     # With several blocks a channel's entries add up over them, and so do both parts of a^2.
     per_group = int(step.saved("C")) // int(step.saved("group"))
@@ -53,6 +60,7 @@ def _features(step: Step) -> int:
 
 
 def _own_layer(step: Step, rows: Rows) -> Tensor:
+    _note(step, rows)
     xhat = _normalised(step, rows)
     total = xhat.new_zeros(rows.n)
     if 1 in step.weights:
@@ -61,6 +69,7 @@ def _own_layer(step: Step, rows: Rows) -> Tensor:
 
 
 def _given_layer(step: Step, e: Tensor, rows: Rows) -> Tensor:
+    _note(step, rows)
     e = e.reshape(rows.n, -1, _features(step))
     total = e.new_zeros(rows.n)
     if 1 in step.weights:

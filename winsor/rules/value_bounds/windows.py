@@ -20,7 +20,7 @@ def meetings(length: int, out: int, kernel: int, stride: int, pad: int, dilation
     """(kernel, length) matrix of zeros and ones."""
     entry = torch.arange(out) * stride - pad + torch.arange(kernel)[:, None] * dilation
     inside = (entry >= 0) & (entry < length)
-    table = torch.zeros(kernel, length, dtype=torch.float64)
+    table = torch.zeros(kernel, length)
     offset = torch.arange(kernel)[:, None].expand_as(entry)
     table[offset[inside], entry[inside]] = 1.0
     return table
@@ -34,18 +34,18 @@ def geometry(sizes: tuple[int, ...], step: Step) -> tuple[tuple[int, ...], ...]:
 
 
 @functools.lru_cache(maxsize=64)
-def patches(axes: tuple[tuple[int, ...], ...]) -> Tensor:
+def patches(axes: tuple[tuple[int, ...], ...], dtype: torch.dtype = torch.float32) -> Tensor:
     """(entries, offsets): summing h over the entries of an offset gives its patch entry's sum."""
-    table = torch.ones(1, 1, dtype=torch.float64)
+    table = torch.ones(1, 1, dtype=dtype)
     for axis in axes:
-        table = torch.kron(table, meetings(*axis))
+        table = torch.kron(table, meetings(*axis).to(dtype))
     return table.T.contiguous()
 
 
 @functools.lru_cache(maxsize=64)
-def cover(axes: tuple[tuple[int, ...], ...]) -> Tensor:
+def cover(axes: tuple[tuple[int, ...], ...], dtype: torch.dtype = torch.float32) -> Tensor:
     """(entries,) number of windows over each entry of the input grid."""
-    return patches(axes).sum(1)
+    return patches(axes, dtype).sum(1)
 
 
 def overlap(kernel: int, stride: int, dilation: int = 1) -> int:

@@ -1,0 +1,137 @@
+"""One training step of each framework on each task, as a pair (prepare, step).
+
+`prepare` draws the batch and is not timed; `step` is forward, backward, clip, noise and update.
+Every framework starts from the same weights and sees the same rows.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from models import Batch, Task
+from torch import nn
+from torch.utils.data import TensorDataset
+
+import winsor
+from winsor.rules.automatic import Automatic
+from winsor.rules.averaged import Averaged
+from winsor.rules.flat import Flat
+from winsor.rules.value import Value
+
+Step = tuple[Callable[[], Any], Callable[[], Any]]
+LEARNING_RATE = 0.01
+RULES = {
+    "winsor flat": lambda: Flat(1.0),
+    "winsor automatic": lambda: Automatic(1.0),
+    "winsor averaged": lambda: Averaged(1.0),
+    "winsor value": lambda: Value(1.0),
+}
+FRAMEWORKS = ("plain", *RULES, "opacus hooks", "opacus ghost")
+
+
+def nothing() -> None:
+    """The batch is at hand."""
+
+
+def fresh(task: Task) -> tuple[nn.Module, Batch, torch.optim.Optimizer]:
+    torch.manual_seed(0)
+    model = task.model()
+    batch = task.batch(task.batch_size)
+    return model, batch, torch.optim.SGD(model.parameters(), lr=LEARNING_RATE)
+
+
+def plain(task: Task) -> Step:
+    model, batch, optimizer = fresh(task)
+
+    def step() -> None:
+        task.losses(model, batch).mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return nothing, step
+
+
+def private(task: Task, rule: str) -> Step:
+    model, batch, optimizer = fresh(task)
+    run = winsor.make_private(
+        model=model,
+        optimizer=optimizer,
+        dataset=TensorDataset(*batch),
+        rule=RULES[rule](),
+        noise_multiplier=1.0,
+        delta=1e-5,
+        steps=10**6,
+        batch_size=task.batch_size,
+        sampler=winsor.FullBatch(task.batch_size),
+    )
+    batches = run.batches()
+    current: list[Batch] = []
+
+    def prepare() -> None:
+        current[:] = [next(batches)]
+
+    def step() -> None:
+        run.step(task.losses(model, current[0]))
+
+    return prepare, step
+
+
+def opacus_hooks(task: Task) -> Step:
+    from opacus import GradSampleModule
+    from opacus.optimizers import DPOptimizer
+
+    model, batch, optimizer = fresh(task)
+    wrapped = GradSampleModule(model)
+    noisy = DPOptimizer(
+        optimizer, noise_multiplier=1.0, max_grad_norm=1.0, expected_batch_size=task.batch_size
+    )
+
+    def step() -> None:
+        task.losses(wrapped, batch).mean().backward()
+        noisy.step()
+        noisy.zero_grad()
+
+    return nothing, step
+
+
+def opacus_ghost(task: Task) -> Step:
+    from opacus.grad_sample import GradSampleModuleFastGradientClipping
+    from opacus.optimizers import DPOptimizerFastGradientClipping
+    from opacus.utils.fast_gradient_clipping_utils import DPLossFastGradientClipping
+
+    model, (x, y), optimizer = fresh(task)
+    wrapped = GradSampleModuleFastGradientClipping(
+        model, use_ghost_clipping=True, max_grad_norm=1.0, loss_reduction="mean"
+    )
+    noisy = DPOptimizerFastGradientClipping(
+        optimizer, noise_multiplier=1.0, max_grad_norm=1.0, expected_batch_size=task.batch_size
+    )
+    criterion = DPLossFastGradientClipping(wrapped, noisy, nn.CrossEntropyLoss())
+
+    def step() -> None:
+        logits = wrapped(x)
+        if logits.dim() == 3:
+            loss = criterion(logits.flatten(0, 1), y.flatten(), shape=logits.shape)
+        else:
+            loss = criterion(logits, y)
+        loss.backward()
+        noisy.step()
+        noisy.zero_grad()
+
+    return nothing, step
+
+
+def build(framework: str, task: Task) -> Step:
+    """The step of one framework on one task. Raises if the framework cannot do the task."""
+    warnings.simplefilter("ignore")
+    if framework == "plain":
+        return plain(task)
+    if framework in RULES:
+        return private(task, framework)
+    return {"opacus hooks": opacus_hooks, "opacus ghost": opacus_ghost}[framework](task)
+
+
+

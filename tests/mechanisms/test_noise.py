@@ -1,0 +1,134 @@
+"""Noise is standard normal, reproducible, and the same with and without the background thread."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from winsor.contract import ConfigurationError
+from winsor.mechanisms.noise import BLOCK, NoiseSource, draw
+
+KEY = bytes(range(32))
+
+
+@pytest.mark.parametrize("size", [1, 2, 7, 1000, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK + 5])
+def test_the_background_thread_does_not_change_values(size: int) -> None:
+    ahead, now = NoiseSource(KEY), NoiseSource(KEY, prefetch=False)
+    for step in (0, 1, 2, 5, 6, 3):  # in order, with a gap, and back
+        for stream in ("grad", "count"):
+            value = ahead.normal(step, stream, size)
+            assert value.shape == (size,)
+            assert value.dtype is torch.float32
+            assert torch.equal(value, now.normal(step, stream, size))
+
+
+def test_threads_of_torch_do_not_change_values() -> None:
+    threads = torch.get_num_threads()
+    one = draw(KEY, 3, "grad", 3 * BLOCK + 17)
+    try:
+        torch.set_num_threads(2)
+        two = draw(KEY, 3, "grad", 3 * BLOCK + 17)
+    finally:
+        torch.set_num_threads(threads)
+    assert torch.equal(one, two)
+
+
+def test_blocks_do_not_depend_on_the_size_of_the_request() -> None:
+    long = draw(KEY, 0, "grad", 3 * BLOCK)
+    assert torch.equal(draw(KEY, 0, "grad", 2 * BLOCK), long[: 2 * BLOCK])
+
+
+def test_steps_streams_and_keys_are_independent() -> None:
+    size = 20_000
+    draws = [
+        draw(KEY, 0, "grad", size),
+        draw(KEY, 1, "grad", size),
+        draw(KEY, 1 << 64, "grad", size),
+        draw(KEY, 0, "count", size),
+        draw(KEY[:-1] + b"\0", 0, "grad", size),
+    ]
+    correlation = np.corrcoef(torch.stack(draws).numpy())
+    assert np.abs(correlation - np.eye(5)).max() < 5 / math.sqrt(size)
+    assert len({tuple(d[:8].tolist()) for d in draws}) == 5
+
+
+def test_blocks_are_independent_of_each_other() -> None:
+    first, second = draw(KEY, 0, "grad", 2 * BLOCK).numpy().reshape(2, -1)
+    assert abs(np.corrcoef(first, second)[0, 1]) < 5 / math.sqrt(BLOCK)
+    halves = first.reshape(2, -1)  # cosine and sine of the same angle
+    assert abs(np.corrcoef(halves)[0, 1]) < 5 / math.sqrt(BLOCK // 2)
+    assert abs(np.corrcoef(halves**2)[0, 1]) < 5 / math.sqrt(BLOCK // 2)
+
+
+def test_values_are_standard_normal() -> None:
+    x = draw(KEY, 7, "grad", 1_000_003).numpy().astype(np.float64)
+    assert stats.kstest(x, "norm").pvalue > 1e-3
+    assert abs(x.mean()) < 4 / math.sqrt(len(x))
+    assert abs(x.var() - 1) < 4 * math.sqrt(2 / len(x))
+    assert abs(stats.kurtosis(x)) < 4 * math.sqrt(24 / len(x))
+    for z in (2.0, 3.0, 4.0):
+        expected = len(x) * 2 * stats.norm.sf(z)
+        assert abs((np.abs(x) > z).sum() - expected) < 5 * math.sqrt(expected) + 1
+
+
+def test_values_are_finite_and_reach_far_into_the_tail() -> None:
+    x = draw(KEY, 9, "grad", 8_000_000)
+    assert x.isfinite().all()
+    assert 5.0 < float(x.abs().max()) < 6.8
+
+
+def test_a_value_is_never_overwritten_while_it_is_held() -> None:
+    source = NoiseSource(KEY)
+    held = [source.normal(step, "grad", 5000) for step in range(12)]
+    for step, value in enumerate(held):
+        assert torch.equal(value, draw(KEY, step, "grad", 5000))
+
+
+def test_the_thread_ends_with_its_source() -> None:
+    before = threading.active_count()
+    source = NoiseSource(KEY)
+    source.normal(0, "grad", 10)
+    assert threading.active_count() == before + 1
+    source.close()
+    assert threading.active_count() == before
+    assert torch.equal(source.normal(1, "grad", 10), draw(KEY, 1, "grad", 10))  # starts anew
+    del source
+    assert threading.active_count() == before
+
+
+def test_a_forked_process_draws_the_same_noise() -> None:
+    code = (
+        "import os, torch\n"
+        "from winsor.mechanisms.noise import NoiseSource, draw\n"
+        "key = bytes(32)\n"
+        "source = NoiseSource(key)\n"
+        "source.normal(0, 'grad', 100)\n"
+        "child = os.fork()\n"
+        "good = torch.equal(source.normal(1, 'grad', 100), draw(key, 1, 'grad', 100))\n"
+        "if child == 0:\n"
+        "    os._exit(0 if good else 1)\n"
+        "_, status = os.waitpid(child, 0)\n"
+        "assert good and status == 0\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=60)
+    assert done.returncode == 0, done.stderr.decode()
+
+
+@pytest.mark.parametrize("key", [b"short", bytes(65), -1])
+def test_weak_keys_are_refused(key: bytes | int) -> None:
+    with pytest.raises(ConfigurationError, match="noise key"):
+        NoiseSource(key)
+
+
+def test_whole_numbers_are_keys_too() -> None:
+    assert torch.equal(
+        NoiseSource(5).normal(0, "grad", 9),
+        NoiseSource((5).to_bytes(16, "little")).normal(0, "grad", 9),
+    )

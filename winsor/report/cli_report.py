@@ -1,0 +1,37 @@
+"""`winsor report RUN...`"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from winsor.contract import ConfigurationError
+
+
+def report(
+    runs: Annotated[
+        list[Path], typer.Argument(metavar="RUN...", help="Directories of runs or comparisons.")
+    ],
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="The page to write; report.html in a single RUN."),
+    ] = None,
+) -> None:
+    """Write one self-contained HTML page about the given runs, and the same as JSON beside it."""
+    from winsor.report.collect import collect
+    from winsor.report.page import render, to_json
+    from winsor.runs.directory import replace_file, writing
+
+    page = output or (runs[0] if len(runs) == 1 else Path()) / "report.html"
+    if page.suffix != ".html":
+        raise ConfigurationError(f"--output must end in .html. Got {str(page)!r} instead.")
+    report = collect(runs)
+    with writing(page):
+        page.parent.mkdir(parents=True, exist_ok=True)
+    replace_file(page, render(report).encode())
+    replace_file(page.with_suffix(".json"), (json.dumps(to_json(report)) + "\n").encode())
+    print(report.runs[0].statement.promise)
+    print(f"Written: {page} and {page.with_suffix('.json').name}")

@@ -1,0 +1,186 @@
+"""The privacy statement: what is promised, to whom, and what is not.
+
+Written from the ledger, the configuration and the accountant, for a reader who did not train the
+model. Every epsilon in it is certified and rounded up.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from winsor.accounting import Spent
+from winsor.contract import Neighbouring
+from winsor.ledger import Ledger
+from winsor.runs.config import Config
+from winsor.runs.ledgers import delta_by, spent_by
+from winsor.runs.rounding import rounded_up
+
+RELATIONS = {
+    Neighbouring.ADD_OR_REMOVE_ONE: "adding or removing one row",
+    Neighbouring.REPLACE_ONE: "replacing one row by any other",
+}
+ACCOUNTANTS = {
+    "pld": "privacy loss distributions, discretised pessimistically",
+    "rdp": "Renyi differential privacy",
+}
+
+
+@dataclass(frozen=True)
+class Statement:
+    """Texts and numbers; the page and the JSON say the same."""
+
+    promise: str
+    meaning: str
+    unit: str
+    relation: str
+    epsilons: tuple[dict[str, Any], ...]
+    """(delta, epsilon) pairs, all of them true at once."""
+    steps: int
+    sampler: str
+    mechanism: str
+    rule: str
+    accountant: str
+    ledger_sha256: str
+    covered: tuple[str, ...]
+    not_covered: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def make_statement(
+    config: Config,
+    ledger: Ledger,
+    versions: dict[str, str],
+    finished: bool,
+    held_out_rows: int | None,
+) -> Statement:
+    """The statement for one run."""
+    relation = Neighbouring(config.budget.relation)
+    spent = [spent_by(ledger.history(), delta, relation) for delta in _deltas(config)]
+    n = ledger.config["n"]
+    return Statement(
+        promise=_promise(spent[0], relation, len(ledger)),
+        meaning=_meaning(ledger, relation),
+        unit=f"one row of the training data ({n:,} rows; their number is treated as public)",
+        relation=RELATIONS[relation],
+        epsilons=tuple(
+            {"delta": s.delta, "epsilon": s.epsilon, "shown": rounded_up(s.epsilon)} for s in spent
+        ),
+        steps=len(ledger),
+        sampler=_sampler(ledger),
+        mechanism=_mechanism(ledger),
+        rule=str(ledger.config["rule"]),
+        accountant=_accountant(spent[0], versions),
+        ledger_sha256=ledger.digest(),
+        covered=_covered(config, len(ledger), held_out_rows != 0),
+        not_covered=_not_covered(held_out_rows),
+        warnings=_warnings(config, finished),
+    )
+
+
+def _deltas(config: Config) -> list[float]:
+    return [config.budget.delta / 10**k for k in range(4)]
+
+
+def _promise(spent: Spent, relation: Neighbouring, steps: int) -> str:
+    return (
+        f"The training was ({rounded_up(spent.epsilon)}, {spent.delta:.3g})-differentially private "
+        f"with respect to {RELATIONS[relation]}, over all {steps:,} recorded steps."
+    )
+
+
+def _meaning(ledger: Ledger, relation: Neighbouring) -> str:
+    """The promise as a game. The best guess is right with probability (1 + TV)/2, and the total
+    variation TV is the certified delta at epsilon 0."""
+    variation = delta_by(ledger.history(), 0.0, relation).delta
+    percent = min(100.0, math.ceil(1000 * (1 + variation) / 2) / 10)
+    question = (
+        "whether a given row took part"
+        if relation is Neighbouring.ADD_OR_REMOVE_ONE
+        else "which of two given rows took part"
+    )
+    return (
+        "Someone knows every other row, sees everything that was released, and must tell "
+        f"{question}. Guessing blindly is right half of the time. Whatever the rows, the method "
+        f"and the computing power, nobody is right more often than {percent:g} % of the time."
+    )
+
+
+def _sampler(ledger: Ledger) -> str:
+    c = ledger.config
+    match c["sampler"]:
+        case "Poisson":
+            return f"Poisson: every row joins each batch independently, with rate {c['rate']:.6g}"
+        case "FixedSize":
+            return f"batches of fixed size, drawn uniformly, rate {c['rate']:.6g}"
+    return "all rows at every step"
+
+
+def _mechanism(ledger: Ledger) -> str:
+    c = ledger.config
+    name = c.get("mechanism", "Gaussian")
+    return f"{name} noise, noise multiplier {c['noise_multiplier']:.6g}"
+
+
+def _accountant(spent: Spent, versions: dict[str, str]) -> str:
+    method = ACCOUNTANTS.get(spent.accountant, spent.accountant)
+    listed = ", ".join(f"{name} {version}" for name, version in versions.items())
+    return f"{method} ({listed})"
+
+
+def _covered(config: Config, steps: int, held_out: bool) -> tuple[str, ...]:
+    items = [
+        f"the gradients released in {steps:,} steps, hence the final model, every model along the "
+        "way, and everything computed from them without the training data",
+    ]
+    if held_out:
+        items.append("metrics on held-out rows, as far as the training rows are concerned")
+    if config.rule.name.lower() in ("quantile", "discriminative"):
+        items.append("the rule's adaptive thresholds, which are released with the gradients")
+    return tuple(items)
+
+
+def _not_covered(held_out_rows: int | None) -> tuple[str, ...]:
+    items = []
+    if held_out_rows != 0:
+        number = "" if held_out_rows is None else f"{held_out_rows:,} "
+        items.append(
+            f"the {number}held-out rows: their metrics are exact, so these rows are not "
+            "protected. Use rows that may be known, or keep the metrics to yourself"
+        )
+    items += [
+        "choices made by looking at the same rows before: features, scaling constants, rule, "
+        "learning rate, the number of steps",
+        "other runs on the same rows. Their losses add up; a report of several runs shows the sum",
+        "groups of rows. If one person has k rows, the promise for the person is weaker: k times "
+        "epsilon, at a larger delta",
+        "checkpoint.pt, while it exists: it holds the key of the noise and must be guarded like "
+        "the data. It is deleted when a run finishes, unless keep_checkpoint is set",
+        "attacks on the low bits of floating-point noise, and on the computer itself (time, "
+        "memory, network)",
+    ]
+    return tuple(items)
+
+
+def _warnings(config: Config, finished: bool) -> tuple[str, ...]:
+    items = []
+    if not finished:
+        items.append("The run is not finished. The numbers are for the steps so far.")
+    if config.reproducible_noise:
+        items.append(
+            "The noise was derived from the seed in the configuration (reproducible_noise). The "
+            "promise holds only towards those who do not know the seed. For a model that is "
+            "released, train again without it."
+        )
+    if config.record.debug:
+        items.append(
+            "Exact values of private rows were recorded (record.debug). They are marked NOT "
+            "PRIVATE; whoever sees them, or this report, sees more than the promise covers."
+        )
+    if config.budget.allow_large_delta:
+        items.append("delta was allowed to reach 1/n, where publishing one whole row would pass.")
+    return tuple(items)

@@ -1,6 +1,6 @@
 """How exact and how fast winsor's accountant is, against dp-accounting's own PLD accountant.
 
-    OMP_NUM_THREADS=1 .venv/bin/python benchmarks/accounting.py            # about 20 minutes
+    OMP_NUM_THREADS=1 .venv/bin/python benchmarks/accounting.py            # about 10 minutes
     OMP_NUM_THREADS=1 .venv/bin/python benchmarks/accounting.py --quick    # a coarse grid
 
 Writes benchmarks/results/accounting.json. Three questions:
@@ -9,7 +9,8 @@ Writes benchmarks/results/accounting.json. Three questions:
    default interval of 1e-4 and, as the best reference it can give, at an interval that resolves one
    step's spread. The difference of these two is dp-accounting's discretisation.
 2. *Calibration.* What share of the target epsilon the calibrated noise spends.
-3. *Time.* 10,000 steps accounted and calibrated (medians of 5), and the slowest cell of the grid.
+3. *Time.* 10,000 steps accounted and calibrated (medians of 5, processor seconds), and the slowest
+   cell of the grid.
 """
 
 from __future__ import annotations
@@ -42,8 +43,8 @@ MOST_REFERENCE_BINS = 1e7
 
 FULL = {
     "q": [1e-4, 1e-3, 1e-2, 0.1, 0.5, 1.0],
-    "nm": [0.3, 0.5, 1.0, 2.0, 5.0, 20.0, 50.0],
-    "T": [1, 10, 100, 1000, 10_000, 100_000],
+    "nm": [0.3, 0.5, 1.0, 5.0, 50.0],
+    "T": [1, 100, 10_000, 100_000],
     "delta": [1e-3, 1e-5, 1e-7, 1e-10],
 }
 QUICK = {
@@ -63,9 +64,10 @@ def step(q: float, nm: float) -> DpEvent:
 
 
 def timed(function: Callable[[], Any]) -> tuple[Any, float]:
-    start = time.perf_counter()
+    """Seconds of the processor: everything here is one thread, and the machine may be shared."""
+    start = time.process_time()
     value = function()
-    return value, time.perf_counter() - start
+    return value, time.process_time() - start
 
 
 # --------------------------------------------------------------------------------- the reference
@@ -109,6 +111,7 @@ def agreement(grid: dict[str, list[Any]], relation: Neighbouring) -> list[dict[s
     for q, nm, steps in itertools.product(grid["q"], grid["nm"], grid["T"]):
         fine = fine_interval(q, nm, steps)
         references = {}
+        print(f"q={q} nm={nm} T={steps}", flush=True)
         if feasible(q, nm, steps, DEFAULT_INTERVAL):
             references["default"] = reference(q, nm, steps, DEFAULT_INTERVAL, relation)
         if fine is not None:
@@ -183,6 +186,9 @@ def ten_thousand_steps() -> dict[str, Any]:
 
     history = [(step(0.01, 1.0), 10_000)]
     ours = [fresh(lambda: account(history, 1e-5)) for _ in range(5)]
+    start = time.perf_counter()
+    fresh(lambda: account(history, 1e-5))
+    wall = time.perf_counter() - start
     theirs = [
         timed(
             lambda: reference(
@@ -197,6 +203,7 @@ def ten_thousand_steps() -> dict[str, Any]:
     ]
     return {
         "account_seconds": statistics.median(ours),
+        "account_wall_seconds_once": wall,
         "dp_accounting_seconds": statistics.median(theirs),
         "ratio": statistics.median(theirs) / statistics.median(ours),
         "calibrate_seconds": statistics.median(calibrated),

@@ -3,7 +3,7 @@
     python benchmarks/tails_monitor.py [--steps 60]
 
 A CNN of 26,010 parameters on random 28 x 28 images, batches of 256, one thread. The three runs take
-turns step by step, so that a busy machine slows all alike; medians of CPU time per step, and their
+turns step by step, in rotating order, so that a busy machine slows all alike; medians of CPU time per step, and their
 ratios. Saved to benchmarks/results/tails_monitor.json.
 """
 
@@ -85,8 +85,10 @@ def main() -> None:
     runs = {name: start(rule, steps) for name, rule in rules.items()}
     loops = {name: run.batches() for name, run in runs.items()}
     times: dict[str, list[float]] = {name: [] for name in runs}
-    for _ in range(steps):
-        for name, run in runs.items():
+    for step in range(steps):
+        names = list(runs)
+        for name in names[step % 3 :] + names[: step % 3]:  # nobody is always first
+            run = runs[name]
             begin = time.process_time()
             images, labels = next(loops[name])
             run.step(F.cross_entropy(run.model(images), labels, reduction="none"))

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 COMMANDS = {  # name: (where its function or typer app is, its line in `winsor --help`)
     "plan": ("winsor.cli:plan", "Compute the missing one of epsilon, delta, noise, steps, batch."),
+    "audit": ("winsor.audit.cli_audit:app", "Try to break every claim, certified or published."),
     "train": ("winsor.runs.cli_train:train", "Train a private model from a TOML file; resumable."),
     "compare": ("winsor.runs.cli_train:compare", "Train variants over seeds, with intervals."),
     "report": ("winsor.report.cli_report:report", "One HTML page about runs, and JSON beside it."),

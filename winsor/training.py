@@ -281,6 +281,15 @@ class PrivateTraining:
         explain = getattr(self._engine, "explain", None)
         return str(explain()) if explain is not None else f"engine: {self._engine.name}"
 
+    def audit(self, loss: Any, **options: Any) -> Any:
+        """Try to break this run's claim: see `winsor.audit.one_run.audit_training`.
+
+        A twin with canaries is trained; this run stays as it is.
+        """
+        from winsor.audit.one_run import audit_training
+
+        return audit_training(self, loss, **options)
+
     # -------------------------------------------------------------------------------- resume
 
     def state_dict(self) -> dict[str, Any]:

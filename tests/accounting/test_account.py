@@ -145,6 +145,9 @@ def test_refusals_name_the_reason():
     laplace = PoissonSampledDpEvent(0.1, LaplaceDpEvent(1.0))
     with pytest.raises(UnsupportedRelation, match="add_or_remove_one"):
         account([(laplace, 1)], 1e-5, REPLACE)
+    mixture = MixtureOfGaussiansDpEvent(1.0, (0.0, 0.5, 1.0), (0.5, 0.25, 0.25))
+    with pytest.raises(UnsupportedRelation, match="add_or_remove_one"):
+        account([(mixture, 1)], 1e-5, REPLACE)
     subset = SampledWithoutReplacementDpEvent(100, 10, GaussianDpEvent(1.0))
     with pytest.raises(UnsupportedRelation, match="replace_one"):
         account([(subset, 1)], 1e-5, ADD)

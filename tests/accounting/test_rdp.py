@@ -85,7 +85,7 @@ def test_simple_events():
     assert rdp.epsilon([], 1e-5, ADD) == 0
 
 
-def test_relaxations_serve_where_an_event_has_no_bound_of_its_own():
+def test_a_mixture_is_bounded_by_its_largest_shift():
     mixture = MixtureOfGaussiansDpEvent(2.0, (0.0, 0.5, 1.0), (0.8, 0.1, 0.1))
     np.testing.assert_array_equal(
         rdp.divergences([(mixture, 3)], ADD, ORDERS),

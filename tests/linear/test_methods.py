@@ -312,3 +312,30 @@ def test_descend_follows_its_schedule():
     assert shrunk.tolist() == [-0.5, -1.0]
     inside = descend(start, gradient, Schedule(9, 1.0, radius=0.5), intercept=False)
     assert np.linalg.norm(inside) == pytest.approx(0.5)
+
+
+def test_steps_that_are_too_long_are_halved_until_they_settle():
+    """On z^2/2 a step of 3 diverges; the swings are seen in the gradients themselves."""
+    reckless = descend(np.ones(1), lambda theta: theta.copy(), Schedule(30, 3.0, tail=0.1), False)
+    careful = Schedule(30, 3.0, tail=0.1, noise=1e-6)
+    assert abs(reckless[0]) > 1e6
+    assert abs(descend(np.ones(1), lambda theta: theta.copy(), careful, False)[0]) < 1e-3
+
+
+def test_swings_within_the_noise_are_left_alone():
+    rng = np.random.default_rng(0)
+    noise = [rng.standard_normal(3) for _ in range(200)]
+    gradients = iter(noise)
+    schedule = Schedule(200, 1.0, tail=1e-9, noise=3**0.5)
+    end = descend(np.zeros(3), lambda theta: next(gradients), schedule, False)
+    assert np.allclose(end, -np.sum(noise, axis=0))
+
+
+def test_flat_with_default_steps_survives_features_far_from_zero():
+    """One-hot features coded -1/+1 make the curvature forty times what the step size expects."""
+    rng = np.random.default_rng(0)
+    x = np.where(rng.random((4000, 40)) < 0.05, 1.0, -1.0)
+    y = 0.3 * x[:, 0] + 0.1 * rng.standard_normal(4000)
+    solution, _ = solve(Flat(), x, y, loss=Squared())
+    fitted = np.c_[x, np.ones(4000)] @ solution.theta
+    assert np.mean((y - fitted) ** 2) < np.var(y)

@@ -14,6 +14,7 @@ from winsor.means import PrivateRadius, iterative_mean
 from winsor.means.groups import Groups
 from winsor.prepaid import Receipt
 from winsor.randomness import new_key
+from winsor.tails.theorems import iterative_error
 
 ADD, REPLACE = Neighbouring.ADD_OR_REMOVE_ONE, Neighbouring.REPLACE_ONE
 
@@ -167,3 +168,14 @@ def test_private_radius_and_groups_share_one_budget():
 def test_bad_arguments_are_refused(options, message):
     with pytest.raises(ConfigurationError, match=message):
         iterative_mean(np.ones(20), **{"epsilon": 1.0, "radius": 1.0, "groups": 4, **options})
+
+
+def test_the_terms_of_the_error_bound():
+    """6 r_0 of (21) with C_0 = 1, and the clipping bias of (11)."""
+    error = iterative_error(5.0, p=3.0, moment=2.0, n=1000, d=4, rho=0.1, beta=0.05, groups=10)
+    log = 4 + np.log(20)
+    assert error.sampling == pytest.approx(6 * 2.0 * np.sqrt(log / 1000))
+    assert error.noise == pytest.approx(6 * 5.0 / 1000 * np.sqrt(10 / 0.1 * log))
+    assert error.bias == pytest.approx(4**1.5 * 2.0**3 / 2 * 5.0**-2)
+    with pytest.raises(ConfigurationError, match="p must be at least 2"):
+        iterative_error(5.0, p=1.0, moment=2.0, n=10, d=1, rho=1.0, beta=0.1, groups=2)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 from dp_accounting.dp_event import (
@@ -226,14 +225,18 @@ def _mixture_pld(
     )
 
 
-def _mixture_relaxations(event: MixtureOfGaussiansDpEvent) -> Sequence[DpEvent]:
-    """Every shift that is not zero made the largest one (the divergences grow with each shift)."""
+def _mixture_rdp(
+    event: MixtureOfGaussiansDpEvent, relation: Neighbouring, orders: Orders
+) -> Orders:
+    """Every shift that is not zero made the largest one: the divergences grow with each shift."""
+    _only(relation, Neighbouring.ADD_OR_REMOVE_ONE, "mixtures of Gaussians")
     pairs = list(zip(event.sensitivities, event.sampling_probs, strict=True))
-    largest = max(shift for shift, _ in pairs)
+    largest = max(event.sensitivities)
     if largest == 0:
-        return [NoOpDpEvent()]
+        return rdp.nothing(NoOpDpEvent(), relation, orders)
     rate = min(1.0, math.fsum(p for shift, p in pairs if shift > 0))
-    return [PoissonSampledDpEvent(rate, GaussianDpEvent(event.standard_deviation / largest))]
+    shifted = GaussianDpEvent(event.standard_deviation / largest)
+    return rdp.sampled(PoissonSampledDpEvent(rate, shifted), relation, orders)
 
 
 def _mixture_to_json(event: MixtureOfGaussiansDpEvent) -> Json:
@@ -265,7 +268,7 @@ register(
     to_json=_mixture_to_json,
     from_json=_mixture_from_json,
     pld=_mixture_pld,
-    relaxations=_mixture_relaxations,
+    rdp=_mixture_rdp,
 )
 
 

@@ -88,19 +88,24 @@ class Composition:
             self._k[tilt] = sum(s.count * s.log_mgf(tilt * self.interval)[0] for s in self.steps)
         return self._k[tilt]
 
+    def _upper_k(self, tilt: float) -> float:
+        """K(tilt) and its rounding: some units for each step, and for the size of K itself."""
+        k = self.k(tilt)
+        return k + 64 * _UNIT * (self.count + abs(k))
+
     def moments(self, tilt: float) -> tuple[float, float]:
         """Mean and standard deviation of the loss under the tilt: K' and sqrt(K'')."""
         mean = variance = 0.0
         for step in self.steps:
             weights = step.log_mgf(tilt * self.interval)[1]
-            centre = float(weights @ step.points)
+            centre = _dot(weights, step.points)
             mean += step.count * centre
-            variance += step.count * float(weights @ (step.points - centre) ** 2)
+            variance += step.count * _dot(weights, (step.points - centre) ** 2)
         return self.interval * mean, self.interval * math.sqrt(variance)
 
     def renyi_epsilon(self, tilt: float, delta: float) -> float:
         """Bound on epsilon at ``delta`` from the Renyi divergence of order 1 + tilt."""
-        return (self.k(tilt) + _log_factor(tilt) - math.log(delta)) / tilt
+        return (self._upper_k(tilt) + _log_factor(tilt) - math.log(delta)) / tilt
 
     def tilt_for_delta(self, delta: float) -> tuple[float, float]:
         """The tilt with the smallest Renyi bound on epsilon at ``delta``, and that bound."""
@@ -108,7 +113,7 @@ class Composition:
 
     def tilt_for_epsilon(self, epsilon: float) -> tuple[float, float]:
         """The tilt with the smallest Renyi bound on log delta at ``epsilon``, and that bound."""
-        return self._best(lambda t: self.k(t) + _log_factor(t) - t * epsilon)
+        return self._best(lambda t: self._upper_k(t) + _log_factor(t) - t * epsilon)
 
     def _best(self, bound: Callable[[float], float]) -> tuple[float, float]:
         # The best tilt is within a few e-folds of one over the spread.
@@ -205,12 +210,11 @@ class Tilted:
         # The first loss beyond epsilon has weight 1, so that not all weights can underflow; the
         # k-th has exp(-t h k) (1 - exp(-ahead - h k)).
         ahead = (first + self.low) * c.interval - epsilon
-        mass = float(self._probabilities[first:] @ self._falling[:left])
-        less = float(self._probabilities[first:] @ self._falling_faster[:left])
-        finite = mass - math.exp(-ahead) * less + 1e-13 * mass
-        finite += self._noise * (
-            self._sums[left - 1] - math.exp(-ahead) * self._faster_sums[left - 1]
-        )
+        mass = _dot(self._probabilities[first:], self._falling[:left])
+        less = _dot(self._probabilities[first:], self._falling_faster[:left])
+        weight = self._sums[left - 1] - math.exp(-ahead) * self._faster_sums[left - 1]
+        rounding = 2 * (left + 8) * _UNIT * mass  # of the two sums, which nearly cancel
+        finite = mass - math.exp(-ahead) * less + rounding + self._noise * max(0.0, float(weight))
         finite = _scaled(finite * self._allowance, self._k - t * (epsilon + ahead))
         return min(1.0, c.infinite + finite + self._above_window(epsilon))
 
@@ -220,6 +224,11 @@ class Tilted:
         if self.high >= c.top:
             return 0.0
         return _scaled(1.0, self._k - _OUTSIDE - t * max(epsilon, self.high * c.interval))
+
+
+def _dot(a: Array, b: Array) -> float:
+    """Inner product without BLAS, whose threads cost more than they save at these sizes."""
+    return float(np.einsum("i,i->", a, b))
 
 
 def _scaled(value: float, log_scale: float) -> float:

@@ -150,7 +150,8 @@ class _Grids:
         if parts.mu > 0:
             self.parts.append((GaussianDpEvent(1 / parts.mu), 1))
         tail = negligible / sum(count for _, count in self.parts)
-        self.tail = 10.0 ** math.floor(math.log10(tail))  # round, so that similar runs share grids
+        # Round, so that similar runs share grids.
+        self.tail = 10.0 ** math.floor(math.log10(max(tail, 1e-300)))
 
     def at(self, interval: float) -> list[Composition]:
         grid = Grid(interval, self.tail)
@@ -212,7 +213,7 @@ def _fresh_losses(event: DpEvent, relation: Neighbouring, grid: Grid) -> tuple[P
     return directions(entry.pld(event, relation, grid))
 
 
-_cached_losses = lru_cache(maxsize=32)(_fresh_losses)
+_cached_losses = lru_cache(maxsize=16)(_fresh_losses)  # a grid may take megabytes
 
 
 def _refined(

@@ -112,18 +112,24 @@ class Verdict:
 
 
 def curve_test(
-    experiment: Experiment, claim: Claim, runs: int, delta: float = 1e-5, alpha: float = ALPHA
+    experiment: Experiment,
+    claim: Claim,
+    runs: int,
+    delta: float = 1e-5,
+    alpha: float = ALPHA,
+    steer: Claim | None = None,
 ) -> Verdict:
     """Try to refute ``claim`` with ``runs`` runs per world (the pilot included).
 
-    ``delta`` only steers one of the thresholds, towards a good bound on epsilon at delta.
+    ``delta`` and ``steer`` (default: the claim) only say what the thresholds should be good for:
+    epsilon at delta, and refuting or measuring along the curve ``steer``.
     """
     pilot = max(1, round(runs * PILOT_SHARE))
     if runs - pilot < 100:
         raise ConfigurationError(f"runs must be at least 125 per world. Got {runs!r} instead.")
     absent = experiment.scores(ABSENT, pilot, 0)
     present = experiment.scores(PRESENT, pilot, 0)
-    thresholds = choose_thresholds(absent, present, claim, runs - pilot, delta, alpha)
+    thresholds = choose_thresholds(absent, present, steer or claim, runs - pilot, delta, alpha)
     roc = measure(experiment, thresholds, runs - pilot, alpha)
     return Verdict(claim, roc, roc.margin(claim), roc.violated_epsilon(claim))
 

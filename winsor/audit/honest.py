@@ -22,12 +22,15 @@ from winsor.audit.mean_worlds import ClippedMeanExperiment, GroupMeansExperiment
 from winsor.audit.mixing_worlds import MixingExperiment
 from winsor.audit.records import MODEL, GradientRecords, Parts, dimension
 from winsor.audit.suite import Audit, Prepared, certified
+from winsor.audit.training_worlds import TrainingExperiment
 from winsor.audit.transcripts import RandomRuleExperiment, TranscriptExperiment
 from winsor.audit.value_worlds import value_records
 from winsor.audit.worlds import RuleExperiment, Setting
 from winsor.contract import Neighbouring
 from winsor.mechanisms.gaussian import Gaussian
+from winsor.mechanisms.laplace import Laplace
 from winsor.rules.flat import Flat
+from winsor.rules.l1 import L1
 from winsor.rules.rule import Rule
 from winsor.sampling import FixedSize, FullBatch, Poisson, Sampler
 
@@ -39,7 +42,8 @@ SINGLE = 1 / gaussian_mu(EPSILON, USUAL_DELTA)
 
 def honest_audits() -> list[Audit]:
     """All audits whose claims are certified: a violation of any is a bug in winsor."""
-    return [*_rules(), *_samplers(), *_stateful(), *_networks(), *_mixing(), *_means()]
+    families = (_rules, _samplers, _stateful, _networks, _mixing, _means, _training)
+    return [audit for family in families for audit in family()]
 
 
 # ---------------------------------------------------------------------------------------- rules
@@ -94,6 +98,9 @@ def _samplers() -> Iterator[Audit]:
     yield Audit("Poisson q=0.3, sampler's own draws", _real_sampler, 20_000, 4_000)
     yield Audit("fixed size 2 of 5, 10 steps", partial(_fixed_size, 10))
     yield Audit("full batch, 8 steps, gradients turned round", _turning)
+    yield Audit("Laplace noise, L1 clipping, full batch", partial(_laplace, FullBatch(NOMINAL), 1))
+    sampled = partial(_laplace, Poisson(NOMINAL, 0.2), 10)
+    yield Audit("Laplace noise, L1 clipping, Poisson q=0.2, 10 steps", sampled)
 
 
 def _many_steps(q: float, steps: int, relation: Neighbouring) -> Prepared:
@@ -123,6 +130,12 @@ def _turning() -> Prepared:
     setting = Setting(Gaussian(SINGLE * steps**0.5), FullBatch(NOMINAL), ADD, steps)
     experiment = RuleExperiment(Flat(1.0), canary(ADD), setting, alternating=True)
     return certified(experiment, "crafted gradient, turned round at every step", ADD)
+
+
+def _laplace(sampler: Sampler, steps: int) -> Prepared:
+    setting = Setting(Laplace(0.5), sampler, ADD, steps)
+    experiment = RuleExperiment(L1(1.0), canary(ADD), setting)
+    return certified(experiment, "Dirac canary at every step", ADD)
 
 
 def calibrated(sampler: Sampler, steps: int, relation: Neighbouring) -> float:
@@ -200,6 +213,15 @@ def _group_means(grouping: str, relation: Neighbouring) -> Prepared:
     multiplier = SINGLE * factor if known else calibrated(Poisson(NOMINAL, 0.25), 4, relation)
     experiment = GroupMeansExperiment(multiplier, grouping, relation, known_groups=known)
     return certified(experiment, "the whole transcript of group means", relation)
+
+
+def _training() -> Iterator[Audit]:
+    yield Audit("the whole training loop, Poisson q=0.5", _loop, 4_000, 1_000)
+
+
+def _loop() -> Prepared:
+    experiment = TrainingExperiment(calibrated(Poisson(NOMINAL, 0.5), 1, ADD))
+    return certified(experiment, "Dirac canary among silent records", ADD)
 
 
 # ---------------------------------------------------------------------------------------- names

@@ -28,6 +28,7 @@ from winsor.audit.value_worlds import value_records
 from winsor.audit.worlds import Floats, RuleExperiment, Setting
 from winsor.contract import Bounded, Released, Sensitivity, Tree
 from winsor.door import Door
+from winsor.grads.forward import ForwardView
 from winsor.grads.view import View
 from winsor.mechanisms.gaussian import DrawNormal, Gaussian
 from winsor.mechanisms.noise import NoiseSource
@@ -38,8 +39,7 @@ from winsor.rules.discriminative import Discriminative
 from winsor.rules.flat import Flat
 from winsor.rules.quantile import Quantile
 from winsor.rules.rule import State, Sums
-from winsor.rules.value import Value
-from winsor.rules.value_bounds.chain import chain_bounds
+from winsor.rules.value import FORMS, Value
 from winsor.rules.value_bounds.spectral import OperatorNorms
 from winsor.sampling import FullBatch, Poisson
 
@@ -285,10 +285,11 @@ class OneIteration(OperatorNorms):
 class PowerIteration(Value):
     """Value clipping that takes power iteration for a bound."""
 
-    def bounds(self, view: View, state: State) -> Tensor:
-        if not view.size:
-            return view.losses()
-        return chain_bounds(view, OneIteration({}))  # type: ignore[arg-type]
+    def weights(self, view: View, state: State) -> Tensor:
+        if not isinstance(view, ForwardView):
+            return super().weights(view, state)
+        squares = FORMS["value"](view, OneIteration({}))
+        return (self.max_grad_norm * squares.rsqrt()).clamp_max(1.0)
 
 
 def _power_iteration() -> Prepared:

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -59,6 +59,9 @@ class OneRunReport:
     mu: float
     epsilon_curve: float  # Mahloujifar, Melis, Chaudhuri, within Gaussian DP
     violated: bool  # the certified curve itself is refuted
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
 
     def __str__(self) -> str:
         verdict = "VIOLATED" if self.violated else "not violated"

@@ -8,7 +8,7 @@ gradients from the forward pass need them.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -51,6 +51,10 @@ class Records(Protocol):
         ...
 
 
+def _length(rows: Tensor) -> Tensor:
+    return torch.linalg.vector_norm(rows, dim=1)
+
+
 @dataclass(frozen=True, eq=False)
 class GradientRecords:
     """Explicit gradients. The record in question comes last."""
@@ -60,6 +64,7 @@ class GradientRecords:
     absent: Tensor  # (0, dimension), or (1, dimension) when a record is replaced
     present: Tensor  # (1, dimension)
     shapes: Shapes = field(default_factory=lambda: MODEL)
+    loss: Callable[[Tensor], Tensor] = _length  # a long gradient has a large loss
 
     def rows(self, world: int) -> Tensor:
         return torch.cat([self.common, self.present if world == PRESENT else self.absent])
@@ -73,8 +78,7 @@ class GradientRecords:
 
     def output(self, rule: Rule, world: int, batch: Mask, state: State) -> Parts:
         rows = self.rows(world)[torch.from_numpy(batch)]
-        norms = torch.linalg.vector_norm(rows, dim=1)
-        view = RowsView(as_tree(rows, self.shapes), norms)  # a long gradient has a large loss
+        view = RowsView(as_tree(rows, self.shapes), self.loss(rows))
         return rule.bounded(rule.contributions(view, state), state)
 
     def turned(self) -> GradientRecords:

@@ -132,7 +132,7 @@ class GradientWatcher:
         inner: list[Tensor] = []
 
         def project(chunk: dict[str, Tensor]) -> dict[str, Tensor]:
-            inner.append(sum(chunk[k].flatten(1) @ v for k, v in named.items()))  # type: ignore
+            inner.append(sum(chunk[k].flatten(1) @ v for k, v in named.items()))
             return chunk
 
         norms = []

@@ -10,7 +10,8 @@ The score is the exact log-likelihood ratio of the transcript, by Neyman and Pea
 
     sum over steps of  log sum_b P1(b) exp(-|x - v_b|^2/2) - log sum_b P0(b) exp(-|x - v_b|^2/2)
 
-with batches b, their values v_b and the release x, all in units of the noise that was declared.
+with batches b, their values v_b and the release x, all in units of the noise that was declared
+(Laplace noise: its own density).
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from winsor.audit.records import Parts, Records, chosen, flat, stacked
 from winsor.contract import ConfigurationError, Neighbouring, Released
 from winsor.door import Door, Mechanism
 from winsor.ledger import Ledger
+from winsor.mechanisms.laplace import Laplace
 from winsor.mechanisms.noise import NoiseSource
 from winsor.randomness import stream
 from winsor.rules.rule import Rule, State
@@ -111,20 +113,32 @@ class Likelihoods:
     centres: Floats  # (batches, coordinates)
     log_weights: Floats  # (2, batches); -inf where a batch cannot occur
 
-    @staticmethod
-    def of(table: Parts, std: Mapping[str, float], weights: Floats) -> Likelihoods:
+    @classmethod
+    def of(cls, table: Parts, std: Mapping[str, float], weights: Floats) -> Likelihoods:
         scaled = [flat(part.value).double().numpy() / std[name] for name, part in table.items()]
         centres, inverse = np.unique(np.concatenate(scaled, axis=1), axis=0, return_inverse=True)
         merged = np.stack([np.bincount(inverse.ravel(), w, len(centres)) for w in weights])
         with np.errstate(divide="ignore"):
-            return Likelihoods(centres, np.log(merged))
+            return cls(centres, np.log(merged))
 
     def ratio(self, x: Floats) -> Floats:
         """(runs,) log-likelihood ratios of present against absent."""
-        affinity = x @ self.centres.T - 0.5 * (self.centres**2).sum(1)
+        affinity = self.log_densities(x)
         return _log_sum(affinity + self.log_weights[PRESENT]) - _log_sum(
             affinity + self.log_weights[ABSENT]
         )
+
+    def log_densities(self, x: Floats) -> Floats:
+        """(runs, batches), up to a term that is the same for all batches."""
+        return np.asarray(x @ self.centres.T - 0.5 * (self.centres**2).sum(1))
+
+
+class LaplaceLikelihoods(Likelihoods):
+    """The same for Laplace noise of standard deviation 1 on every coordinate."""
+
+    def log_densities(self, x: Floats) -> Floats:
+        distances = [np.abs(x - centre).sum(1) for centre in self.centres]
+        return -(2**0.5) * np.stack(distances, axis=1)
 
 
 def _log_sum(terms: Floats) -> Floats:
@@ -186,7 +200,8 @@ class RuleExperiment:
         if self.alternating:
             tables.append(self._table(self.records.turned()))
         std = self.setting.mechanism.std(tables[0])
-        return [(table, Likelihoods.of(table, std, weights)) for table in tables]
+        law = LaplaceLikelihoods if isinstance(self.setting.mechanism, Laplace) else Likelihoods
+        return [(table, law.of(table, std, weights)) for table in tables]
 
     @property
     def history(self) -> list[tuple[DpEvent, int]]:

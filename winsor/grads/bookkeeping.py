@@ -19,6 +19,7 @@ from torch import Tensor
 
 from winsor.contract import Tree
 from winsor.grads.directions import bases
+from winsor.grads.flat import Layout
 from winsor.grads.pieces import CHUNK, Piece
 from winsor.grads.view import Directions
 
@@ -30,9 +31,14 @@ class PieceView:
     """The `View` of one physical batch, from one piece per parameter that took part."""
 
     def __init__(
-        self, parameters: Mapping[str, Tensor], pieces: dict[str, Piece], losses: Tensor
+        self,
+        parameters: Mapping[str, Tensor],
+        pieces: dict[str, Piece],
+        losses: Tensor,
+        layout: Layout,
     ) -> None:
         self._parameters = parameters
+        self._layout = layout
         self._pieces = pieces
         self._loss = losses.detach()
         self._n = len(losses)
@@ -63,13 +69,13 @@ class PieceView:
         assert self._squares is not None
         zero = self._loss.new_zeros(self._n)
         sums = [sum((self._squares.get(name, zero) for name in g), start=zero) for g in groups]
-        return torch.stack(sums, dim=1).sqrt_().to(self._dtype())
+        return torch.stack(sums, dim=1).sqrt_().to(self._layout.dtype)
 
     @torch.no_grad()
     def sketch(self, directions: Directions) -> Tensor:
         self._check()
         per_parameter = bases(directions, self._parameters)
-        out = torch.zeros(self._n, directions.k, dtype=self._dtype(), device=self._loss.device)
+        out = torch.zeros(self._n, directions.k, dtype=self._layout.dtype, device=self._loss.device)
         for name, piece in self._pieces.items():
             out += piece.sketch(per_parameter[name])
         return out
@@ -104,19 +110,19 @@ class PieceView:
 
     # ------------------------------------------------------------------------------ internals
 
-    def _dtype(self) -> torch.dtype:
-        return next(iter(self._parameters.values())).dtype
-
     @torch.no_grad()
     def _contract(self, weights: Callable[[str], Tensor | None]) -> Tree:
-        pieces = self._pieces
-        return {
-            name: pieces[name].weighted(weights(name)) if name in pieces else torch.zeros_like(p)
-            for name, p in self._parameters.items()
-        }
+        tree = self._layout.empty()
+        for name, leaf in tree.items():
+            piece = self._pieces.get(name)
+            if piece is None:
+                leaf.zero_()
+            else:
+                piece.weighted(weights(name), leaf)
+        return tree
 
     def _usable(self, weights: Tensor) -> Tensor:
-        w = weights.to(self._dtype())
+        w = weights.to(self._layout.dtype)
         return w if self._kept is None else torch.where(self._kept, w, 0.0)
 
     def _check(self) -> None:
@@ -129,7 +135,7 @@ class PieceView:
     def _compute(self) -> None:
         self._squares = squares = {name: piece.square() for name, piece in self._pieces.items()}
         if self._n == 0 or not squares:
-            self._norms = torch.zeros(self._n, dtype=self._dtype(), device=self._loss.device)
+            self._norms = torch.zeros(self._n, dtype=self._layout.dtype, device=self._loss.device)
             return
         total: Tensor | None = None
         for square in squares.values():
@@ -156,11 +162,11 @@ class PieceView:
                 exact[name][index] = self._pieces[name].select(index).square()
         norms = torch.stack([*exact.values(), torch.zeros_like(total, dtype=torch.float64)])
         norms = norms.sum(0).sqrt()
-        kept = self._loss.isfinite() & (norms <= torch.finfo(self._dtype()).max)
+        kept = self._loss.isfinite() & (norms <= torch.finfo(self._layout.dtype).max)
         if not kept.all():
             self._kept = kept
             self._pieces = {name: piece.where(kept) for name, piece in self._pieces.items()}
             exact = {name: torch.where(kept, square, 0.0) for name, square in exact.items()}
             norms = torch.where(kept, norms, 0.0)
         self._squares = exact
-        self._norms = norms.to(self._dtype())
+        self._norms = norms.to(self._layout.dtype)

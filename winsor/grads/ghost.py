@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from winsor.contract import Tree
 from winsor.grads.bookkeeping import PieceView
+from winsor.grads.flat import Layout
 from winsor.grads.func import call_rows, recorded_module
 from winsor.grads.layers import layer_for
 from winsor.grads.layers.attention import attention_forward
@@ -46,6 +47,7 @@ class GhostEngine:
         needs: Need | None = None,
     ) -> None:
         self._parameters = dict(parameters)
+        self._layout = Layout(parameters)
         self._sites = find_sites(model, parameters)
         self._tape = Tape(model, self._sites)
         self._layers: dict[Any, Any] = {}
@@ -85,25 +87,29 @@ class GhostEngine:
             pieces.setdefault(name, []).append(piece)
 
         self._backward(losses, None, keep, retain)
-        return PieceView(self._parameters, {k: merged(v) for k, v in pieces.items()}, losses)
+        found = {name: merged(parts) for name, parts in pieces.items()}
+        return PieceView(self._parameters, found, losses, self._layout)
 
     def _sweep(self, losses: Tensor, seed: Tensor) -> Tree:
         """One backward pass of (seed * losses).sum() that adds up weight gradients as it goes."""
-        sums: Tree = {}
+        sums = self._layout.empty()
+        seen: set[str] = set()
 
         def add(name: str, piece: Piece) -> None:
-            part = piece.weighted(None)
-            sums[name] = sums[name] + part if name in sums else part
+            part = torch.empty_like(sums[name]) if name in seen else sums[name]
+            piece.weighted(None, part)
+            if name in seen:
+                sums[name].add_(part)
+            seen.add(name)
 
         self._tape.totals_only = True
         try:
             self._backward(losses, seed, add, retain=True)
         finally:
             self._tape.totals_only = False
-        return {
-            name: sums[name] if name in sums else torch.zeros_like(p)
-            for name, p in self._parameters.items()
-        }
+        for name in sums.keys() - seen:
+            sums[name].zero_()
+        return sums
 
     def _backward(
         self,

@@ -11,7 +11,7 @@ weight of a linear layer, ``ConvolutionBackward0`` also strides and padding, ...
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from torch import Size, Tensor
 from torch.autograd.graph import GradientEdge
@@ -86,26 +86,25 @@ class Graph:
 
     def _visit(self, root: Any) -> Step:
         """Depth first, without recursion: deep models have thousands of steps."""
-        if root in self._found:
-            return self._found[root]
-        first = self._found[root] = Step(root)
+        found = self._found
+        if root in found:
+            return found[root]
+        first = found[root] = Step(root)
         stack = [(first, iter(enumerate(root.next_functions)))]
         while stack:
             step, children = stack[-1]
             for position, (child, number) in children:
                 if child is None or self._take_weight(step, position, child):
                     continue
-                if number != 0:
-                    raise UnsupportedModel(
-                        f"the bounds of this engine know operations with one output. Got several "
-                        f"from {child.name()}. Use the rule Flat or Automatic."
-                    )
-                known = self._found.get(child)
-                below = known or Step(child)
+                if number:
+                    _refuse_number(child)
+                below = found.get(child)
+                new = below is None
+                if below is None:
+                    below = found[child] = Step(child)
                 step.inputs[position] = below
                 below.users.append(step)
-                if known is None:
-                    self._found[child] = below
+                if new:
                     stack.append((below, iter(enumerate(child.next_functions))))
                     break
             else:
@@ -135,6 +134,13 @@ class Graph:
         step.weights[position] = Weight(known, leaf, transposed)
         self._owner[known] = step
         return True
+
+
+def _refuse_number(node: Any) -> NoReturn:
+    raise UnsupportedModel(
+        "the bounds of this engine know operations with one output. Got several from "
+        f"{node.name()}. Use the rule Flat or Automatic."
+    )
 
 
 def outputs_behind(losses: Tensor, outputs: Iterable[Any], names: Mapping[int, str]) -> list[Any]:

@@ -66,11 +66,10 @@ class Piece:
         """(n,) squared norms."""
         return torch.cat([square_rows(self.rows(a, b)) for a, b in self.chunks()])
 
-    def weighted(self, w: Tensor | None) -> Tensor:
-        """sum_i w_i G_i; without ``w``, sum_i G_i."""
-        return _add(
-            [weigh_rows(None if w is None else w[a:b], self.rows(a, b)) for a, b in self.chunks()]
-        )
+    def weighted(self, w: Tensor | None, out: Tensor) -> None:
+        """Write sum_i w_i G_i into ``out``; without ``w``, sum_i G_i."""
+        parts = [weigh_rows(w, self.rows(a, b), a, b) for a, b in self.chunks()]
+        out.copy_(_add(parts).view(out.shape))
 
     def sketch(self, basis: Basis) -> Tensor:
         """(n, k) inner products with the directions of ``basis``."""
@@ -82,12 +81,9 @@ def square_rows(rows: Tensor) -> Tensor:
     return torch.linalg.vector_norm(flat, dim=1).square_()
 
 
-def weigh_rows(w: Tensor | None, rows: Tensor) -> Tensor:
-    if w is None:
-        return rows.sum(0)
-    if rows.dim() == 2:
-        return w @ rows
-    return (w @ rows.reshape(len(w), -1)).view(rows.shape[1:])
+def weigh_rows(w: Tensor | None, rows: Tensor, start: int, stop: int) -> Tensor:
+    flat = rows.reshape(stop - start, -1)
+    return flat.sum(0) if w is None else w[start:stop] @ flat
 
 
 def scaled(x: Tensor, w: Tensor | None) -> Tensor:
@@ -128,8 +124,13 @@ class Rows(Piece):
             self._square = square_rows(self.values)
         return self._square
 
-    def weighted(self, w: Tensor | None) -> Tensor:
-        return weigh_rows(w, self.values)
+    def weighted(self, w: Tensor | None, out: Tensor) -> None:
+        flat = self.values if self.values.dim() == 2 else self.values.view(self.n, -1)
+        target = out if out.dim() == 1 else out.view(-1)
+        if w is None:
+            torch.sum(flat, 0, out=target)
+        else:
+            torch.mv(flat.T, w, out=target)
 
     def sketch(self, basis: Basis) -> Tensor:
         return basis.rows(self.values)
@@ -159,11 +160,13 @@ class Outer(Piece):
     def square(self) -> Tensor:
         return self.left.square() * self.right.square()
 
-    def weighted(self, w: Tensor | None) -> Tensor:
+    def weighted(self, w: Tensor | None, out: Tensor) -> None:
         left, right = self.left.values, self.right.values
         if self.shape[0] <= self.shape[1]:
-            return scaled(left, w).T @ right
-        return left.T @ scaled(right, w)
+            left = scaled(left, w)
+        else:
+            right = scaled(right, w)
+        torch.mm(left.T, right, out=out)
 
     def sketch(self, basis: Basis) -> Tensor:
         if isinstance(basis, Kronecker):
@@ -225,13 +228,13 @@ class Factors(Piece):
             diagonal = diagonal + strip.diagonal(dim1=1, dim2=2).sum(1)
         return square, diagonal
 
-    def weighted(self, w: Tensor | None) -> Tensor:
+    def weighted(self, w: Tensor | None, out: Tensor) -> None:
         left, right = self.left, self.right
         if self.shape[0] <= self.shape[1]:
             left = scaled(left, w)
         else:
             right = scaled(right, w)
-        return left.flatten(0, 1).T @ right.flatten(0, 1)
+        torch.mm(left.flatten(0, 1).T, right.flatten(0, 1), out=out)
 
     def sketch(self, basis: Basis) -> Tensor:
         if isinstance(basis, Kronecker):
@@ -278,8 +281,13 @@ class Sum(Piece):
                 return careful(self, ghost + own + 2 * cross, diagonal + own)
         return super().square()
 
-    def weighted(self, w: Tensor | None) -> Tensor:
-        return _add([part.weighted(w) for part in self.parts])
+    def weighted(self, w: Tensor | None, out: Tensor) -> None:
+        first, *rest = self.parts
+        first.weighted(w, out)
+        for part in rest:
+            more = torch.empty_like(out)
+            part.weighted(w, more)
+            out += more
 
     def sketch(self, basis: Basis) -> Tensor:
         return _add([part.sketch(basis) for part in self.parts])

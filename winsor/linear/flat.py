@@ -9,6 +9,8 @@ Abadi et al. 2016; the baseline of Das et al. 2023 in paper 4. For a linear mode
 The defaults take all records at each step up to 65,536 of them: for a convex problem, large batches
 give the same signal for less noise, and the account is then one Gaussian, exact and instant. The
 number of steps is (n mu)^2 / p, within 10..150: beyond it the noise of a step exceeds its signal.
+Features of any scale are safe: the step size is halved when released gradients swing back and forth
+(`descent.py`), which looks at released values only.
 
 Guarantee
 ---------

@@ -39,7 +39,7 @@ from winsor.means.result import MeanEstimate
 from winsor.mechanisms.gaussian import Gaussian
 from winsor.prepaid import PrepaidDoor
 from winsor.sampling import FullBatch
-from winsor.tails.theorems import simple_clipping_error, simple_clipping_radius
+from winsor.tails.theorems import MeanError, simple_clipping_error, simple_clipping_radius
 
 Array = NDArray[np.float64]
 
@@ -131,34 +131,40 @@ def clipped_mean(
     door = PrepaidDoor(
         Ledger({"method": "clipped_mean", "n": n, "d": d}), target.relation, as_key(random_state)
     )
+    assumed = Moments.of(moments, d)
     reach, multiplier = settle_radius(
         radius,
         Payment(FullBatch(n), mean_sensitivity(1.0, n), 1),
         target,
         norms,
         d,
-        Moments.of(moments, d),
+        assumed,
         door,
     )
     sensitivity = mean_sensitivity(reach, n)
     receipt = door.pay(Gaussian(multiplier), FullBatch(n), sensitivity, 1, d)
     estimate = receipt.release(clipped_sum(rows, point, norms, reach) / n) + point
-    error = None
-    if moments is not None:
-        rho_of_noise = 2 * (reach / (receipt.std * n)) ** 2  # (10): s^2 = 2R^2/(rho n^2)
-        error = simple_clipping_error(
-            reach, p=moments[0], moment=moments[1], n=n, d=d, rho=rho_of_noise, beta=beta
-        )
+    spent_rho = (sensitivity.under(target.relation) / receipt.std) ** 2 / 2
     return MeanEstimate(
         estimate=estimate[0] if column else estimate,
         guarantee=door.guarantee(target.delta, (f"n = {n} is public",)),
-        error_bound=error,
+        error_bound=_error_bound(assumed, reach, receipt.std, n, beta),
         radius=reach,
         noise_std=receipt.std,
-        rho=None
-        if isinstance(radius, PrivateRadius)
-        else (sensitivity.under(target.relation) / receipt.std) ** 2 / 2,
+        rho=None if isinstance(radius, PrivateRadius) else spent_rho,
         ledger=door.ledger,
+    )
+
+
+def _error_bound(
+    assumed: Moments | None, radius: float, noise_std: float, n: int, beta: float
+) -> MeanError | None:
+    """(11) at the noise that was really added: (10) has s^2 = 2R^2/(rho n^2)."""
+    if assumed is None:
+        return None
+    rho = 2 * (radius / (noise_std * n)) ** 2
+    return simple_clipping_error(
+        radius, p=assumed.p, moment=assumed.moment, n=n, d=assumed.d, rho=rho, beta=beta
     )
 
 

@@ -112,8 +112,7 @@ def iterative_mean(
     sums = np.stack([factors[who] @ (rows[who] - point) for who in members])
     means = parts.released_means(sums, receipt)
     estimate = combined(means, combine) + point
-    private_radius = isinstance(radius, PrivateRadius)
-    plain = parts.poisson or private_radius
+    amplified = parts.poisson or isinstance(radius, PrivateRadius)
     shift = parts.sensitivity(reach).under(target.relation)
     return MeanEstimate(
         estimate=estimate[0] if column else estimate,
@@ -121,7 +120,7 @@ def iterative_mean(
         error_bound=_error_bound(assumed, reach, receipt.std, n, beta),
         radius=reach,
         noise_std=receipt.std,
-        rho=None if plain else (shift / receipt.std) ** 2 / 2,
+        rho=None if amplified else (shift / receipt.std) ** 2 / 2,
         ledger=door.ledger,
         group_means=means + point,
     )

@@ -3,16 +3,16 @@
     w_k = (w_{k-1} + w_{k-2})/2 + uniform - eta g(w_{k-1})
     w_k - w_{k-1} = -1/2 (w_{k-1} - w_{k-2}) + uniform - eta g(w_{k-1})
 
-Mixing is momentum with the coefficient -1/2 and a uniform noise. A constant gradient moves it by
-eta/(1 + 1/2) per step, so its effective step is 2/3 eta; on a quadratic of curvature h, with noise
-of deviation s on the gradient, heavy-ball theory gives the stationary variances
+Mixing is momentum with the coefficient -1/2, plus a uniform noise. A constant gradient moves it by
+eta/(1 + 1/2) per step: its effective step is 2/3 eta. On a quadratic of curvature h, with noise of
+deviation s on the gradient and small eta h, the stationary variances are
 
-    plain  eta s^2 / (h (2 - eta h)),        mixed  eta s^2 / (3 h (1 - eta h)),
+    plain  eta s^2 / (2 h),        mixed  9/8 * eta s^2 / (3 h),
 
-where the second leaves out the uniform's own variance. For small eta h their ratio is 2/3: mixing
-at eta behaves as plain SGD at 2/3 eta. That is the figure's effect. It holds while noise limits the
-step; where curvature does, mixing is the less stable of the two: it diverges from eta h = 1 on (or
-a little before), plain SGD from eta h = 2 on.
+where 9/8 is what the uniform adds (a twelfth of the mean square gap, itself 4/3 of the noise of a
+step). So mixing at eta behaves as plain SGD at 2/3 eta, with an eighth more noise. That is the
+figure's effect. It holds while noise limits the step; where curvature does, mixing is the less
+stable of the two: it diverges before eta h = 1, plain SGD from eta h = 2 on.
 
 The paper's figure compares the steps 0.1 and 0.2 on ResNet-20; here a linear model, and a fourth
 line, plain SGD at 2/3 of the large step.
@@ -29,7 +29,7 @@ from torch import nn
 
 from winsor.mechanisms.modelmix import ModelMix
 from winsor.mixing import MixingUpdate
-from winsor.papers.modelmix_runs import Problem, Recipe, gaussian_classes, train
+from winsor.papers.modelmix_runs import Problem, Recipe, gaussian_classes, over_seeds, plain_noise
 from winsor.randomness import new_key
 from winsor.rules.flat import Flat
 
@@ -82,12 +82,11 @@ def figure_2(problem: Problem | None = None, setting: Figure2 | None = None) -> 
     """
     problem, setting = problem or synthetic_problem(), setting or Figure2()
     rule = Flat(setting.max_grad_norm)
-    first = train(problem, Recipe(rule, setting.small, epsilon=setting.epsilon), setting.seeds[0])
-    noise = first.noise_multiplier
+    noise = plain_noise(problem, setting.epsilon)
     rows = []
     for line, lr, mix in setting.lines():
         recipe = Recipe(rule, lr, noise_multiplier=noise, mechanism=mix)
-        outcomes = [train(problem, recipe, seed) for seed in setting.seeds]
+        outcomes = over_seeds(problem, recipe, setting.seeds)
         rows.append(
             Figure2Row(
                 line,

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import torch
+from dp_accounting.dp_event import GaussianDpEvent, PoissonSampledDpEvent
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.data import TensorDataset
 
+from winsor.accounting import calibrate
 from winsor.contract import ConfigurationError
 from winsor.making import make_private
 from winsor.mechanisms.modelmix import ModelMix
@@ -90,6 +92,27 @@ def train(problem: Problem, recipe: Recipe, seed: int, looks: int = 1) -> Outcom
     return Outcome(accuracy, trail[-1], spent.epsilon, private.noise_multiplier, tuple(trail))
 
 
+def over_seeds(problem: Problem, recipe: Recipe, seeds: Sequence[int]) -> list[Outcome]:
+    """One run per seed; noise is calibrated once."""
+    outcomes: list[Outcome] = []
+    for seed in seeds:
+        outcomes.append(train(problem, recipe, seed))
+        noise = outcomes[0].noise_multiplier
+        recipe = replace(recipe, epsilon=None, noise_multiplier=noise)
+    return outcomes
+
+
+def plain_noise(problem: Problem, epsilon: float) -> float:
+    """The noise multiplier at which DP-SGD without mixing is certified at ``epsilon``."""
+    rate = problem.batch_size / len(problem.train[1])
+    return calibrate.noise_multiplier(
+        lambda noise: PoissonSampledDpEvent(rate, GaussianDpEvent(noise)),
+        problem.steps,
+        epsilon,
+        problem.delta,
+    )
+
+
 def _segments(steps: int, looks: int) -> list[int]:
     ends = [round(steps * (i + 1) / looks) for i in range(looks)]
     return [end - start for start, end in zip([0, *ends[:-1]], ends, strict=True)]
@@ -98,7 +121,7 @@ def _segments(steps: int, looks: int) -> list[int]:
 @torch.no_grad()
 def evaluate(model: nn.Module, x: Tensor, y: Tensor) -> tuple[float, float]:
     """Accuracy in per cent and mean loss."""
-    logits = torch.cat([model(part) for part in x.split(2000)])  # type: ignore[no-untyped-call]
+    logits = torch.cat([model(part) for part in x.split(2000)])
     loss = float(F.cross_entropy(logits, y))
     accuracy = 100 * float((logits.argmax(1) == y).double().mean())
     return accuracy, loss if math.isfinite(loss) else math.inf
@@ -112,7 +135,7 @@ def gaussian_classes(
 ) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
     """Training and test rows of a synthetic classification: unit Gaussians around random means."""
     generator = torch.Generator().manual_seed(seed)
-    means = torch.randn(classes, dimension, generator=generator) * (1.5 / math.sqrt(dimension)) * 2
+    means = torch.randn(classes, dimension, generator=generator) * (3 / math.sqrt(dimension))
     y = torch.randint(0, classes, (2 * n,), generator=generator)
     x = means[y] + torch.randn(2 * n, dimension, generator=generator)
     return (x[:n], y[:n]), (x[n:], y[n:])
@@ -130,5 +153,6 @@ def fashion_mnist(folder: str | os.PathLike[str]) -> tuple[tuple[Tensor, Tensor]
     with np.load(path, allow_pickle=False) as archive:
         arrays = {name: torch.from_numpy(archive[name]) for name in names}
     return tuple(
-        (arrays[f"x_{part}"].float() / 255, arrays[f"y_{part}"].long()) for part in ("train", "test")
+        (arrays[f"x_{part}"].float() / 255, arrays[f"y_{part}"].long())
+        for part in ("train", "test")
     )

@@ -53,7 +53,7 @@ def axis(values: Sequence[float], log: bool = False, from_zero: bool = False) ->
         low, high = low - pad, high + pad
     step = _round_step((high - low) / 5)
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
-    ticks = tuple(round(k * step, 12) for k in range(first, last + 1))
+    ticks = tuple(float(f"{k * step:.12g}") for k in range(first, last + 1))
     return Axis(ticks[0], ticks[-1], False, ticks)
 
 

@@ -70,7 +70,7 @@ class Chart:
         return Markup(
             '<svg viewBox="0 0 {w} {h}" role="img" aria-label="{title}" class="chart" '
             'data-chart="{key}">{body}'
-            '<line class="cross" y1="{top}" y2="{bottom}" hidden></line></svg>'
+            '<line class="cross" y1="{top}" y2="{bottom}" hidden=""></line></svg>'
         ).format(
             w=WIDTH,
             h=HEIGHT,

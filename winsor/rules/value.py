@@ -47,7 +47,7 @@ from typing import Any
 from torch import Tensor
 
 from winsor.contract import ConfigurationError, Tree
-from winsor.grads.forward import ForwardView
+from winsor.grads.forward_view import ForwardView
 from winsor.grads.graph import Step
 from winsor.grads.view import Need, View
 from winsor.rules.clip import ROUNDING, clip_weights, positive
@@ -118,8 +118,8 @@ class Value(PerSampleRule):
     def weights(self, view: View, state: State) -> Tensor:
         if not isinstance(view, ForwardView):
             return clip_weights(view.norms(), self.max_grad_norm)
-        squares = self._squares(view, state) * (1 + ROUNDING) ** 2
-        return (squares.rsqrt() * self.max_grad_norm).clamp_max(1.0)
+        threshold = self.max_grad_norm / (1 + ROUNDING)
+        return (self._squares(view, state).rsqrt() * threshold).clamp_max(1.0)
 
     def clipped_norm(self, state: State) -> float:
         return self.max_grad_norm

@@ -125,7 +125,8 @@ def recommend(
     held, train = Subset(sample, order[: size // 4]), Subset(sample, order[size // 4 :])
     tail = fit(gradient_norms(model, train, loss))
     tried = default_rules(tail, budget, model) if rules is None else list(rules)
-    found, known = [], {}
+    found: list[Candidate] = []
+    known: dict[str, float] = {}
     for rule in tried:
         multiplier = real_noise(rule, model, budget, known)
         for length in lengths:

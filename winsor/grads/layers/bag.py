@@ -65,8 +65,8 @@ class Bag(Piece):
         counts = self.right.new_zeros(self.n).index_add_(0, owner, sums.square_())
         return counts * torch.linalg.vector_norm(self.right, dim=1).square_()
 
-    def weighted(self, w: Tensor | None) -> Tensor:
-        return self.indexed().weighted(w)
+    def weighted(self, w: Tensor | None, out: Tensor) -> None:
+        self.indexed().weighted(w, out)
 
     def sketch(self, basis: Basis) -> Tensor:
         return self.indexed().sketch(basis)

@@ -118,9 +118,9 @@ class ConvolutionPiece(Piece):
         ).mT  # (m, L, in * kernel)
         return careful(part, *Factors(places, unfolded).ghost())
 
-    def weighted(self, w: Tensor | None) -> Tensor:
+    def weighted(self, w: Tensor | None, out: Tensor) -> None:
         g = scaled(self.g, w)
-        return self.geometry.weight_gradient(self.x, g, self.shape, self.geometry.groups)
+        out.copy_(self.geometry.weight_gradient(self.x, g, self.shape, self.geometry.groups))
 
 
 def plan_convolution(

@@ -77,10 +77,9 @@ class Indexed(Piece):
         inner = torch.bmm(factors.right, _silent(self, 0, self.n).mT)
         return (picked * inner).sum((1, 2))
 
-    def weighted(self, w: Tensor | None) -> Tensor:
+    def weighted(self, w: Tensor | None, out: Tensor) -> None:
         right = scaled(_silent(self, 0, self.n), w)
-        out = right.new_zeros(self.shape)
-        return out.index_add_(0, self.index.clamp_min(0).flatten(), right.flatten(0, 1))
+        out.zero_().index_add_(0, self.index.clamp_min(0).flatten(), right.flatten(0, 1))
 
     def sketch(self, basis: Basis) -> Tensor:
         if isinstance(basis, Kronecker):

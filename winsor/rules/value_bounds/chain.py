@@ -22,12 +22,12 @@ import math
 import torch
 from torch import Tensor
 
-from winsor.grads.forward import ForwardView
+from winsor.grads.forward_view import ForwardView
 from winsor.grads.graph import Step
 from winsor.rules.value_bounds import kind_of
 from winsor.rules.value_bounds.activation import CONTRACTIONS
 from winsor.rules.value_bounds.kind import Rows, refuse
-from winsor.rules.value_bounds.network import limited
+from winsor.rules.value_bounds.network import FLOOR
 from winsor.rules.value_bounds.spectral import OUTWARDS, OperatorNorms, spectral_norm
 
 _LINEAR = ("AddmmBackward0", "MmBackward0")
@@ -63,7 +63,7 @@ def chain_squares(view: ForwardView, norms: OperatorNorms) -> Tensor:
         v = torch.maximum(
             math.sqrt(2) * -torch.expm1(-view.losses().double()), rows.squares(seed).double().sqrt()
         )
-        sizes = [rows.activations(layers[0].input()).double().sqrt()]
+        sizes = [rows.squares(layers[0].input()).double().sqrt()]
         for layer in layers[:-1]:
             size = sizes[-1] * norms.matrix(layer.name, layer.weight)
             sizes.append(size if layer.bias is None else size + float(layer.bias.double().norm()))
@@ -80,7 +80,7 @@ def chain_squares(view: ForwardView, norms: OperatorNorms) -> Tensor:
                     if last
                     else reach * norms.matrix(layer.name, layer.weight)
                 )
-        return limited((total * OUTWARDS).float() * (1 + 1e-6), rows)
+        return (total * OUTWARDS).float() * (1 + 1e-6) + FLOOR
 
 
 def _last(layer: Layer, v: Tensor, seed: Tensor) -> Tensor:

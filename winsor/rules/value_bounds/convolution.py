@@ -21,12 +21,13 @@ from torch import Tensor
 from winsor.grads.graph import Step
 from winsor.rules.value_bounds.kind import (
     SLACK,
+    TINY,
     Kind,
     Rows,
     check_first_dimension,
     refuse,
 )
-from winsor.rules.value_bounds.spectral import top_eigenvalue
+from winsor.rules.value_bounds.spectral import top_eigenvalue, trace
 from winsor.rules.value_bounds.windows import cover, geometry, patches
 
 
@@ -53,13 +54,11 @@ def _by_group(x: Tensor, groups: int) -> Tensor:
     return x.reshape(x.shape[0], groups, x.shape[1] // groups, -1)
 
 
-def _energy(step: Step, h: Tensor, rows: Rows) -> Tensor:
+def _energy(step: Step, h: Tensor) -> Tensor:
     """(rows, groups) |U|_F^2, up to a share `_drift` of it."""
     counts = cover(geometry(tuple(h.shape[2:]), step), h.dtype).to(h.device)
-    by_channel = h.square().view(-1, len(counts)) @ counts
-    energy = by_channel.view(h.shape[0], int(step.saved("groups")), -1).sum(2)
-    rows.noted.append(energy.view(rows.n, -1).sum(1))
-    return energy
+    by_channel = h.square().reshape(-1, len(counts)) @ counts
+    return by_channel.view(h.shape[0], int(step.saved("groups")), -1).sum(2)
 
 
 def _drift(*lengths: int) -> float:
@@ -80,7 +79,7 @@ def _own(step: Step, rows: Rows) -> Tensor | float:
     if 1 not in step.weights:
         return bias
     h = step.saved("input")
-    energy = _energy(step, h, rows) * (1 + _drift(h[0, 0].numel()))
+    energy = _energy(step, h) * (1 + _drift(h[0, 0].numel()))
     return energy.view(rows.n, -1, energy.shape[1]).sum(1).amax(1) + bias
 
 
@@ -90,22 +89,22 @@ def _given(step: Step, e: Tensor, rows: Rows) -> Tensor:
     sums = grouped.sum(3)
     total = sums.square().sum((1, 2)) if 2 in step.weights else e.new_zeros(len(e))
     if 1 in step.weights:
-        total = total + _weight_given(step, grouped, sums, rows).square().sum(1)
+        total = total + _weight_given(step, grouped, sums).square().sum(1)
     if rows.blocks(step) == 1:
         return total
     return total.sqrt().view(rows.n, -1).sum(1).square()  # blocks add up: triangle inequality
 
 
-def _weight_given(step: Step, grouped: Tensor, sums: Tensor, rows: Rows) -> Tensor:
+def _weight_given(step: Step, grouped: Tensor, sums: Tensor) -> Tensor:
     """(rows, groups) bounds on |dW|_F."""
     h = step.saved("input")
     positions = grouped.shape[3]
-    energy = _energy(step, h, rows)
+    energy = _energy(step, h)
     mean_part = _patch_sums(step, h).square().sum(2) / positions
     rest = (energy - mean_part).clamp_min(0.0) + _drift(h[0, 0].numel()) * energy
     spread = _spread(grouped.flatten(0, 1), sums.flatten(0, 1)).view_as(rest)
-    means = (sums.square().sum(2) * mean_part / positions).sqrt()
-    return (spread * rest).sqrt() + means
+    means = ((sums.square().sum(2) / positions + TINY) * (mean_part + TINY)).sqrt()
+    return ((spread + TINY) * (rest + TINY)).sqrt() + means
 
 
 def _spread(e: Tensor, sums: Tensor) -> Tensor:
@@ -122,8 +121,8 @@ def _spread(e: Tensor, sums: Tensor) -> Tensor:
     else:
         gram = e @ e.mT
         centred = gram - (sums / positions)[:, :, None] * sums[:, None, :]
-    energy = gram.diagonal(dim1=1, dim2=2).sum(1)
-    return top_eigenvalue(centred) + _drift(channels, positions) * energy
+    energy = trace(gram)
+    return top_eigenvalue(centred, energy) + _drift(channels, positions) * energy
 
 
 KINDS = (

@@ -32,17 +32,17 @@ Factor = float | Tensor
 SLACK = 1e-6
 """Share of the minuend that is added after a subtraction of squares: float32 cancels."""
 
+TINY = 1e-37
+"""Added to the squares of gradients and of activations before they are multiplied: what is below
+1e-38 is lost, and the other factor may be as large as 1e38."""
 
+
+@dataclass(frozen=True)
 class Rows:
-    """The number of rows of the batch, the certified norms of the weights, and a note of sizes.
+    """The number of rows of the batch, and the certified norms of the weights."""
 
-    Every kind notes the squared size of the activations that its proof multiplies with gradients.
-    """
-
-    def __init__(self, n: int, norms: OperatorNorms) -> None:
-        self.n = n
-        self.norms = norms
-        self.noted: list[Tensor] = []
+    n: int
+    norms: OperatorNorms
 
     def squares(self, x: Tensor) -> Tensor:
         """(n,) squared norms of the rows. Cascade summation: `vector_norm` in float32 drifts."""
@@ -50,11 +50,9 @@ class Rows:
         squares: Tensor = torch.linalg.vecdot(flat, flat)
         return squares
 
-    def activations(self, x: Tensor) -> Tensor:
-        """(n,) squared norms of the rows, noted."""
-        squares = self.squares(x)
-        self.noted.append(squares)
-        return squares
+    def gradients(self, e: Tensor) -> Tensor:
+        """(n,) squared norms of the rows of a gradient, not below `TINY`."""
+        return self.squares(e) + TINY
 
     def largest(self, x: Tensor) -> Tensor:
         """(n,) largest entries of the rows."""

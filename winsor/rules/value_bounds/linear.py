@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from winsor.grads.graph import Step
-from winsor.rules.value_bounds.kind import Kind, Rows, check_first_dimension, refuse
+from winsor.rules.value_bounds.kind import TINY, Kind, Rows, check_first_dimension, refuse
 from winsor.rules.value_bounds.spectral import largest_squared
 
 _INPUT = {"AddmmBackward0": "mat1", "MmBackward0": "self"}
@@ -33,7 +33,7 @@ def _weight_own(step: Step, rows: Rows) -> Tensor | None:
     """|h|_F^2, if the weight is trained."""
     if _WEIGHT[step.op] not in step.weights:
         return None
-    return rows.activations(step.saved(_INPUT[step.op]))
+    return rows.squares(step.saved(_INPUT[step.op]))
 
 
 def _own(step: Step, rows: Rows) -> Tensor | float:
@@ -45,13 +45,13 @@ def _own(step: Step, rows: Rows) -> Tensor | float:
 def _given(step: Step, e: Tensor, rows: Rows) -> Tensor:
     positions = rows.blocks(step)
     if positions == 1:
-        size, own = rows.squares(e), _weight_own(step, rows)
+        size, own = rows.gradients(e), _weight_own(step, rows)
         if own is None:
             return size
-        return torch.addcmul(size, size, own) if _has_bias(step) else size * own
+        return torch.addcmul(size, size, own) if _has_bias(step) else size * (own + TINY)
     per_row = e.view(rows.n, positions, -1)
     own = _weight_own(step, rows)
-    total = e.new_zeros(rows.n) if own is None else largest_squared(per_row) * own
+    total = e.new_zeros(rows.n) if own is None else (largest_squared(per_row) + TINY) * own
     return total + per_row.sum(1).square().sum(1) if _has_bias(step) else total
 
 

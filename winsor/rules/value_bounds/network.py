@@ -11,8 +11,7 @@ Walk the steps from the outputs towards the inputs with d(step) >= |d loss / d o
 Guarantee
 ---------
 G is at least the norm of the row's gradient over all trainable parameters, and depends on this row
-and the weights only. Rows whose activations exceed 1e12, where float32 squares are no longer
-trustworthy, get a G that is not finite.
+and the weights only. It is not finite where squared activations or gradients overflow.
 """
 
 from __future__ import annotations
@@ -22,18 +21,14 @@ import functools
 import torch
 from torch import Tensor
 
-from winsor.grads.forward import Crosses, ForwardView
+from winsor.grads.forward_view import Crosses, ForwardView
 from winsor.grads.graph import Step
 from winsor.rules.value_bounds import kind_of
 from winsor.rules.value_bounds.kind import Factor, Kind, Rows
 from winsor.rules.value_bounds.spectral import OperatorNorms
 
-LARGEST = 1e24
-"""A row with larger squared activations is given up: their product with a squared gradient that
-underflows would be lost."""
-
 FLOOR = 1e-12
-"""Added to G^2: what gradients whose squares underflow can reach under activations of 1e12."""
+"""Added to G^2: more than what is lost where squares of tiny gradients underflow."""
 
 
 def gradient_squares(view: ForwardView, crosses: Crosses | None, norms: OperatorNorms) -> Tensor:
@@ -50,28 +45,21 @@ def gradient_squares(view: ForwardView, crosses: Crosses | None, norms: Operator
                 if step.weights:
                     terms.append(_given(step, kind, e, rows))
                 if step not in backward.crossed:
-                    reach[step] = rows.squares(e).sqrt()
+                    reach[step] = rows.gradients(e).sqrt()
             elif step in reach and step.weights:
-                terms.append(reach[step].square() * _own(step, kind, rows))
+                root = torch.as_tensor(_own(step, kind, rows)).sqrt()
+                terms.append((reach[step] * root).square())
             if step in reach:
                 _hand_down(step, kind, rows, reach)
         backward.certified = not backward.frontier
         if not terms:
             return view.losses().new_full((view.size,), FLOOR)
-        return limited(functools.reduce(torch.add, terms), rows)
-
-
-def limited(total: Tensor, rows: Rows) -> Tensor:
-    """Not finite in the rows whose activations are too large to be trusted."""
-    if not rows.noted:
-        return total + FLOOR
-    small = functools.reduce(torch.add, rows.noted) <= LARGEST
-    return total / small + FLOOR  # by one or by zero: quicker than `where`
+        return functools.reduce(torch.add, terms) + FLOOR
 
 
 def _given(step: Step, kind: Kind, e: Tensor, rows: Rows) -> Tensor:
     if kind.given is None:
-        return rows.squares(e) * _own(step, kind, rows)
+        return rows.gradients(e) * _own(step, kind, rows)
     return kind.given(step, e, rows)
 
 

@@ -24,18 +24,18 @@ def _back_group(step: Step, position: int, rows: Rows) -> Tensor:
     return rows.largest(scale)
 
 
-def _note(step: Step, rows: Rows) -> None:
-    """Mean and deviation tell the size of the input, which the gradient of gamma multiplies."""
-    mean, rstd = step.saved("result1"), step.saved("result2")
-    rows.noted.append(rows.largest((mean.abs() + rstd.reciprocal()).square()))
-
-
-def _own_group(step: Step, rows: Rows) -> float:
-    _note(step, rows)
+def _own_group(step: Step, rows: Rows) -> Tensor:
     positions = int(step.saved("HxW")) * rows.blocks(step)
     # With several blocks a channel's entries add up over them, and so do both parts of a^2.
     per_group = int(step.saved("C")) // int(step.saved("group"))
-    return float(positions * (1 in step.weights) * per_group + positions * (2 in step.weights))
+    bound = float(positions * (1 in step.weights) * per_group + positions * (2 in step.weights))
+    return bound + _broken(step, rows)
+
+
+def _broken(step: Step, rows: Rows) -> Tensor:
+    """(n,) zero, or NaN where the input overflowed: s is infinite, and xhat looks like zero."""
+    size = step.saved("result1").abs() + step.saved("result2").reciprocal()
+    return 0 * rows.largest(size)
 
 
 def _back_layer(step: Step, position: int, rows: Rows) -> Tensor:
@@ -60,20 +60,18 @@ def _features(step: Step) -> int:
 
 
 def _own_layer(step: Step, rows: Rows) -> Tensor:
-    _note(step, rows)
     xhat = _normalised(step, rows)
-    total = xhat.new_zeros(rows.n)
+    total = _broken(step, rows)
     if 1 in step.weights:
-        total = xhat.square().sum(1).amax(1)
+        total = total + xhat.square().sum(1).amax(1)
     return total + xhat.shape[1] if 2 in step.weights else total
 
 
 def _given_layer(step: Step, e: Tensor, rows: Rows) -> Tensor:
-    _note(step, rows)
     e = e.reshape(rows.n, -1, _features(step))
-    total = e.new_zeros(rows.n)
+    total = _broken(step, rows)
     if 1 in step.weights:
-        total = (e * _normalised(step, rows)).sum(1).square().sum(1)
+        total = total + (e * _normalised(step, rows)).sum(1).square().sum(1)
     return total + e.sum(1).square().sum(1) if 2 in step.weights else total
 
 

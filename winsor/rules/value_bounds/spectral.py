@@ -63,20 +63,27 @@ def gram_norm(matrices: Tensor, squarings: int = 6) -> Tensor:
 
 def largest_squared(e: Tensor) -> Tensor:
     """(n, a, b) -> (n,) upper bounds on the squared largest singular value of each row."""
-    return top_eigenvalue(e @ e.mT if e.shape[1] <= e.shape[2] else e.mT @ e)
+    gram = e @ e.mT if e.shape[1] <= e.shape[2] else e.mT @ e
+    return top_eigenvalue(gram, trace(gram))
 
 
-def top_eigenvalue(gram: Tensor) -> Tensor:
-    """(n, k, k) positive semidefinite -> (n,) upper bounds on the largest eigenvalue.
+def trace(gram: Tensor) -> Tensor:
+    """(n, k, k) -> (n,)"""
+    return gram.diagonal(dim1=1, dim2=2).sum(1)
 
-    |G|_2 <= |G^2|_F^(1/2), or |G|_F where another product would cost more than it gains.
+
+def top_eigenvalue(gram: Tensor, scale: Tensor) -> Tensor:
+    """(n, k, k) symmetric -> (n,) upper bounds on the largest eigenvalue.
+
+    |G|_2 <= |G^2|_F^(1/2), or |G|_F where another product would cost more than it gains. Entries
+    are divided by ``scale`` first, which must be about as large as they are: squares of tiny or
+    huge numbers leave the range of float32.
     """
-    # Divide by the trace first: squares of tiny or huge entries leave the range of float32.
-    trace = gram.diagonal(dim1=1, dim2=2).sum(1).clamp_min(1e-37)
-    unit = gram / trace[:, None, None]
-    if len(gram[0]) <= 32:
-        return (unit @ unit).square().sum((1, 2)).sqrt().sqrt() * trace * _SINGLE
-    return unit.square().sum((1, 2)).sqrt() * trace * _SINGLE
+    scale = scale.clamp_min(1e-37)
+    unit = gram / scale[:, None, None]
+    if gram.shape[1] <= 32:
+        return (unit @ unit).square().sum((1, 2)).sqrt().sqrt() * scale * _SINGLE
+    return unit.square().sum((1, 2)).sqrt() * scale * _SINGLE
 
 
 def convolution_norm(

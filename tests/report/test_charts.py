@@ -1,0 +1,81 @@
+"""The drawing has every point in its place, and no text of it is markup."""
+
+from __future__ import annotations
+
+from xml.etree import ElementTree
+
+import pytest
+
+from winsor.report.charts import (
+    BOTTOM,
+    HEIGHT,
+    LEFT,
+    RIGHT,
+    TOP,
+    WIDTH,
+    Chart,
+    Estimate,
+    intervals_svg,
+)
+from winsor.report.series import Series
+
+HOSTILE = "<script>alert(1)</script> & \"x\" 'y'"
+
+
+def chart(**changes) -> Chart:
+    series = (
+        Series("one", ((0.0, 0.0), (10.0, 1.0)), ((0.0, 0.0, 0.5), (10.0, 0.5, 1.0))),
+        Series(HOSTILE, ((5.0, 0.5),), colour=9, dashed=True),
+    )
+    return Chart("k", HOSTILE, "step", "accuracy", series, **changes)
+
+
+def parse(svg) -> ElementTree.Element:
+    return ElementTree.fromstring(str(svg))
+
+
+def test_points_are_where_they_belong():
+    root = parse(chart().svg())
+    lines = root.findall(".//polyline")
+    ends = f"{LEFT:.1f},{HEIGHT - BOTTOM:.1f} {WIDTH - RIGHT:.1f},{TOP:.1f}"
+    assert lines[0].get("points") == ends
+    assert lines[1].get("class") == "dashed"
+    assert len(root.findall(".//polygon")) == 1
+    assert len(root.findall(".//circle")) == 1  # a line of one point is a dot
+    data = chart().data()
+    assert data["lines"][0]["points"][1] == [WIDTH - RIGHT, TOP, "10", "1"]
+    assert data["lines"][1]["colour"] == 1
+
+
+def test_text_is_text():
+    for svg in (chart().svg(), intervals_svg(HOSTILE, [Estimate(HOSTILE[:20], 1.0, 0.1, 0)])):
+        assert "<script" not in str(svg)
+        root = parse(svg)
+        assert root.get("aria-label") == HOSTILE
+        assert not [element for element in root.iter() if "script" in element.tag]
+
+
+@pytest.mark.parametrize("log", [False, True])
+def test_values_without_a_place_do_not_break_the_drawing(log):
+    series = (Series("a", ((0.0, 1e30), (1.0, 0.0), (2.0, 5.0))),)
+    root = parse(Chart("k", "t", "x", "y", series, log_x=log, log_y=log).svg())
+    for line in root.findall(".//polyline"):
+        numbers = [float(n) for pair in line.get("points").split() for n in pair.split(",")]
+        assert all(-1 <= n <= WIDTH + 1 for n in numbers)
+
+
+def test_intervals():
+    estimates = [
+        Estimate("a", 0.9, 0.05, 0),
+        Estimate("a very long name of a variant", 0.8, None, 1),
+    ]
+    root = parse(intervals_svg("accuracy", estimates))
+    bars = [bar for bar in root.iter() if bar.get("class") == "whisker"]
+    widths = [float(bar.get("x2")) - float(bar.get("x1")) for bar in bars]
+    assert widths[0] > 10 and widths[1] == 0
+    assert any(text.text == "a very long name of a v…" for text in root.iter("text"))
+
+
+def test_empty_charts_say_so():
+    assert Chart("k", "t", "x", "y", (Series("a", ()),)).empty
+    assert not chart().empty

@@ -1,0 +1,56 @@
+"""A headless Chromium, with what the page wrote to its console."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+FLAGS = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--disable-dev-shm-usage",
+    "--hide-scrollbars",
+    "--enable-logging=stderr",
+    "--v=0",
+)
+
+
+def executable() -> str:
+    for name in (os.environ.get("WINSOR_CHROMIUM"), *NAMES):
+        found = shutil.which(name) if name else None
+        if found:
+            return found
+    raise AssertionError("no Chromium: run .ci/browser, which installs one, as `make test` does")
+
+
+def run(page: Path, profile: Path, *flags: str) -> tuple[str, list[str]]:
+    """Open a page; return the standard output, and the lines of its console."""
+    done = subprocess.run(
+        [executable(), *FLAGS, f"--user-data-dir={profile}", *flags, page.as_uri()],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout, [line for line in done.stderr.splitlines() if "CONSOLE" in line]
+
+
+def dom(page: Path, profile: Path) -> tuple[str, list[str]]:
+    """The document after its scripts have run, and the console."""
+    return run(page, profile, "--virtual-time-budget=3000", "--dump-dom")
+
+
+def screenshot(page: Path, profile: Path, image: Path, *flags: str) -> list[str]:
+    image.parent.mkdir(parents=True, exist_ok=True)
+    _, console = run(page, profile, f"--screenshot={image}", *flags)
+    return console

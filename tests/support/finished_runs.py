@@ -1,0 +1,98 @@
+"""Run directories made by hand, without training: for tests of reports."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from dp_accounting.dp_event import GaussianDpEvent, PoissonSampledDpEvent
+from tiny_runs import table
+
+from winsor.ledger import Ledger
+from winsor.runs.config import from_table
+from winsor.runs.directory import RunDirectory
+
+EVENT = PoissonSampledDpEvent(0.2, GaussianDpEvent(1.5))
+
+
+def make_run(
+    path: Path,
+    steps: int = 12,
+    finished: bool = True,
+    debug: bool = False,
+    rate: float = 0.2,
+    **changes: Any,
+) -> Path:
+    """A directory as `winsor train` would leave it after ``steps`` steps."""
+    config = from_table(table(record={"debug": debug}, **changes))
+    directory = RunDirectory(path)
+    directory.create(config)
+    ledger_config = {
+        "rule": "Flat(max_grad_norm=1.0)",
+        "mechanism": "Gaussian",
+        "noise_multiplier": 1.5,
+        "sampler": "Poisson",
+        "n": 200,
+        "rate": rate,
+    }
+    event = PoissonSampledDpEvent(rate, GaussianDpEvent(1.5))
+    ledger = Ledger(ledger_config, directory.ledger)
+    ledger.record_many("0123456789abcdef", event, steps)
+    ledger.close()
+    rows = [_row(step, steps, debug, config.seed) for step in range(1, steps + 1)]
+    text = "".join(json.dumps(row) + "\n" for row in rows)
+    (path / "metrics.jsonl").write_text(text)
+    directory.note_environment(_session())
+    if finished:
+        directory.finish(_result(rows[-1]["held_out"], steps), {}, keep_key=False)
+    return path
+
+
+def _row(step: int, steps: int, debug: bool, seed: int) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "step": step,
+        "epoch": step * 0.2,
+        "seconds": 0.1 * step,
+        "lr": 0.5 * (1 - step / steps),
+        "rule": {"threshold": 1.0 + 1 / step},
+    }
+    if step % max(1, steps // 200) == 0 or step == steps:
+        accuracy = 0.9 - 0.5 / step + 0.01 * seed
+        row["held_out"] = {"accuracy": accuracy, "loss": 2.0 / step}
+    if debug:
+        row["not_private"] = {
+            "training_loss": 2.2 / step,
+            "clip_fraction": 1 / step,
+            "norm_quantiles": {"0.5": 1.0, "0.99": 3.0 + step / steps, "1.0": 9.0},
+            "norm_tail": [[9.0, 0.05], [3.0, 0.2], [1.0, 0.5], [0.1, 1.0]],
+            "neutralised_rows": 0,
+        }
+    return row
+
+
+def _session() -> dict[str, Any]:
+    return {
+        "time": "2026-01-01T00:00:00+00:00",
+        "winsor": "0.1.0",
+        "python": "3.11",
+        "packages": {"torch": "2.13.0"},
+        "system": "Linux x86_64",
+        "cpus": 2,
+        "threads": 1,
+        "command": ["winsor", "train"],
+    }
+
+
+def _result(held_out: dict[str, float], steps: int) -> dict[str, Any]:
+    return {
+        "name": "made by hand",
+        "stopped": "planned steps done",
+        "steps": steps,
+        "rows": 200,
+        "held_out_rows": 40,
+        "seconds": 0.1 * steps,
+        "held_out": held_out,
+        "epsilon": 1.0,
+        "delta": 1e-3,
+    }

@@ -1,0 +1,6 @@
+"""Audits: try to break every privacy claim, and say how far the attempt went.
+
+`curve.py` has the test, `honest.py` every mechanism with its worst adversary, `mutants.py` wrong
+mechanisms that the test must catch, `one_run.py` the audit of a user's own training. On the command
+line: ``winsor audit mechanisms | published | mutants | run``.
+"""

@@ -132,6 +132,3 @@ def build(framework: str, task: Task) -> Step:
     if framework in RULES:
         return private(task, framework)
     return {"opacus hooks": opacus_hooks, "opacus ghost": opacus_ghost}[framework](task)
-
-
-

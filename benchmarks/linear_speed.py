@@ -100,7 +100,8 @@ def epochs_of_a9a(directory: str, rounds: int) -> dict[str, object]:
     options = {"batch_size": BATCH, "epochs": EPOCHS, "learning_rate": 0.1}
     jobs = {
         "numpy": lambda: numpy_sgd(x, y),
-        "flat": private(Flat(decay=False, tail=1.0, **options), x, y),
+        "flat": private(Flat(decay=False, tail=1.0, cautious=False, **options), x, y),
+        "flat, with default caution": private(Flat(**options), x, y),
         "averaged": private(Averaged(clip=0.5, radius=10.0, **options), x, y),
     }
     seconds = medians(jobs, rounds)
@@ -108,6 +109,7 @@ def epochs_of_a9a(directory: str, rounds: int) -> dict[str, object]:
         "data": name,
         "seconds": seconds,
         "flat_over_numpy": seconds["flat"] / seconds["numpy"],
+        "cautious_flat_over_numpy": seconds["flat, with default caution"] / seconds["numpy"],
         "averaged_over_numpy": seconds["averaged"] / seconds["numpy"],
         "paper_cpp_seconds": {"cc": 0.128, "dp_sgd": 0.138},
         "paper_cpp_note": "paper 4, Table 2, Adult, epsilon 0.5: another machine, 21,000 rows",

@@ -35,25 +35,20 @@ class Task:
         return F.cross_entropy(logits, y, reduction="none")
 
 
-class SmallCNN(nn.Module):
-    """Two convolutions with GroupNorm on 28 x 28 images (the CNN of the DP-SGD literature)."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.features = nn.Sequential(
-            nn.Conv2d(1, 16, 8, stride=2, padding=3),
-            nn.GroupNorm(4, 16),
-            nn.ReLU(),
-            nn.MaxPool2d(2, 1),
-            nn.Conv2d(16, 32, 4, stride=2),
-            nn.GroupNorm(4, 32),
-            nn.ReLU(),
-            nn.MaxPool2d(2, 1),
-        )
-        self.head = nn.Sequential(nn.Linear(32 * 4 * 4, 32), nn.ReLU(), nn.Linear(32, 10))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.head(self.features(x).flatten(1))
+def small_cnn() -> nn.Module:
+    """Two convolutions with GroupNorm on 28 x 28 images."""
+    return nn.Sequential(
+        nn.Conv2d(1, 16, 3, padding=1),
+        nn.GroupNorm(4, 16),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(16, 32, 3, padding=1),
+        nn.GroupNorm(8, 32),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(32 * 7 * 7, 10),
+    )
 
 
 class Block(nn.Module):
@@ -103,7 +98,8 @@ class Layer(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         n, t, d = x.shape
-        q, k, v = self.qkv(self.norm1(x)).view(n, t, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        qkv = self.qkv(self.norm1(x)).chunk(3, dim=-1)
+        q, k, v = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in qkv)
         h = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         x = x + self.out(h.transpose(1, 2).reshape(n, t, d))
         return x + self.down(F.gelu(self.up(self.norm2(x))))
@@ -163,7 +159,7 @@ TASKS = (
         lambda: nn.Sequential(nn.Linear(784, 128), nn.ReLU(), nn.Linear(128, 10)),
         flat,
     ),
-    Task("CNN 28x28", 256, SmallCNN, images(1, 28)),
+    Task("CNN 28x28", 256, small_cnn, images(1, 28)),
     Task("ResNet-20", 128, ResNet20, images(3, 32)),
     Task("GPT 4x256", 16, lambda: GPT(4, 256, 8, 5000, 128), tokens(5000, 128)),
     Task("embedding 20kx64", 256, MeanPool, texts()),

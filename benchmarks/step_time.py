@@ -57,7 +57,9 @@ def take_turns(steps: dict[str, Any], seconds: float, clock: Clock) -> dict[str,
     return times
 
 
-def measure(framework: str, wanted: list[str], seconds: float, clock: Clock) -> list[dict[str, Any]]:
+def measure(
+    framework: str, wanted: list[str], seconds: float, clock: Clock
+) -> list[dict[str, Any]]:
     import frameworks
     import torch
     from models import TASKS
@@ -166,11 +168,21 @@ def main() -> None:
             print(table(rows), "\n", flush=True)
     grown = in_own_process([*passed, "--one", "growth"])
     for row in grown:
-        print("GPT batch {batch:2d} depth {depth}: {step_ms:.1f} ms (plain {plain_ms:.1f})".format(**row))
+        print(
+            "GPT batch {batch:2d} depth {depth}: {step_ms:.1f} ms (plain {plain_ms:.1f})".format(
+                **row
+            )
+        )
     machine = {"processor": platform.processor() or platform.machine(), "cores": os.cpu_count()}
     RESULTS.parent.mkdir(exist_ok=True)
     clock_name = "processor" if options.cpu else "wall"
-    result = {"machine": machine, "clock": clock_name, "reach": REACH, "rows": rows, "growth": grown}
+    result = {
+        "machine": machine,
+        "clock": clock_name,
+        "reach": REACH,
+        "rows": rows,
+        "growth": grown,
+    }
     RESULTS.write_text(json.dumps(result, indent=1) + "\n")
     print(f"written to {RESULTS}")
 

@@ -3,8 +3,8 @@
     python benchmarks/tails_monitor.py [--steps 60]
 
 A CNN of 26,010 parameters on random 28 x 28 images, batches of 256, one thread. The three runs take
-turns step by step, in rotating order, so that a busy machine slows all alike; medians of CPU time per step, and their
-ratios. Saved to benchmarks/results/tails_monitor.json.
+turns step by step, in rotating order, so that a busy machine slows all alike; medians of CPU time
+per step, and their ratios. Saved to benchmarks/results/tails_monitor.json.
 """
 
 from __future__ import annotations

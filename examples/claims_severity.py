@@ -76,7 +76,9 @@ def quality(predicted_log: Array, amounts: Array) -> tuple[float, float]:
 
 
 def ordinary_dp_sgd(rate: float) -> Flat:
-    return Flat(batch_size=256, epochs=10, learning_rate=rate, decay=False, tail=1e-9)
+    return Flat(
+        batch_size=256, epochs=10, learning_rate=rate, decay=False, tail=1e-9, cautious=False
+    )
 
 
 def compare(table: Table) -> dict[str, list[tuple[float, float, float]]]:

@@ -45,6 +45,13 @@ MODELS = {
 }
 
 
+def channels_last():
+    return two_layer_cnn(4).to(memory_format=torch.channels_last)
+
+
+MODELS["channels last"] = (channels_last, (1, 28, 28))
+
+
 def batch(shape, n=7):
     return torch.randn(n, *shape), torch.arange(n) % 4
 

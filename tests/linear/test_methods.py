@@ -336,6 +336,8 @@ def test_flat_with_default_steps_survives_features_far_from_zero():
     rng = np.random.default_rng(0)
     x = np.where(rng.random((4000, 40)) < 0.05, 1.0, -1.0)
     y = 0.3 * x[:, 0] + 0.1 * rng.standard_normal(4000)
-    solution, _ = solve(Flat(), x, y, loss=Squared())
-    fitted = np.c_[x, np.ones(4000)] @ solution.theta
-    assert np.mean((y - fitted) ** 2) < np.var(y)
+    errors = []
+    for cautious in (True, False):
+        solution, _ = solve(Flat(cautious=cautious), x, y, loss=Squared())
+        errors.append(np.mean((y - np.c_[x, np.ones(4000)] @ solution.theta) ** 2))
+    assert errors[0] < np.var(y) < errors[1]

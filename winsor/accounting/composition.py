@@ -147,18 +147,14 @@ class Tilted:
         size = self.high - self.low + 1
         if size > MOST_BINS:
             raise WindowTooWide(f"{size} grid points at interval {composition.interval}")
-        self._probabilities = self._convolve(size)
+        self._probabilities, self._noise = self._convolve(size)
         offsets = composition.interval * np.arange(size)
         self._falling = np.exp(-tilt * offsets)
         self._falling_faster = np.exp(-(tilt + 1) * offsets)
         self._sums = np.cumsum(self._falling)
         self._faster_sums = np.cumsum(self._falling_faster)
-        # Rounding. Transforms of probabilities are at most 1, so raising them to the power T and
-        # transforming back errs by a few T units in each bin, wherever the bin lies; exp(K(t)) by
-        # a few T units relative to itself.
-        units = composition.count + 4 * math.log2(size + 1)
-        self._noise = 16 * _UNIT * units
-        self._allowance = 1 + 1e-9 + 64 * _UNIT * units
+        # exp(K(t)) is off by a few units of rounding for each step, relative to itself.
+        self._allowance = 1 + 1e-9 + 64 * _UNIT * composition.count
 
     @property
     def lowest_epsilon(self) -> float:
@@ -185,18 +181,21 @@ class Tilted:
             low = max(low, (self._k - c.k(t - s) - _OUTSIDE) / s)
         return math.floor(low / c.interval), math.ceil(high / c.interval)
 
-    def _convolve(self, size: int) -> Array:
+    def _convolve(self, size: int) -> tuple[Array, float]:
+        """Probabilities of the window's points under the tilt, and a bound on their rounding."""
         c = self.composition
         n = int(fft.next_fast_len(size, real=True))
-        product: NDArray[np.complex128] | None = None
+        product = np.ones(n // 2 + 1, dtype=np.complex128)
+        norms: dict[int, float] = {}  # sums, over steps of equal count, of count * |p~_j|_2
         for step in c.steps:
-            weights = step.log_mgf(self.tilt * c.interval)[1]
-            transform = fft.rfft(_folded(weights, n)) ** step.count
-            product = transform if product is None else product * transform
-        assert product is not None
+            weights = _folded(step.log_mgf(self.tilt * c.interval)[1], n)
+            product *= fft.rfft(weights) ** step.count
+            norm = step.count * math.sqrt(_dot(weights, weights))
+            norms[step.count] = norms.get(step.count, 0.0) + norm
         sums = fft.irfft(product, n)
         # Index i of the circular result is the loss bottom + i, modulo n.
-        return np.maximum(np.roll(sums, -((self.low - c.bottom) % n))[:size], 0.0)
+        window = np.roll(sums, -((self.low - c.bottom) % n))[:size]
+        return np.maximum(window, 0.0), _rounding(np.abs(product), norms, c.count)
 
     def delta(self, epsilon: float) -> float:
         """Upper bound on delta at ``epsilon`` >= `lowest_epsilon`."""
@@ -224,6 +223,24 @@ class Tilted:
         if self.high >= c.top:
             return 0.0
         return _scaled(1.0, self._k - _OUTSIDE - t * max(epsilon, self.high * c.interval))
+
+
+def _rounding(magnitudes: Array, norms: dict[int, float], count: int) -> float:
+    """Bound on the error of one probability that comes back from the product of transforms.
+
+    With u one unit of rounding and n bins: a transform errs by at most c u log(n) sqrt(n) |p|_2 in
+    Euclidean norm. An error in the transform F_j is multiplied by T_j times the product without
+    one of the factors F_j, at most |product|^(1 - 1/T_j) because no factor exceeds 1; by
+    Cauchy-Schwarz it moves a bin by T_j c u log(n) |p_j|_2 times the root mean square of that.
+    Powers and products err by a few u for each factor. Means over half of the spectrum are at
+    least half of those over all of it; c = 8 covers that too.
+    """
+    scale = 8 * _UNIT * math.log2(2 * magnitudes.size + 2)
+    squares = magnitudes**2
+    noise = scale * math.sqrt(float(squares.mean())) + 32 * _UNIT * count * float(magnitudes.mean())
+    for repeats, norm in norms.items():
+        noise += scale * norm * math.sqrt(float((squares ** (1 - 1 / repeats)).mean()))
+    return noise
 
 
 def _dot(a: Array, b: Array) -> float:

@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten
 
 from winsor.contract import LossError, ProtocolError, UnsupportedModel
+from winsor.grads.budget import Budget
 from winsor.grads.parameters import Site
 
 _unsafe_view = torch.ops.aten._unsafe_view.default
@@ -92,6 +93,7 @@ class Tape:
         self.verified = False
         self.totals_only = False  # layers need not prepare for norms
         self.rows: int | None = None
+        self.budget = Budget()
         self._shared: dict[str, bool] = {}
         self._receive: Callable[[Call, int, Tensor], None] = _ignore
 
@@ -194,6 +196,8 @@ class Tape:
 
     def track_one(self, call: Call, out: Tensor, j: int = 0) -> Tensor:
         """`track` for one fresh output: on the path of every step, so kept short."""
+        if not self.verified and call.inputs and out.dim():
+            self.budget.note_input(call.inputs[0].numel() / max(1, out.shape[0]))
         if _saved_tensor_hooks(True) is not None:
             inputs, call.inputs, call.versions, call.outputs = call.inputs, (), (), ()
             return self._track_saved(call, j, out, inputs)

@@ -1,7 +1,7 @@
 """From the output-gradients of one recorded operation to the gradients of its own parameters.
 
-Any operation can be asked through autograd; linear layers and convolutions are called directly,
-which spares the trip through the engine.
+Any operation can be asked through autograd; the frequent ones are called directly, which spares the
+trip through the engine.
 """
 
 from __future__ import annotations
@@ -86,8 +86,26 @@ def _weight_gradient(step: Step, h: Tensor, e: Tensor, shape: torch.Size, groups
     return gradient
 
 
+def _group_norm(step: Step, e: Tensor) -> Tree:
+    # Contiguous: asked for weights only, the kernel for channels-last inputs crashes (torch 2.13).
+    found = torch.ops.aten.native_group_norm_backward(
+        e.contiguous(),
+        step.saved("input").contiguous(),
+        step.saved("result1"),
+        step.saved("result2"),
+        step.saved("weight"),
+        step.saved("N"),
+        step.saved("C"),
+        step.saved("HxW"),
+        step.saved("group"),
+        (False, 1 in step.weights, 2 in step.weights),
+    )
+    return {weight.name: found[position] for position, weight in step.weights.items()}
+
+
 _DIRECT: dict[str, Callable[[Step, Tensor], Tree]] = {
     "AddmmBackward0": _linear,
     "MmBackward0": _linear,
     "ConvolutionBackward0": _convolution,
+    "NativeGroupNormBackward0": _group_norm,
 }

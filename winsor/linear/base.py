@@ -15,7 +15,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import validate_data
 
-from winsor.contract import ConfigurationError
+from winsor.contract import ConfigurationError, Guarantee
 from winsor.grads.glm import Design, Loss
 from winsor.ledger import Ledger
 from winsor.linear.averaged import Averaged
@@ -72,6 +72,8 @@ class PrivateLinearModel(BaseEstimator):
     relation: str
     random_state: Any
     _theta: Array
+    ledger_: Ledger
+    guarantee_: Guarantee
 
     def _check_table(self, X: Any, y: Any, reset: bool) -> tuple[Any, Any]:
         refuse_odd_sparse(X)

@@ -9,8 +9,11 @@ Abadi et al. 2016; the baseline of Das et al. 2023 in paper 4. For a linear mode
 The defaults take all records at each step up to 65,536 of them: for a convex problem, large batches
 give the same signal for less noise, and the account is then one Gaussian, exact and instant. The
 number of steps is (n mu)^2 / p, within 10..150: beyond it the noise of a step exceeds its signal.
-Features of any scale are safe: the step size is halved when released gradients swing back and forth
-(`descent.py`), which looks at released values only.
+Features of any scale are safe: if ``cautious``, the step size is halved when released gradients
+swing back and forth (`descent.py`), which looks at released values only.
+
+Plain DP-SGD, the papers' baseline, is ``Flat(decay=False, tail=1e-9, cautious=False)``: constant
+steps, last iterate.
 
 Guarantee
 ---------
@@ -56,6 +59,7 @@ class Flat(Method):
     decay: bool = True
     tail: float = 0.25
     radius: float | None = None
+    cautious: bool = True
 
     continues = True
 
@@ -76,6 +80,7 @@ class Flat(Method):
             Gaussian(multiplier), sampler, sensitivity, steps, task.start.shape
         )
         gradient = clipped_gradients(task, sampler, bound, receipt, session.key)
+        noise = receipt.std * task.parameters**0.5 / sampler.expected_size
         schedule = Schedule(
             steps,
             rate,
@@ -83,7 +88,7 @@ class Flat(Method):
             self.radius,
             min(1.0, self.tail),
             self.decay,
-            noise=receipt.std * task.parameters**0.5 / sampler.expected_size,
+            noise=noise if self.cautious else None,
         )
         theta = descend(task.start, gradient, schedule, task.design.intercept)
         return Solution(theta, steps)

@@ -126,7 +126,9 @@ def methods_of(setting: Setting) -> dict[str, Method]:
     return {
         "CC": Averaged(clip=cc, learning_rate=rates["CC"], radius=1.0, **common),
         "UC": Averaged(clip=uc, learning_rate=rates["UC"], constrained=False, **common),
-        "DP-SGD": Flat(sgd, learning_rate=rates["DP-SGD"], decay=False, tail=1.0, **common),
+        "DP-SGD": Flat(
+            sgd, learning_rate=rates["DP-SGD"], decay=False, tail=1.0, cautious=False, **common
+        ),
         "DP-GD": RobustGD(learning_rate=rates["DP-GD"], steps=setting.epochs, deviation=0.5),
     }
 

@@ -4,19 +4,31 @@
 
 Fang et al. 2023, Algorithm 3, read with f_i. There G_i^2 = beta_1 (f_i - f_lb) + beta_2, the weak
 growth condition, with appendix D's beta_1 for ReLU networks. Three bounds, from the paper's to the
-tightest; all cost one forward and one backward pass and form no per-sample gradient:
+tightest, all from one forward and one backward pass without a per-sample gradient:
 
-``form="value"``
-    Appendix D with biases, for ReLU (tanh, ...) networks under cross-entropy: from the loss value,
-    the norm of the input and the spectral norms of the weights. |d loss / d logits| is at most
-    sqrt(2) (1 - exp(-f_i)), which is less than the paper's 2 min(1, sqrt(2 f_i)).
-``form="forward"``
-    From the forward pass and the loss gradient: exact output-gradients through the layers above
-    the last convolution (for a perceptron: all layers), certified operator norms below it.
-``form="outputs"`` (default)
-    The backward pass of the output-gradients runs first, and the weight gradients follow with the
-    weights applied, so no work is done twice. Each layer's gradient is bounded from its input and
-    its output-gradient; for linear layers on vectors the bound is the norm.
+* ``form="value"``: appendix D with biases, for ReLU (tanh, ...) networks under cross-entropy. From
+  the loss value, the norm of the input and the spectral norms of the weights. The loss gradient
+  is at most sqrt(2) (1 - exp(-f_i)), which is less than the paper's 2 min(1, sqrt(2 f_i)).
+* ``form="forward"``: from the activations and the exact loss gradient. Exact output-gradients
+  through what lies above the last convolution (in a perceptron: everything), certified operator
+  norms below it.
+* ``form="outputs"``, the default: the backward pass of the output-gradients runs first, and the
+  weight gradients follow with the weights applied, so nothing is differentiated twice. Each layer
+  is bounded from its input and its output-gradient; for a linear layer the bound is the norm.
+
+When to use
+-----------
+For perceptrons and convolutional networks, with GroupNorm or LayerNorm and residual sums, when
+per-sample norms are the bottleneck. How tight the bound is decides how much signal is lost (median
+G/|g| measured by `benchmarks/value_tightness.py`): with "outputs" 1.0 for perceptrons, 1 to 2 for
+the two-layer CNN and 1.2 to 5 for residual networks; with "forward" 1.0, 3 to 40 and thousands;
+with "value" 1.3 for a linear model, 2 to 3 for two layers and 30 for five. Where `Flat` is as fast,
+prefer it: its bound is exact.
+
+Cost
+----
+Plain training plus one pass over the activations. "forward" adds operator norms of the weights,
+which are carried from step to step while they change little.
 
 Guarantee
 ---------
@@ -28,9 +40,9 @@ tied weights and batch statistics are refused.
 Differences from the authors
 ----------------------------
 Algorithm 3 as printed scales every row by the mean loss f(w); then a row with a larger loss is not
-bounded, and rows are coupled (`winsor.papers.value_claim` keeps that reading). Their spectral norms
-come from power iteration, which is a lower bound; here they are certified. Biases, convolutions,
-normalisation and residual sums have bounds of their own (`winsor/rules/value_bounds`).
+bounded, and rows are coupled (`winsor.papers.value_claim` keeps that reading). Appendix D has no
+biases, at x = 0 its bound is zero. A spectral norm from power iteration would be a lower bound;
+here it is certified.
 
 References
 ----------

@@ -20,15 +20,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from winsor.grads.layers.layer import MAC, TRAFFIC, Layer, Named, as_dtype
+from winsor.grads.budget import MAC, TRAFFIC, UNFOLD
+from winsor.grads.layers.layer import Layer, Named, as_dtype
 from winsor.grads.pieces import Factors, Piece, Rows, careful, scaled, zero_where_not
 from winsor.grads.tape import Call
 
-KEEP = 5.0
-"""Rows may take this many times the memory of the input and output-gradient that they replace."""
-
-UNFOLD = 60.0
-"""One entry of an unfolded input, in multiply-adds (measured: `benchmarks`)."""
+CHUNK = 1 << 21
+"""Floats of rows that one call of the library's kernel forms: it needs as much again inside."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +68,15 @@ class Geometry:
 
     def rows(self, x: Tensor, g: Tensor, shape: torch.Size) -> Tensor:
         """(n, *shape): each row is a group of its own."""
+        size = max(1, CHUNK // shape.numel())
+        if len(x) <= size:
+            return self._rows(x, g, shape)
+        rows = g.new_empty(len(x), *shape)
+        for i in range(0, len(x), size):
+            rows[i : i + size] = self._rows(x[i : i + size], g[i : i + size], shape)
+        return rows
+
+    def _rows(self, x: Tensor, g: Tensor, shape: torch.Size) -> Tensor:
         n = len(x)
         wide = torch.Size((n * shape[0], *shape[1:]))
         rows = self.weight_gradient(
@@ -123,21 +130,18 @@ class ConvolutionPiece(Piece):
         out.copy_(self.geometry.weight_gradient(self.x, g, self.shape, self.geometry.groups))
 
 
-def plan_convolution(
+def costs_of_convolution(
     x: Tensor, g: Tensor, shape: torch.Size, geometry: Geometry
-) -> tuple[str, dict[str, float]]:
-    """Keep rows; or form them for the norm only; or use ghost norms. Costs per row."""
-    places, out = g[0, 0].numel(), shape[0]
-    unfolded = shape[1:].numel()
+) -> dict[str, float]:
+    """Keep rows; or form them for the norm only; or use ghost norms."""
+    places, out, unfolded = g[0, 0].numel(), shape[0], shape[1:].numel()
     contraction = MAC * places * shape.numel()
     traffic = TRAFFIC * shape.numel()
     costs = {"rows": contraction + 3 * traffic, "rows, twice": 2 * (contraction + traffic)}
     if x.dim() == 4 and geometry.groups == 1 and not geometry.transposed:
         gram = MAC * 0.7 * places**2 * (out + unfolded)
         costs["ghost"] = contraction + gram + UNFOLD * places * unfolded
-    kept = shape.numel() <= KEEP * (x[0].numel() + g[0].numel())
-    allowed = {name: cost for name, cost in costs.items() if name != "rows" or kept}
-    return min(allowed, key=lambda name: allowed[name]), costs
+    return costs
 
 
 class ConvolutionLayer(Layer):
@@ -208,7 +212,11 @@ class ConvolutionLayer(Layer):
         if self.tape.totals_only:
             return ConvolutionPiece(x, g, shape, geometry, False)
         key = (*x.shape[1:], geometry)
-        plan = self.plan(key, lambda: plan_convolution(x, g, shape, geometry))
-        if plan == "rows":
+        if key in self.plans:
+            choice = self.plans[key][0]
+        else:
+            costs = costs_of_convolution(x, g, shape, geometry)
+            choice = self.plan(key, shape.numel(), x[0].numel() + g[0].numel(), costs)
+        if choice == "rows":
             return Rows(geometry.rows(x, g, shape))
-        return ConvolutionPiece(x, g, shape, geometry, plan == "ghost")
+        return ConvolutionPiece(x, g, shape, geometry, choice == "ghost")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, ClassVar
 
 import torch
@@ -14,10 +14,6 @@ from winsor.grads.pieces import Piece
 from winsor.grads.tape import Call, Tape
 
 Named = Iterable[tuple[str, Piece]]
-
-MAC = 1.0
-TRAFFIC = 2.0
-"""Reading or writing a float, in multiply-adds of a matrix product (measured: `benchmarks`)."""
 
 
 class Layer:
@@ -73,14 +69,12 @@ class Layer:
             f"output of shape {tuple(g.shape)} instead. Give the module one row per record."
         )
 
-    def plan(self, key: Any, decide: Callable[[], tuple[str, dict[str, float]]]) -> str:
+    def plan(self, key: Any, rows: int, factors: int, costs: dict[str, float]) -> str:
         """The choice for inputs of one shape: made once, kept, and shown by `explain`."""
-        known = self.plans.get(key)
-        if known is None:
-            choice, costs = decide()
-            shown = ", ".join(f"{name} {cost:.3g}" for name, cost in costs.items())
-            known = self.plans[key] = (choice, shown)
-        return known[0]
+        choice = self.tape.budget.choose(costs, rows, factors)
+        shown = ", ".join(f"{name} {cost:.3g}" for name, cost in costs.items())
+        self.plans[key] = (choice, shown)
+        return choice
 
 
 def as_dtype(x: Tensor, dtype: torch.dtype) -> Tensor:

@@ -15,24 +15,20 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from winsor.grads.layers.layer import MAC, TRAFFIC, Layer, Named, as_dtype
+from winsor.grads.budget import MAC, TRAFFIC
+from winsor.grads.layers.layer import Layer, Named, as_dtype
 from winsor.grads.layers.recorded import Part, Projection, RecordedLinear
 from winsor.grads.parameters import Site
 from winsor.grads.pieces import Factors, Outer, Piece, Rows
 from winsor.grads.tape import Call, Tape
 
-KEEP = 2.0
-"""Rows may take this many times the memory of the factors that they replace."""
 
-
-def plan_linear(places: int, out: int, inner: int) -> tuple[str, dict[str, float]]:
-    """Keep rows, or keep factors and use ghost norms. Costs are multiply-adds per row."""
+def costs_of_linear(places: int, out: int, inner: int) -> dict[str, float]:
+    """Keep rows, or keep factors and use ghost norms."""
     contraction = MAC * places * out * inner
-    ghost = MAC * 0.7 * places * places * (out + inner)
+    ghost = MAC * 0.7 * places * places * (out + inner)  # Gram matrices are symmetric
     rows = contraction + 3 * TRAFFIC * out * inner
-    costs = {"rows": rows, "ghost": contraction + min(ghost, rows)}
-    small = out * inner <= KEEP * places * (out + inner)
-    return ("rows" if small and costs["rows"] <= costs["ghost"] else "ghost"), costs
+    return {"rows": rows, "ghost": contraction + min(ghost, rows)}
 
 
 class LinearLayer(Layer):
@@ -83,9 +79,15 @@ class LinearLayer(Layer):
         if self.tape.totals_only:
             return Factors(left, right)
         places, out, inner = *left.shape[1:], right.shape[2]
-        if self.plan((places, out, inner), lambda: plan_linear(places, out, inner)) == "rows":
+        key = (places, out, inner)
+        choice = self.plans[key][0] if key in self.plans else self._choose(*key)
+        if choice == "rows":
             return Rows(torch.bmm(left.mT, right))
         return Factors(left, right)
+
+    def _choose(self, places: int, out: int, inner: int) -> str:
+        costs = costs_of_linear(places, out, inner)
+        return self.plan((places, out, inner), out * inner, places * (out + inner), costs)
 
     def for_weight(self, g: Tensor) -> Tensor:
         return g

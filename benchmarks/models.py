@@ -114,7 +114,7 @@ class GPT(nn.Module):
         self.head = nn.Linear(d, vocabulary, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        positions = torch.arange(x.shape[1]).expand(len(x), -1)
+        positions = torch.arange(x.shape[1]).repeat(len(x), 1)
         h = self.tokens(x) + self.positions(positions)
         return self.head(self.norm(self.layers(h)))
 

@@ -168,11 +168,8 @@ def main() -> None:
             print(table(rows), "\n", flush=True)
     grown = in_own_process([*passed, "--one", "growth"])
     for row in grown:
-        print(
-            "GPT batch {batch:2d} depth {depth}: {step_ms:.1f} ms (plain {plain_ms:.1f})".format(
-                **row
-            )
-        )
+        shape = f"GPT batch {row['batch']:2d} depth {row['depth']}"
+        print(f"{shape}: {row['step_ms']:.1f} ms (plain {row['plain_ms']:.1f})")
     machine = {"processor": platform.processor() or platform.machine(), "cores": os.cpu_count()}
     RESULTS.parent.mkdir(exist_ok=True)
     clock_name = "processor" if options.cpu else "wall"

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import dataclasses
 import io
 import json
 import statistics
@@ -47,7 +48,7 @@ RULES = (
 )
 
 
-def table(folder: Path) -> dict[str, Any]:
+def table(folder: Path, epochs: float) -> dict[str, Any]:
     return {
         "name": "overhead",
         "reproducible_noise": True,  # the same batches and noise for both
@@ -62,7 +63,7 @@ def table(folder: Path) -> dict[str, Any]:
         "rule": RULES[0],
         "optimizer": {"name": "sgd", "lr": 0.5, "momentum": 0.9},
         "budget": {"epsilon": 3.0, "delta": 1e-5},
-        "training": {"epochs": 1, "batch_size": 1024, "max_physical_batch_size": 512},
+        "training": {"epochs": epochs, "batch_size": 1024, "max_physical_batch_size": 512},
         "compare": {
             "seeds": [0],
             "variants": [{"name": rule["name"], "rule": rule} for rule in RULES],
@@ -100,6 +101,15 @@ def timed(action: Callable[[], Any]) -> dict[str, float]:
     return {"wall": time.perf_counter() - wall, "cpu": time.process_time() - processor}
 
 
+def warm_up(comparison: Comparison, data: Data, folder: Path) -> None:
+    """One step each way: imports and first-time set-up belong to neither."""
+    (config,) = comparison.variants["flat"].values()
+    training = dataclasses.replace(config.training, epochs=None, steps=1)
+    config = dataclasses.replace(config, training=training)
+    with make_observer(quiet=True, as_json=False) as observer:
+        execute(config, folder / "warm-up", observer, load=lambda _: data)
+
+
 def measure(comparison: Comparison, data: Data, folder: Path, repeat: int) -> dict[str, Any]:
     """One pair per rule, and the end of the comparison."""
     path = folder / f"compare-{repeat}"
@@ -129,12 +139,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--epochs", type=float, default=1.0)
     parser.add_argument("--threads", type=int, default=1)
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
-    comparison = Comparison.from_table(table(arguments.data), Path())
+    comparison = Comparison.from_table(table(arguments.data, arguments.epochs), Path())
     data = load_data(next(iter(comparison.variants["flat"].values())).data)
     with tempfile.TemporaryDirectory() as folder:
+        warm_up(comparison, data, Path(folder))
         repeats = [measure(comparison, data, Path(folder), k) for k in range(arguments.repeats)]
     summary = {}
     for clock in ("wall", "cpu"):
@@ -145,9 +157,8 @@ def main() -> None:
         training = sum(median(label, "bare") for label in comparison.variants)
         tool = sum(median(label, "tool") for label in comparison.variants) + median("end", "tool")
         summary[clock] = {"bare": training, "tool": tool, "overhead": tool / training - 1}
-        print(
-            f"{clock}: bare {training:.1f} s, tool {tool:.1f} s: {100 * (tool / training - 1):.2f} %"
-        )
+        overhead = tool / training - 1
+        print(f"{clock}: bare {training:.1f} s, tool {tool:.1f} s, overhead {100 * overhead:.2f} %")
     content = {"threads": arguments.threads, "summary": summary, "repeats": repeats}
     RESULTS.parent.mkdir(exist_ok=True)
     RESULTS.write_text(json.dumps(content, indent=1) + "\n")

@@ -71,13 +71,13 @@ def test_convolution_norms_are_bounds(kernel, stride, padding, dilation, channel
 
 def test_frequencies_beat_the_unfolded_matrix():
     torch.manual_seed(0)
-    conv = nn.Conv2d(16, 16, 3, padding=1)
-    matrix, outs = materialised(conv, (16, 10, 10))
+    conv = nn.Conv2d(8, 8, 3, padding=1)
+    matrix, outs = materialised(conv, (8, 8, 8))
     true = float(torch.linalg.matrix_norm(matrix, 2))
     bound = convolution_norm(conv.weight, (1, 1), (1, 1), 1, tuple(outs))
     unfolded = 3 * spectral_norm(conv.weight.flatten(1))
     assert true <= bound <= 1.1 * true
-    assert unfolded > 1.5 * bound
+    assert unfolded > 1.4 * bound
 
 
 @given(

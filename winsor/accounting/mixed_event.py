@@ -22,7 +22,7 @@ error allowances of `winsor.accounting.mixed_moments` count on. Rounding a width
 
 
 @attr.s(frozen=True, auto_attribs=True)
-class MixedDpEvent(DpEvent):  # type: ignore[misc]
+class MixedDpEvent(DpEvent):
     """One Poisson-sampled step whose noise is widened by an independent uniform per coordinate.
 
     Attributes:

@@ -40,11 +40,13 @@ def directions(shapes: Shapes) -> dict[str, Tensor]:
 
 
 def pairs(
-    relation: Neighbouring, shapes: Shapes = MODEL, lengths: tuple[float, ...] = SCALES
+    relation: Neighbouring, shapes: Shapes = MODEL, few: bool = False
 ) -> Iterator[GradientRecords]:
-    """Every pair of datasets tried, under one relation."""
+    """Every pair of datasets tried, under one relation; or a ``few``, long and in one direction."""
     for label, u in directions(shapes).items():
-        for length in lengths:
+        if few and label != "mixed":
+            continue
+        for length in SCALES[3:5] if few else SCALES:
             g = length * u
             for name, common, z, instead in _stories(g):
                 other = z.new_zeros((0, len(u)))
@@ -80,11 +82,10 @@ def worst(rule: Rule, setting: Setting, shapes: Shapes = MODEL) -> RuleExperimen
     being secret is not bounded that way; see `transcripts.RandomRuleExperiment`.)
     """
     randomised = getattr(rule, "randomised", False)
-    draws, lengths = (range(DRAWS), SCALES[3:5]) if randomised else (range(1), SCALES)
     experiments = (
         RuleExperiment(rule, pair, setting, draw=draw)
-        for pair in pairs(setting.relation, shapes, lengths)
-        for draw in draws
+        for pair in pairs(setting.relation, shapes, few=randomised)
+        for draw in range(DRAWS if randomised else 1)
     )
     return max(experiments, key=lambda experiment: experiment.shift())
 

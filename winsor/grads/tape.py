@@ -167,6 +167,11 @@ class Tape:
 
     # ------------------------------------------------------------------------------- forward
 
+    def note_input(self, x: Tensor) -> None:
+        """What plain training holds for this call: rows may take a part of it in addition."""
+        if x.dim() and x.shape[0]:
+            self.budget.note_input(x.numel() / x.shape[0])
+
     def lift(self, site: Site, index: Tensor) -> Tensor:
         """Give each row its own copy of an embedding's input that all rows share (positions).
 
@@ -196,8 +201,8 @@ class Tape:
 
     def track_one(self, call: Call, out: Tensor, j: int = 0) -> Tensor:
         """`track` for one fresh output: on the path of every step, so kept short."""
-        if not self.verified and call.inputs and out.dim():
-            self.budget.note_input(call.inputs[0].numel() / max(1, out.shape[0]))
+        if not self.verified and call.inputs:
+            self.note_input(call.inputs[0])
         if _saved_tensor_hooks(True) is not None:
             inputs, call.inputs, call.versions, call.outputs = call.inputs, (), (), ()
             return self._track_saved(call, j, out, inputs)

@@ -134,7 +134,8 @@ def compare(
     for method in ("flat", "embedding", "mixed"):
         rule = _rule(method, problem, public, setting)
         mix = ModelMix(width) if method == "mixed" else None
-        recipe = Recipe(rule, setting.lr, epsilon=setting.epsilon, mechanism=mix)
+        lr = setting.lr if mix is None else 1.5 * setting.lr  # mixing shortens a step to 2/3
+        recipe = Recipe(rule, lr, epsilon=setting.epsilon, mechanism=mix)
         outcomes = over_seeds(problem, recipe, setting.seeds)
         rows.append(
             EmbeddingRow(

@@ -32,8 +32,17 @@ RULES = {
 FRAMEWORKS = ("plain", *RULES, "opacus hooks", "opacus ghost")
 
 
-def nothing() -> None:
-    """The batch is at hand."""
+class Loader:
+    """Draws the batch anew for every step, as a data loader does: the rows are the same."""
+
+    def __init__(self, batch: Batch) -> None:
+        self._rows = batch
+        self._index = torch.arange(len(batch[0]))
+        self.batch = batch
+
+    def __call__(self) -> None:
+        x, y = self._rows
+        self.batch = x[self._index], y[self._index]
 
 
 def fresh(task: Task) -> tuple[nn.Module, Batch, torch.optim.Optimizer]:
@@ -45,13 +54,14 @@ def fresh(task: Task) -> tuple[nn.Module, Batch, torch.optim.Optimizer]:
 
 def plain(task: Task) -> Step:
     model, batch, optimizer = fresh(task)
+    loader = Loader(batch)
 
     def step() -> None:
-        task.losses(model, batch).mean().backward()
+        task.losses(model, loader.batch).mean().backward()
         optimizer.step()
         optimizer.zero_grad()
 
-    return nothing, step
+    return loader, step
 
 
 def private(task: Task, rule: str) -> Step:
@@ -68,13 +78,13 @@ def private(task: Task, rule: str) -> Step:
         sampler=winsor.FullBatch(task.batch_size),
     )
     batches = run.batches()
-    current: list[Batch] = []
+    loader = Loader(batch)
 
     def prepare() -> None:
-        current[:] = [next(batches)]
+        loader.batch = next(batches)
 
     def step() -> None:
-        run.step(task.losses(model, current[0]))
+        run.step(task.losses(model, loader.batch))
 
     return prepare, step
 
@@ -89,12 +99,14 @@ def opacus_hooks(task: Task) -> Step:
         optimizer, noise_multiplier=1.0, max_grad_norm=1.0, expected_batch_size=task.batch_size
     )
 
+    loader = Loader(batch)
+
     def step() -> None:
-        task.losses(wrapped, batch).mean().backward()
+        task.losses(wrapped, loader.batch).mean().backward()
         noisy.step()
         noisy.zero_grad()
 
-    return nothing, step
+    return loader, step
 
 
 def opacus_ghost(task: Task) -> Step:
@@ -102,7 +114,7 @@ def opacus_ghost(task: Task) -> Step:
     from opacus.optimizers import DPOptimizerFastGradientClipping
     from opacus.utils.fast_gradient_clipping_utils import DPLossFastGradientClipping
 
-    model, (x, y), optimizer = fresh(task)
+    model, batch, optimizer = fresh(task)
     wrapped = GradSampleModuleFastGradientClipping(
         model, use_ghost_clipping=True, max_grad_norm=1.0, loss_reduction="mean"
     )
@@ -111,7 +123,10 @@ def opacus_ghost(task: Task) -> Step:
     )
     criterion = DPLossFastGradientClipping(wrapped, noisy, nn.CrossEntropyLoss())
 
+    loader = Loader(batch)
+
     def step() -> None:
+        x, y = loader.batch
         logits = wrapped(x)
         if logits.dim() == 3:
             loss = criterion(logits.flatten(0, 1), y.flatten(), shape=logits.shape)
@@ -121,7 +136,7 @@ def opacus_ghost(task: Task) -> Step:
         noisy.step()
         noisy.zero_grad()
 
-    return nothing, step
+    return loader, step
 
 
 def build(framework: str, task: Task) -> Step:

@@ -2,7 +2,7 @@
 
     python benchmarks/report_page.py
 
-A run of 20,000 steps, every step recorded, with and without debug values (norm quantiles, tails).
+A run of 20,000 steps, every step recorded, without and with a monitor (norm quantiles and more).
 Opening is measured in headless Chromium by the page itself: from navigation to the end of the load
 event, when charts are drawn and alive; median of five fresh profiles.
 """
@@ -48,10 +48,10 @@ def opening(page: str, folder: Path, repeats: int = 5) -> float:
 
 def main() -> None:
     results = {}
-    for name, debug in (("plain", False), ("debug", True)):
+    for name in ("off", "debug"):
         with tempfile.TemporaryDirectory() as text:
             folder = Path(text)
-            run = make_run(folder / "run", steps=20_000, debug=debug, rate=0.002)
+            run = make_run(folder / "run", steps=20_000, monitor=name, rate=0.002)
             begun = time.perf_counter()
             page = render(collect([run]))
             made = time.perf_counter() - begun

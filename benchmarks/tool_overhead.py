@@ -89,6 +89,7 @@ def bare(config: Config, data: Data, ledger: Path) -> None:
     )
     for x, y in private.batches():
         private.step(F.cross_entropy(model(x), y, reduction="none"))
+    assert data.held_out is not None
     evaluate(make_task(config), model, data.held_out)
     private.spent()
     private.detach()

@@ -34,11 +34,36 @@ def test_running_statistics_of_instance_norm_are_refused() -> None:
     refuse_unsupported(nn.InstanceNorm1d(3))
 
 
-def test_lazy_and_complex_parameters_are_refused() -> None:
+def test_lazy_parameters_are_refused() -> None:
     with pytest.raises(UnsupportedModel, match="initialised"):
         refuse_unsupported(nn.Sequential(nn.LazyLinear(3)))
-    with pytest.raises(UnsupportedModel, match="real parameters"):
-        refuse_unsupported(nn.Linear(2, 2, dtype=torch.complex64))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.complex64])
+def test_parameters_too_coarse_for_norms_are_refused(dtype: torch.dtype) -> None:
+    model = nn.Linear(2, 2, dtype=dtype)
+    with pytest.raises(UnsupportedModel, match=r"weight must be float32.*autocast"):
+        refuse_unsupported(model)
+    with pytest.raises(UnsupportedModel, match=r"weight must be float32"):
+        make_engine(model, trainable_parameters(model))
+    refuse_unsupported(model.requires_grad_(False))
+
+
+def test_mixed_numbers_are_refused() -> None:
+    with pytest.raises(UnsupportedModel, match="one dtype and one device"):
+        refuse_unsupported(nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2).double()))
+
+
+def test_compiled_models_are_refused() -> None:
+    class OptimizedModule(nn.Module):
+        """What torch.compile returns, as far as it shows: the model sits in `_orig_mod`."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self._orig_mod = nn.Linear(2, 2)
+
+    with pytest.raises(UnsupportedModel, match="original model"):
+        refuse_unsupported(OptimizedModule())
 
 
 @pytest.mark.parametrize("options", [{"max_norm": 1.0}, {"scale_grad_by_freq": True}])

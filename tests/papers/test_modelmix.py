@@ -184,7 +184,7 @@ def test_a_folder_without_the_data_is_refused(tmp_path):
 
 def test_the_embedding_helps_and_mixing_combines_with_it():
     problem, public = embedding_problem()
-    rows = compare(problem, public, Comparison(k=8, lr=4.0, p=4, seeds=(0,)))
+    rows = compare(problem, public, Comparison(k=8, p=4, seeds=(0,)))
     by_method = {row.method: row for row in rows}
     assert by_method["embedding"].accuracy > by_method["flat"].accuracy + 1
     assert by_method["mixed"].noise_multiplier < by_method["flat"].noise_multiplier

@@ -42,7 +42,7 @@ addEventListener("load", () => {
 def page(tmp_path_factory) -> str:
     folder = tmp_path_factory.mktemp("runs")
     runs = [
-        make_run(folder / f"{name}{seed}", steps=40, name=name, seed=seed, debug=True)
+        make_run(folder / f"{name}{seed}", steps=40, name=name, seed=seed, monitor="debug")
         for name in ("flat", "automatic")
         for seed in (0, 1)
     ]

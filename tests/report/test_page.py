@@ -31,7 +31,7 @@ class Elements(HTMLParser):
 
 
 def test_everything_the_issue_asks_for_is_there(tmp_path):
-    page = render(collect([make_run(tmp_path / "run", debug=True)]))
+    page = render(collect([make_run(tmp_path / "run", monitor="debug")]))
     for words in (
         "Privacy statement",
         "adding or removing one row",
@@ -53,10 +53,14 @@ def test_everything_the_issue_asks_for_is_there(tmp_path):
 def test_charts_come_with_their_data(tmp_path):
     keys = {chart.key for chart in figures(collect([make_run(tmp_path / "plain")]))}
     assert keys == {"held-out-0", "held-out-1", "epsilon", "rule-0", "lr"}
-    charts = figures(collect([make_run(tmp_path / "debug", debug=True)]))
+    charts = figures(collect([make_run(tmp_path / "debug", monitor="debug")]))
     exposed = {chart.key for chart in charts if chart.not_private}
-    assert exposed == {"training-loss", "clip-fraction", "norms-0", "tail-0"}
-    assert all("record.debug" in chart.note for chart in charts if chart.not_private)
+    names = ("training-loss", "clip-fraction", "noise-to-signal", "norms-0", "tail-0")
+    assert exposed == {f"not-private-{name}" for name in names}
+    assert all("private rows" in chart.note for chart in charts if chart.not_private)
+    charts = figures(collect([make_run(tmp_path / "private", monitor="private")]))
+    assert {"monitor-clip-fraction", "monitor-norms-0", "monitor-tail-0"} <= {c.key for c in charts}
+    assert not any(chart.not_private for chart in charts)
 
 
 def test_variants_share_charts_and_colours(tmp_path):
@@ -81,10 +85,10 @@ def test_nothing_is_loaded_from_anywhere(tmp_path):
 
 
 def test_markup_in_names_and_values_stays_text(tmp_path):
-    plain = Elements(render(collect([make_run(tmp_path / "plain", debug=True)])))
+    plain = Elements(render(collect([make_run(tmp_path / "plain", monitor="debug")])))
     run = make_run(
         tmp_path / "hostile",
-        debug=True,
+        monitor="debug",
         name=HOSTILE,
         data={"target": HOSTILE},
         optimizer={"name": "sgd", "lr": 0.1, HOSTILE: HOSTILE},

@@ -58,7 +58,7 @@ def test_held_out_rows_are_declared_unprotected(tmp_path):
     ("changes", "words"),
     [
         ({"reproducible_noise": True}, "noise was derived from the seed"),
-        ({"debug": True}, "NOT PRIVATE"),
+        ({"monitor": "debug"}, "NOT PRIVATE"),
         ({"finished": False}, "not finished"),
         ({"budget": {"allow_large_delta": True}}, "delta was allowed to reach 1/n"),
     ],

@@ -20,12 +20,12 @@ def make_run(
     path: Path,
     steps: int = 12,
     finished: bool = True,
-    debug: bool = False,
+    monitor: str = "off",
     rate: float = 0.2,
     **changes: Any,
 ) -> Path:
     """A directory as `winsor train` would leave it after ``steps`` steps."""
-    config = from_table(table(record={"debug": debug}, **changes))
+    config = from_table(table(record={"monitor": monitor}, **changes))
     directory = RunDirectory(path)
     directory.create(config)
     ledger_config = {
@@ -40,7 +40,7 @@ def make_run(
     ledger = Ledger(ledger_config, directory.ledger)
     ledger.record_many("0123456789abcdef", event, steps)
     ledger.close()
-    rows = [_row(step, steps, debug, config.seed) for step in range(1, steps + 1)]
+    rows = [_row(step, steps, monitor, config.seed) for step in range(1, steps + 1)]
     text = "".join(json.dumps(row) + "\n" for row in rows)
     (path / "metrics.jsonl").write_text(text)
     directory.note_environment(_session())
@@ -49,7 +49,7 @@ def make_run(
     return path
 
 
-def _row(step: int, steps: int, debug: bool, seed: int) -> dict[str, Any]:
+def _row(step: int, steps: int, monitor: str, seed: int) -> dict[str, Any]:
     row: dict[str, Any] = {
         "step": step,
         "epoch": step * 0.2,
@@ -60,14 +60,16 @@ def _row(step: int, steps: int, debug: bool, seed: int) -> dict[str, Any]:
     if step % max(1, steps // 200) == 0 or step == steps:
         accuracy = 0.9 - 0.5 / step + 0.01 * seed
         row["held_out"] = {"accuracy": accuracy, "loss": 2.0 / step}
-    if debug:
-        row["not_private"] = {
-            "training_loss": 2.2 / step,
-            "clip_fraction": 1 / step,
-            "norm_quantiles": {"0.5": 1.0, "0.99": 3.0 + step / steps, "1.0": 9.0},
-            "norm_tail": [[9.0, 0.05], [3.0, 0.2], [1.0, 0.5], [0.1, 1.0]],
-            "neutralised_rows": 0,
-        }
+    values: dict[str, Any] = {
+        "clip_fraction": 1 / step,
+        "noise_to_signal": 2.0 + step / steps,
+        "quantiles": {"0.5": 1.0, "0.9": 2.0, "0.99": 3.0 + step / steps},
+    }
+    if monitor == "private":
+        row["monitor"] = values
+    if monitor == "debug":
+        values["quantiles"]["1.0"] = 9.0
+        row["not_private"] = {"training_loss": 2.2 / step, **values}
     return row
 
 

@@ -3,7 +3,9 @@
 A claim bounds every test an adversary can run. If a test has false-positive rate b (it cries
 "present" when the record is absent), its true-positive rate is at most
 
-    power(b) = min over epsilon of  e^epsilon b + delta(epsilon).
+    power(b) = min over epsilon of  e^epsilon b + delta(epsilon)  and  1 - (1 - delta - b)/e^epsilon,
+
+the second from the reversed test, since a claim holds for both orders of the two worlds.
 
 Guarantee
 ---------
@@ -61,17 +63,23 @@ class Claim:
 
     def power(self, false_positive: Floats | float) -> Floats:
         """The largest true-positive rate that the claim allows at this false-positive rate."""
-        b = np.asarray(false_positive, dtype=np.float64)
-        table = self._odds * b[..., None] + self.deltas
-        return np.asarray(np.minimum(table.min(axis=-1), 1.0))
+        forward, reversed_ = self._limits(false_positive)
+        return np.minimum(np.minimum(forward.min(axis=-1), reversed_.min(axis=-1)), 1.0)
 
     def least_false_positive(self, true_positive: float) -> float:
         """The inverse of `power`: the smallest false-positive rate the claim allows."""
-        return max(float(((true_positive - self.deltas) / self._odds).max()), 0.0)
+        forward = (true_positive - self.deltas) / self._odds
+        reversed_ = 1 - self.deltas - self._odds * (1 - true_positive)
+        return max(float(forward.max()), float(reversed_.max()), 0.0)
 
     def binding_epsilon(self, false_positive: float) -> float:
         """The epsilon whose constraint is the tightest at this false-positive rate."""
-        return float(self.epsilons[np.argmin(self._odds * false_positive + self.deltas)])
+        return float(self.epsilons[np.argmin(np.minimum(*self._limits(false_positive)))])
+
+    def _limits(self, false_positive: Floats | float) -> tuple[Floats, Floats]:
+        """(..., epsilons) bounds on the true-positive rate, by each order of the worlds."""
+        b = np.asarray(false_positive, dtype=np.float64)[..., None]
+        return self._odds * b + self.deltas, 1 - (1 - self.deltas - b) / self._odds
 
     def epsilon(self, delta: float) -> float:
         """The claimed epsilon at ``delta``: infinite if no point of the claim reaches it."""

@@ -5,8 +5,7 @@
 3. On fresh runs count the scores above each threshold. Clopper-Pearson gives, for all thresholds
    at once and with confidence 1 - alpha, a lower bound a on the true-positive rate and an upper
    bound b on the false-positive rate.
-4. The claim is violated if a > power(b), or, with the roles of the worlds exchanged and the test
-   reversed, if 1 - b > power(1 - a).
+4. The claim is violated if a > power(b) at any threshold.
 
 The same a and b also give lower bounds that need no claim: epsilon at delta, log((a - delta)/b);
 Gaussian DP, mu = Phi^-1(a) - Phi^-1(b); and, within a family of claims ordered by their noise, the
@@ -40,7 +39,7 @@ Floats = NDArray[np.float64]
 ABSENT, PRESENT = 0, 1
 ALPHA = 1e-4
 """Probability of accusing an honest mechanism. Ten times below the promised 1 in 1,000."""
-MOST_THRESHOLDS = 5
+MOST_THRESHOLDS = 4
 PILOT_SHARE = 0.2
 PILOT_DOUBT = 0.05
 CHUNK = 1 << 18
@@ -66,17 +65,12 @@ class Roc:
 
     def margin(self, claim: Claim) -> float:
         """By how much the best test beats the claim; positive means violated."""
-        forward = self.true_positive - claim.power(self.false_positive)
-        reversed_ = (1 - self.false_positive) - claim.power(1 - self.true_positive)
-        return float(max(forward.max(), reversed_.max()))
+        return float((self.true_positive - claim.power(self.false_positive)).max())
 
     def violated_epsilon(self, claim: Claim) -> float:
         """The epsilon at which the violation (or the closest approach to it) was seen."""
-        a, b = self.true_positive, self.false_positive
-        forward, reversed_ = a - claim.power(b), (1 - b) - claim.power(1 - a)
-        if forward.max() >= reversed_.max():
-            return claim.binding_epsilon(float(b[np.argmax(forward)]))
-        return claim.binding_epsilon(float(1 - a[np.argmax(reversed_)]))
+        best = np.argmax(self.true_positive - claim.power(self.false_positive))
+        return claim.binding_epsilon(float(self.false_positive[best]))
 
     def epsilon(self, delta: float) -> float:
         """Lower bound on epsilon at ``delta``, for any mechanism."""
@@ -183,10 +177,10 @@ def invert(
 def choose_thresholds(
     absent: Floats, present: Floats, claim: Claim, runs: int, delta: float, alpha: float = ALPHA
 ) -> Floats:
-    """The thresholds that promise most on the pilot, one for each of five purposes.
+    """The thresholds that promise most on the pilot, one for each of four purposes.
 
-    The best chance of refuting the claim in each direction, the best epsilon at delta in each
-    direction, and the best mu, all as predicted for ``runs`` fresh runs.
+    The best chance of refuting the claim, the best epsilon at delta in each direction, and the
+    best mu, all as predicted for ``runs`` fresh runs.
     """
     absent, present = _finite_order(absent), _finite_order(present)
     candidates = _candidates(absent, present)
@@ -198,7 +192,6 @@ def choose_thresholds(
     b_high = upper(np.ceil(upper(hits[0], len(absent), PILOT_DOUBT) * runs), runs, each)
     promises = (
         _signal(a, b, claim, runs),
-        _signal(1 - b, 1 - a, claim, runs),
         _log_ratio(a_low - delta, b_high),
         _log_ratio(1 - b_high - delta, 1 - a_low),
         ndtri(np.clip(a_low, 1e-300, 1)) - ndtri(np.clip(b_high, 0, 1 - 1e-16)),

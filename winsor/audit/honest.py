@@ -93,7 +93,8 @@ def _lonely_canary() -> GradientRecords:
 
 
 def _samplers() -> Iterator[Audit]:
-    yield Audit("Poisson q=0.05, 200 steps", partial(_many_steps, 0.05, 200, ADD))
+    long = partial(_many_steps, 0.05, 200, ADD)
+    yield Audit("Poisson q=0.05, 200 steps", long, 100_000, 25_000)
     yield Audit("Poisson q=0.2, 20 steps, replace", partial(_many_steps, 0.2, 20, REPLACE))
     yield Audit("Poisson q=0.3, sampler's own draws", _real_sampler, 20_000, 4_000)
     yield Audit("fixed size 2 of 5, 10 steps", partial(_fixed_size, 10))

@@ -47,8 +47,8 @@ from winsor.sampling import FullBatch, Poisson
 def mutants() -> list[Audit]:
     """Every mutant; the verdict on each must be a violation."""
     return [
-        Audit("noise 10 % low, full batch", partial(_low_noise, FullBatch(NOMINAL), 1)),
-        Audit("noise 10 % low, Poisson q=0.05, 200 steps", partial(_low_noise_poisson, 0.05, 200)),
+        Audit("noise 10 % low, full batch", _low_noise),
+        Audit("noise 10 % low, Poisson, 200 steps", _low_noise_poisson, 100_000, 25_000),
         Audit("divided by the realised batch size", _realised_size),
         Audit("noise divided by the realised batch size", _realised_noise),
         Audit("sensitivity too small by the batch size", partial(_small_sensitivity, 1 / NOMINAL)),
@@ -74,13 +74,13 @@ class LowNoise(Gaussian):
         return super().add_noise(parts, {name: 0.9 * s for name, s in std.items()}, draw)
 
 
-def _low_noise(sampler: FullBatch, steps: int) -> Prepared:
-    experiment = worst(Flat(1.0), Setting(LowNoise(SINGLE), sampler, ADD, steps))
+def _low_noise() -> Prepared:
+    experiment = worst(Flat(1.0), Setting(LowNoise(SINGLE), FullBatch(NOMINAL), ADD))
     return certified(experiment, experiment.records.name, ADD)
 
 
-def _low_noise_poisson(q: float, steps: int) -> Prepared:
-    sampler = Poisson(NOMINAL, q)
+def _low_noise_poisson() -> Prepared:
+    steps, sampler = 200, Poisson(NOMINAL, 0.05)
     setting = Setting(LowNoise(calibrated(sampler, steps, ADD)), sampler, ADD, steps)
     return certified(RuleExperiment(Flat(1.0), canary(ADD), setting), "Dirac canary", ADD)
 

@@ -11,6 +11,7 @@ from winsor.grads.forward import ForwardEngine
 from winsor.grads.func import FuncEngine
 from winsor.grads.ghost import GhostEngine
 from winsor.grads.loop import LoopEngine
+from winsor.grads.support import refuse_mixed_numbers
 from winsor.grads.view import Engine, Need
 
 ENGINES = ("loop", "func", "ghost")
@@ -28,6 +29,7 @@ def make_engine(
     """
     if name in ("forward", "auto") and needs is not None and Need.FORWARD in needs:
         return ForwardEngine(model, parameters)
+    refuse_mixed_numbers(parameters)
     if name == "loop":
         return LoopEngine(model, parameters)
     if name == "func":

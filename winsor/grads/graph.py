@@ -72,11 +72,10 @@ class Graph:
     def __init__(self, outputs: Sequence[Any], names: Mapping[int, str]) -> None:
         """``outputs``: autograd nodes; ``names``: id of a trainable parameter -> its name."""
         self._names = names
-        self._found: dict[Any, Step] = {}
         self._owner: dict[str, Step] = {}
         self.steps: list[Step] = []
-        self.outputs = [self._visit(node) for node in outputs]
-        self.steps.reverse()
+        self.outputs = [Step(node) for node in outputs]
+        self._walk({step.node: step for step in self.outputs})
         for step in self.outputs:
             if step.users:
                 raise UnsupportedModel(
@@ -84,33 +83,24 @@ class Graph:
                     f"also uses. Got {step} used twice. Use the rule Flat or Automatic."
                 )
 
-    def _visit(self, root: Any) -> Step:
-        """Depth first, without recursion: deep models have thousands of steps."""
-        found = self._found
-        if root in found:
-            return found[root]
-        first = found[root] = Step(root)
-        stack = [(first, iter(enumerate(root.next_functions)))]
-        while stack:
-            step, children = stack[-1]
-            for position, (child, number) in children:
+    def _walk(self, found: dict[Any, Step]) -> None:
+        """Take the latest operation first: autograd numbers them as they run, inputs before users."""
+        front = list(found.values())
+        while front:
+            step = front[0] if len(front) == 1 else max(front, key=_age)
+            front.remove(step)
+            self.steps.append(step)
+            for position, (child, number) in enumerate(step.node.next_functions):
                 if child is None or self._take_weight(step, position, child):
                     continue
-                if number:
-                    _refuse_number(child)
                 below = found.get(child)
-                new = below is None
                 if below is None:
                     below = found[child] = Step(child)
+                    front.append(below)
+                if number or child._sequence_nr() >= step.node._sequence_nr():
+                    _refuse_order(child)
                 step.inputs[position] = below
                 below.users.append(step)
-                if new:
-                    stack.append((below, iter(enumerate(child.next_functions))))
-                    break
-            else:
-                self.steps.append(step)
-                stack.pop()
-        return first
 
     def _take_weight(self, step: Step, position: int, child: Any) -> bool:
         """Attach ``child`` to ``step`` if it is a parameter, or the transpose of one."""
@@ -136,10 +126,14 @@ class Graph:
         return True
 
 
-def _refuse_number(node: Any) -> NoReturn:
+def _age(step: Step) -> int:
+    return int(step.node._sequence_nr())
+
+
+def _refuse_order(node: Any) -> NoReturn:
     raise UnsupportedModel(
-        "the bounds of this engine know operations with one output. Got several from "
-        f"{node.name()}. Use the rule Flat or Automatic."
+        "the bounds of this engine know operations with one output, run by one thread. Got "
+        f"{node.name()}, which is neither. Use the rule Flat or Automatic."
     )
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from torch import nn
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
 
@@ -31,11 +34,28 @@ def refuse_unsupported(model: nn.Module) -> None:
                 f"{where} must be initialised. Got lazy parameters without a shape. Run one "
                 "forward pass on made-up data before making the model private."
             )
-        elif any(p.requires_grad and p.is_complex() for p in _own(module)):
+        elif isinstance(module, torch.jit.ScriptModule) or hasattr(module, "_orig_mod"):
             raise UnsupportedModel(
-                f"{where} must have real parameters. Got complex ones; store real and imaginary "
-                "parts instead."
+                f"{where} must be a plain module. Got a compiled one, whose layers cannot be "
+                "recorded. Make the original model private."
             )
+    refuse_mixed_numbers({name: p for name, p in model.named_parameters() if p.requires_grad})
+
+
+def refuse_mixed_numbers(parameters: Mapping[str, Tensor]) -> None:
+    """Per-sample norms decide the bound, so they are never computed in fewer than 24 bits."""
+    for name, p in parameters.items():
+        if p.dtype not in (torch.float32, torch.float64):
+            raise UnsupportedModel(
+                f"{name} must be float32 or float64. Got {p.dtype} instead, in which norms are too "
+                "coarse for a bound to hold. Keep the parameters in float32 and use torch.autocast."
+            )
+    if len({(p.dtype, p.device) for p in parameters.values()}) > 1:
+        kinds = sorted({f"{p.dtype} on {p.device}" for p in parameters.values()})
+        raise UnsupportedModel(
+            f"trainable parameters must share one dtype and one device. Got {', '.join(kinds)}. "
+            "Move the model with model.to(...) first."
+        )
 
 
 def _own(module: nn.Module) -> list[nn.Parameter]:

@@ -44,7 +44,8 @@ class Comparison:
 
     epsilon: float = 1.0
     k: int = 20
-    lr: float = 2.0
+    lr: float = 4.0
+    mixed_lr: float = 2.0  # curvature limits mixing to half the step: see `modelmix_figure2.py`
     max_grad_norm: float = 1.0
     width: float = 2.0
     p: int = 25
@@ -134,7 +135,7 @@ def compare(
     for method in ("flat", "embedding", "mixed"):
         rule = _rule(method, problem, public, setting)
         mix = ModelMix(width) if method == "mixed" else None
-        lr = setting.lr if mix is None else 1.5 * setting.lr  # mixing shortens a step to 2/3
+        lr = setting.lr if mix is None else setting.mixed_lr
         recipe = Recipe(rule, lr, epsilon=setting.epsilon, mechanism=mix)
         outcomes = over_seeds(problem, recipe, setting.seeds)
         rows.append(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from winsor.report.charts import Chart
 from winsor.report.collect import Report, RunRecord, Variant
@@ -12,7 +12,6 @@ from winsor.runs.directory import Row
 from winsor.runs.tasks import higher_is_better
 
 Value = Callable[[Row], float | None]
-NOT_PRIVATE = "Exact values of private rows, recorded because record.debug was set."
 
 
 def figures(report: Report) -> list[Chart]:
@@ -22,7 +21,7 @@ def figures(report: Report) -> list[Chart]:
         _epsilon(report),
         *_rule_numbers(report),
         _learning_rate(report),
-        *_not_private(report),
+        *(chart for drawer in DRAWERS for chart in _monitored(report, drawer)),
     ]
     return [chart for chart in charts if not chart.empty]
 
@@ -119,95 +118,104 @@ def _learning_rate(report: Report) -> Chart:
     )
 
 
-# -------------------------------------------------------------------- values of private rows
+# ----------------------------------------------------------------------------- the tails
 
 
-def _not_private(report: Report) -> list[Chart]:
-    loss = _chart(report, "training_loss", "Training loss")
-    clipped = _chart(report, "clip_fraction", "Share of rows that are scaled down")
-    return [loss, clipped, *_norm_quantiles(report), *_norm_tails(report)]
+@dataclass(frozen=True)
+class Drawer:
+    """A section of the metrics that holds what a monitor saw."""
+
+    name: str
+    note: str
+    not_private: bool
 
 
-def _chart(report: Report, name: str, title: str) -> Chart:
+DRAWERS = (
+    Drawer(
+        "monitor",
+        "Released with noise, within the stated epsilon; the noisier, the fewer the rows.",
+        False,
+    ),
+    Drawer("not_private", "Exact values of private rows (record.monitor = debug).", True),
+)
+NUMBERS = {  # name in the metrics: title, whether the axis starts at zero
+    "training_loss": ("Training loss", False),
+    "clip_fraction": ("Share of rows that are scaled down", True),
+    "clipping_bias": ("Bound on the bias of clipping", True),
+    "noise_to_signal": ("Noise over signal", True),
+}
+
+
+def _monitored(report: Report, drawer: Drawer) -> list[Chart]:
+    numbers = [
+        Chart(
+            key=f"{drawer.name}-{name}".replace("_", "-"),
+            title=title,
+            x_label="step",
+            y_label=_words(name),
+            series=_lines(report, _reader(drawer.name, name)),
+            from_zero=from_zero,
+            note=drawer.note,
+            not_private=drawer.not_private,
+        )
+        for name, (title, from_zero) in NUMBERS.items()
+    ]
+    norms = [
+        chart(i, variant, report, drawer)
+        for chart in (_norm_quantiles, _norm_tail)
+        for i, variant in enumerate(report.variants)
+    ]
+    return numbers + norms
+
+
+def _quantile_rows(variant: Variant, drawer: Drawer) -> list[tuple[int, dict[str, float]]]:
+    """(step, quantiles of norms) along the first run of a variant."""
+    rows = ((row["step"], row.get(drawer.name, {})) for row in variant.runs[0].rows)
+    return [(step, values["quantiles"]) for step, values in rows if "quantiles" in values]
+
+
+def _norm_quantiles(i: int, variant: Variant, report: Report, drawer: Drawer) -> Chart:
+    rows = _quantile_rows(variant, drawer)
+    names = list(dict.fromkeys(q for _, quantiles in rows for q in quantiles))
+    lines = {q: [(float(step), values[q]) for step, values in rows if q in values] for q in names}
     return Chart(
-        key=name.replace("_", "-"),
-        title=title,
+        key=f"{drawer.name}-norms-{i}".replace("_", "-"),
+        title=_titled("Gradient norms of rows", variant, report),
         x_label="step",
-        y_label=_words(name),
-        series=_lines(report, _reader("not_private", name)),
-        from_zero=name == "clip_fraction",
-        note=NOT_PRIVATE,
-        not_private=True,
+        y_label="norm",
+        series=tuple(
+            Series("largest" if float(q) == 1 else f"{100 * float(q):g} %", thin(line), colour=k)
+            for k, (q, line) in enumerate(lines.items())
+        ),
+        log_y=True,
+        note=f"Quantiles over the rows of a step. {drawer.note}",
+        not_private=drawer.not_private,
     )
 
 
-def _norm_quantiles(report: Report) -> list[Chart]:
-    """Per variant: quantiles of per-row gradient norms along the first of its runs."""
-    charts = []
-    for i, variant in enumerate(report.variants):
-        run = variant.runs[0]
-        rows = [row for row in run.rows if row.get("not_private", {}).get("norm_quantiles")]
-        names = list(dict.fromkeys(q for row in rows for q in row["not_private"]["norm_quantiles"]))
-        series = tuple(
-            Series(
-                "largest" if float(q) == 1 else f"{100 * float(q):g} %",
-                thin(
-                    [
-                        (float(row["step"]), row["not_private"]["norm_quantiles"][q])
-                        for row in rows
-                        if q in row["not_private"]["norm_quantiles"]
-                    ]
-                ),
-                colour=k,
-            )
-            for k, q in enumerate(names)
-        )
-        charts.append(
-            Chart(
-                key=f"norms-{i}",
-                title=_titled("Gradient norms of rows", variant, report),
-                x_label="step",
-                y_label="norm",
-                series=series,
-                log_y=True,
-                note=f"Quantiles over the rows of a step. {NOT_PRIVATE}",
-                not_private=True,
-            )
-        )
-    return charts
+def _norm_tail(i: int, variant: Variant, report: Report, drawer: Drawer) -> Chart:
+    """The share of rows above a norm: early, half-way and late."""
+    rows = _quantile_rows(variant, drawer)
+    chosen = sorted({0, len(rows) // 2, len(rows) - 1}) if rows else []
+    return Chart(
+        key=f"{drawer.name}-tail-{i}".replace("_", "-"),
+        title=_titled("Tail of gradient norms", variant, report),
+        x_label="norm",
+        y_label="share of rows above",
+        series=tuple(
+            Series(f"step {rows[j][0]}", _tail(rows[j][1]), colour=k, markers=True)
+            for k, j in enumerate(chosen)
+        ),
+        log_x=True,
+        log_y=True,
+        note=f"A straight line down is a power law: a heavy tail. {drawer.note}",
+        not_private=drawer.not_private,
+    )
 
 
-def _norm_tails(report: Report) -> list[Chart]:
-    """Per variant: the share of rows above a norm, early, half-way and late."""
-    charts = []
-    for i, variant in enumerate(report.variants):
-        rows = [r for r in variant.runs[0].rows if r.get("not_private", {}).get("norm_tail")]
-        chosen = (
-            list({j: rows[j] for j in (0, len(rows) // 2, len(rows) - 1)}.values()) if rows else []
-        )
-        series = tuple(
-            Series(
-                f"step {row['step']}",
-                tuple((x, share) for x, share in sorted(row["not_private"]["norm_tail"]) if x > 0),
-                colour=k,
-                markers=True,
-            )
-            for k, row in enumerate(chosen)
-        )
-        charts.append(
-            Chart(
-                key=f"tail-{i}",
-                title=_titled("Tail of gradient norms", variant, report),
-                x_label="norm",
-                y_label="share of rows at or above",
-                series=series,
-                log_x=True,
-                log_y=True,
-                note=f"A straight line down is a power law: a heavy tail. {NOT_PRIVATE}",
-                not_private=True,
-            )
-        )
-    return charts
+def _tail(quantiles: dict[str, float]) -> tuple[Point, ...]:
+    pairs = ((value, 1 - float(q)) for q, value in quantiles.items())
+    return tuple(sorted((norm, above) for norm, above in pairs if norm > 0 and above > 0))
 
 
 def _titled(title: str, variant: Variant, report: Report) -> str:

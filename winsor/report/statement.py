@@ -139,6 +139,8 @@ def _covered(config: Config, steps: int, held_out: bool) -> tuple[str, ...]:
     ]
     if held_out:
         items.append("metrics on held-out rows, as far as the training rows are concerned")
+    if config.record.monitor == "private":
+        items.append("the histograms of gradient norms, which are released with the gradients")
     if config.rule.name.lower() in ("quantile", "discriminative"):
         items.append("the rule's adaptive thresholds, which are released with the gradients")
     return tuple(items)
@@ -176,10 +178,10 @@ def _warnings(config: Config, finished: bool) -> tuple[str, ...]:
             "promise holds only towards those who do not know the seed. For a model that is "
             "released, train again without it."
         )
-    if config.record.debug:
+    if config.record.exposes:
         items.append(
-            "Exact values of private rows were recorded (record.debug). They are marked NOT "
-            "PRIVATE; whoever sees them, or this report, sees more than the promise covers."
+            "Exact values of private rows were recorded (record.monitor = debug). They are marked "
+            "NOT PRIVATE; whoever sees them, or this report, sees more than the promise covers."
         )
     if config.budget.allow_large_delta:
         items.append("delta was allowed to reach 1/n, where publishing one whole row would pass.")

@@ -25,7 +25,7 @@ from winsor.grads.layers.layer import Layer, Named, as_dtype
 from winsor.grads.pieces import Factors, Piece, Rows, careful, scaled, zero_where_not
 from winsor.grads.tape import Call
 
-CHUNK = 1 << 21
+CHUNK = 1 << 22
 """Floats of rows that one call of the library's kernel forms: it needs as much again inside."""
 
 
@@ -68,9 +68,10 @@ class Geometry:
 
     def rows(self, x: Tensor, g: Tensor, shape: torch.Size) -> Tensor:
         """(n, *shape): each row is a group of its own."""
-        size = max(1, CHUNK // shape.numel())
-        if len(x) <= size:
+        if len(x) * shape.numel() <= CHUNK:
             return self._rows(x, g, shape)
+        count = -(-len(x) * shape.numel() // CHUNK)
+        size = -(-len(x) // min(len(x), count))
         rows = g.new_empty(len(x), *shape)
         for i in range(0, len(x), size):
             rows[i : i + size] = self._rows(x[i : i + size], g[i : i + size], shape)

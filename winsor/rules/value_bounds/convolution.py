@@ -26,6 +26,7 @@ from winsor.rules.value_bounds.kind import (
     Rows,
     check_first_dimension,
     refuse,
+    summed,
 )
 from winsor.rules.value_bounds.spectral import top_eigenvalue, trace
 from winsor.rules.value_bounds.windows import cover, geometry, patches
@@ -84,31 +85,42 @@ def _own(step: Step, rows: Rows) -> Tensor | float:
 
 
 def _given(step: Step, e: Tensor, rows: Rows) -> Tensor:
-    groups = int(step.saved("groups"))
-    grouped = _by_group(e, groups)  # (rows, groups, K/groups, P)
+    grouped = _by_group(e, int(step.saved("groups")))  # (rows, groups, K/groups, P)
     sums = grouped.sum(3)
-    total = sums.square().sum((1, 2)) if 2 in step.weights else e.new_zeros(len(e))
     if 1 in step.weights:
-        total = total + _weight_given(step, grouped, sums).square().sum(1)
+        total, of_sums = _weight_given(step, grouped, sums)
+    else:
+        energy = grouped.square().sum((2, 3))
+        total, of_sums = 0 * energy, _of_sums(sums, energy, grouped.shape[3])
+    if 2 in step.weights:
+        total = total + of_sums
+    total = total.sum(1)
     if rows.blocks(step) == 1:
         return total
     return total.sqrt().view(rows.n, -1).sum(1).square()  # blocks add up: triangle inequality
 
 
-def _weight_given(step: Step, grouped: Tensor, sums: Tensor) -> Tensor:
-    """(rows, groups) bounds on |dW|_F."""
+def _of_sums(sums: Tensor, energy: Tensor, positions: int) -> Tensor:
+    """(rows, groups) bounds on |P m|^2, the squared gradient of the bias."""
+    return summed(sums.square().sum(2), energy, positions)
+
+
+def _weight_given(step: Step, grouped: Tensor, sums: Tensor) -> tuple[Tensor, Tensor]:
+    """(rows, groups) bounds on |dW|_F^2, and on |P m|^2."""
     h = step.saved("input")
     positions = grouped.shape[3]
     energy = _energy(step, h)
     mean_part = _patch_sums(step, h).square().sum(2) / positions
     rest = (energy - mean_part).clamp_min(0.0) + _drift(h[0, 0].numel()) * energy
-    spread = _spread(grouped.flatten(0, 1), sums.flatten(0, 1)).view_as(rest)
-    means = ((sums.square().sum(2) / positions + TINY) * (mean_part + TINY)).sqrt()
-    return ((spread + TINY) * (rest + TINY)).sqrt() + means
+    spread, size = _spread(grouped.flatten(0, 1), sums.flatten(0, 1))
+    of_sums = _of_sums(sums, size.view_as(rest), positions)
+    means = ((of_sums / positions + TINY) * (mean_part + TINY)).sqrt()
+    root = ((spread.view_as(rest) + TINY) * (rest + TINY)).sqrt() + means
+    return root.square(), of_sums
 
 
-def _spread(e: Tensor, sums: Tensor) -> Tensor:
-    """(rows, K, P), (rows, K) -> (rows,) upper bounds on S(ec)^2.
+def _spread(e: Tensor, sums: Tensor) -> tuple[Tensor, Tensor]:
+    """(rows, K, P), (rows, K) -> (rows,) upper bounds on S(ec)^2, and |e|_F^2.
 
     The Gram matrix of ec comes from that of e over the shorter side: e e^T - P m m^T, or e^T e
     with the means of its rows and columns taken out.
@@ -122,7 +134,7 @@ def _spread(e: Tensor, sums: Tensor) -> Tensor:
         gram = e @ e.mT
         centred = gram - (sums / positions)[:, :, None] * sums[:, None, :]
     energy = trace(gram)
-    return top_eigenvalue(centred, energy) + _drift(channels, positions) * energy
+    return top_eigenvalue(centred, energy) + _drift(channels, positions) * energy, energy
 
 
 KINDS = (

@@ -12,7 +12,14 @@ import torch
 from torch import Tensor
 
 from winsor.grads.graph import Step
-from winsor.rules.value_bounds.kind import TINY, Kind, Rows, check_first_dimension, refuse
+from winsor.rules.value_bounds.kind import (
+    TINY,
+    Kind,
+    Rows,
+    check_first_dimension,
+    refuse,
+    summed,
+)
 from winsor.rules.value_bounds.spectral import largest_squared
 
 _INPUT = {"AddmmBackward0": "mat1", "MmBackward0": "self"}
@@ -52,7 +59,9 @@ def _given(step: Step, e: Tensor, rows: Rows) -> Tensor:
     per_row = e.view(rows.n, positions, -1)
     own = _weight_own(step, rows)
     total = e.new_zeros(rows.n) if own is None else (largest_squared(per_row) + TINY) * own
-    return total + per_row.sum(1).square().sum(1) if _has_bias(step) else total
+    if not _has_bias(step):
+        return total
+    return total + summed(per_row.sum(1).square().sum(1), rows.squares(e), positions)
 
 
 def _check(step: Step, rows: Rows) -> None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from winsor.grads.graph import Step
-from winsor.rules.value_bounds.kind import Kind, Rows, check_first_dimension, refuse
+from winsor.rules.value_bounds.kind import Kind, Rows, check_first_dimension, refuse, summed
 
 
 def _back_group(step: Step, position: int, rows: Rows) -> Tensor:
@@ -68,11 +68,16 @@ def _own_layer(step: Step, rows: Rows) -> Tensor:
 
 
 def _given_layer(step: Step, e: Tensor, rows: Rows) -> Tensor:
-    e = e.reshape(rows.n, -1, _features(step))
+    size, features = rows.squares(e), _features(step)
+    e = e.reshape(rows.n, -1, features)
+    positions = e.shape[1]
     total = _broken(step, rows)
     if 1 in step.weights:
-        total = total + (e * _normalised(step, rows)).sum(1).square().sum(1)
-    return total + e.sum(1).square().sum(1) if 2 in step.weights else total
+        gamma = (e * _normalised(step, rows)).sum(1).square().sum(1)
+        total = total + summed(gamma, size, positions * features)  # |xhat|^2 <= features
+    if 2 in step.weights:
+        total = total + summed(e.sum(1).square().sum(1), size, positions)
+    return total
 
 
 def _check_layer(step: Step, rows: Rows) -> None:

@@ -1,0 +1,27 @@
+"""Every certified claim stands up to its worst adversary. A new rule is picked up by itself."""
+
+import math
+
+import pytest
+
+from winsor import rules
+from winsor.audit.honest import honest_audits
+from winsor.audit.suite import run
+
+AUDITS = {audit.name: audit for audit in honest_audits()}
+
+
+@pytest.mark.parametrize("name", AUDITS)
+def test_certified_claims_are_not_violated(name):
+    row = run(AUDITS[name], quick=True)
+    assert not row.violated, row
+    assert 0 <= row.lower_bound <= row.claimed_epsilon < math.inf
+
+
+def test_no_two_audits_share_a_name():
+    assert len(AUDITS) == len(honest_audits())
+
+
+def test_every_rule_is_audited():
+    for name in rules.all_rules():
+        assert any(audit.startswith(f"{name}(") for audit in AUDITS), name

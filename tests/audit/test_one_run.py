@@ -1,0 +1,145 @@
+"""The one-run audit on real trainings: honest ones pass, weak noise is found out."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import Dataset, TensorDataset
+
+import winsor
+from winsor.audit.canaries import plant, random_canaries, rows
+from winsor.audit.example import clusters
+from winsor.audit.one_run import audit_run, audit_training, correct_guesses, twin
+from winsor.contract import ConfigurationError
+from winsor.fitting import cross_entropy
+from winsor.mechanisms.gaussian import Gaussian
+from winsor.rules.flat import Flat
+
+
+def training(dataset=None, steps=12, **options):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(200, 8), nn.ReLU(), nn.Linear(8, 10))
+    return winsor.make_private(
+        model=model,
+        optimizer=torch.optim.SGD(model.parameters(), lr=0.1),
+        dataset=TensorDataset(*clusters(400, inputs=200)) if dataset is None else dataset,
+        rule=Flat(1.0),
+        delta=1e-5,
+        steps=steps,
+        batch_size=100 if dataset is None else len(dataset) / 4,
+        seed=0,
+        **({"epsilon": 8.0} | options),
+    )
+
+
+class QuietNoise(Gaussian):
+    """Adds a twentieth of the noise it states."""
+
+    def add_noise(self, parts, std, draw):
+        return super().add_noise(parts, {name: s / 20 for name, s in std.items()}, draw)
+
+
+def test_an_honest_training_is_not_refuted_and_the_bound_is_below_the_claim():
+    report = audit_training(training(), cross_entropy, canaries=300, seed=1)
+    assert not report.violated
+    assert (report.canaries, report.guesses) == (300, 60)
+    assert 0 < report.epsilon_curve < report.claimed_epsilon <= 8.0
+    assert report.epsilon_pointwise < report.claimed_epsilon
+    assert "not violated" in str(report)
+
+
+def test_training_with_a_twentieth_of_the_noise_is_refuted():
+    def make(dataset):
+        private = training(dataset, epsilon=1.0)
+        private._door.mechanism = QuietNoise(private.noise_multiplier)
+        return private
+
+    dataset = TensorDataset(*clusters(400, inputs=200))
+    report = audit_run(make, cross_entropy, dataset, canaries=300, seed=1)
+    assert report.violated
+    assert report.epsilon_curve > report.claimed_epsilon
+    assert "VIOLATED" in str(report)
+
+
+def test_the_audited_run_is_left_as_it_was():
+    private = training()
+    before = {name: p.clone() for name, p in private.model.named_parameters()}
+    audit_training(private, cross_entropy, canaries=20, seed=1)
+    assert private.steps_done == 0 and len(private.ledger) == 0
+    for name, parameter in private.model.named_parameters():
+        assert torch.equal(parameter, before[name])
+    for batch in private.batches(1):
+        assert private.step(cross_entropy(private.model, batch))
+
+
+def test_the_twin_has_the_same_events():
+    private = training()
+    bigger = TensorDataset(*clusters(450, inputs=200))
+    copy = twin(private, bigger, seed=3)
+    assert copy.sampler.rate == private.sampler.rate
+    assert copy.noise_multiplier == private.noise_multiplier
+    assert copy.budget.planned_steps == private.budget.planned_steps
+    for batch in copy.batches():
+        copy.step(cross_entropy(copy.model, batch))
+    assert copy.spent().epsilon == pytest.approx(8.0, rel=0.01)
+
+
+def test_the_final_model_alone_can_be_audited():
+    report = audit_training(training(), cross_entropy, canaries=100, access="model", seed=1)
+    assert not report.violated and 0 <= report.right <= report.guesses == 20
+
+
+def test_guesses_are_the_extreme_scores():
+    coins = np.array([True, False, True, False, True])
+    scores = np.array([5.0, 1.0, 4.0, 2.0, 0.0])
+    assert correct_guesses(scores, coins, 2) == 1  # highest is in (right), lowest is in (wrong)
+    assert correct_guesses(scores, coins, 4) == 3
+    assert correct_guesses(scores, coins, 1) == 1
+
+
+def test_coins_are_fair_and_winners_are_planted():
+    data = TensorDataset(*clusters(50, inputs=20))
+    canaries = random_canaries(data, 1_000, seed=0)
+    planted = plant(data, canaries, seed=0)
+    assert 430 < planted.coins.sum() < 570
+    assert len(planted.dataset) == 50 + planted.coins.sum()
+    first = int(np.flatnonzero(planted.coins)[0])
+    assert torch.equal(planted.dataset[50][0], canaries[first][0])
+
+
+class Pairs(Dataset):
+    """A dataset that is not a TensorDataset."""
+
+    def __len__(self):
+        return 30
+
+    def __getitem__(self, i):
+        return torch.full((4,), float(i)), i % 3
+
+
+def test_canaries_take_the_shape_and_the_range_of_any_dataset():
+    canaries = random_canaries(Pairs(), 200, seed=0)
+    inputs, labels = canaries.tensors
+    assert inputs.shape == (200, 4) and set(labels.tolist()) == {0, 1, 2}
+    planted = plant(Pairs(), canaries, seed=0)
+    assert len(planted.dataset) == 30 + planted.coins.sum()
+    assert rows(Pairs(), range(2))[0].shape == (2, 4)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"access": "everything"}, "access"),
+        ({"guesses": 31}, "guesses"),
+        ({"canaries": 0}, "canaries"),
+    ],
+)
+def test_bad_arguments_are_refused(options, message):
+    with pytest.raises(ConfigurationError, match=message):
+        audit_training(training(), cross_entropy, **({"canaries": 30} | options))
+
+
+def test_samplers_with_a_public_size_are_refused():
+    private = training(sampling="fixed", relation="replace_one")
+    with pytest.raises(ConfigurationError, match="Poisson"):
+        audit_training(private, cross_entropy, canaries=10)

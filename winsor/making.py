@@ -154,8 +154,7 @@ class Plan:
             case ModelMix() as mix:
                 return MixedGaussian(noise_multiplier, mix, size)
         raise ConfigurationError(
-            'mechanism must be "gaussian", "laplace" or ModelMix(...). Got '
-            f"{self.asked!r} instead."
+            f'mechanism must be "gaussian", "laplace" or ModelMix(...). Got {self.asked!r} instead.'
         )
 
     def events(self, noise_multiplier: float) -> list[tuple[dp_event.DpEvent, int]]:

@@ -37,9 +37,7 @@ def test_without_delta_the_pointwise_bound_is_a_binomial_tail():
 def test_the_delta_term_of_the_pointwise_bound_is_its_maximum():
     m, r, v, epsilon, delta = 50, 20, 18, 1.0, 1e-3
     p = 1 / (1 + np.exp(-epsilon))
-    terms = [
-        sum(binom.pmf(j, r, p) for j in range(max(0, v - i), v)) / i for i in range(1, v + 1)
-    ]
+    terms = [sum(binom.pmf(j, r, p) for j in range(max(0, v - i), v)) / i for i in range(1, v + 1)]
     expected = binom.sf(v - 1, r, p) + 2 * m * delta * max(terms)
     assert pointwise_p_value(m, r, v, epsilon, delta) == pytest.approx(expected)
 
@@ -79,9 +77,7 @@ def test_tails_and_masses_lead_to_the_same_verdict(m, guesses, mu):
 def test_a_true_claim_is_refuted_no_more_often_than_alpha(m, guesses, mu):
     rng = np.random.default_rng(0)
     least = gaussian_inverse(mu)
-    refuted = {
-        right: curve_refuted(least, m, guesses, right, 0.1) for right in range(guesses + 1)
-    }
+    refuted = {right: curve_refuted(least, m, guesses, right, 0.1) for right in range(guesses + 1)}
     count = sum(refuted[right_guesses(mu, m, guesses, rng)] for _ in range(1_000))
     assert count <= 100 + 3 * np.sqrt(90)
 

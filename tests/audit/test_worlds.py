@@ -123,5 +123,7 @@ def test_the_real_sampler_and_its_law_give_scores_of_one_distribution():
 
 
 def test_turned_gradients_are_turned():
-    records = GradientRecords("any", torch.ones(1, 1), torch.zeros(0, 1), 2 * torch.ones(1, 1), LINE)
+    records = GradientRecords(
+        "any", torch.ones(1, 1), torch.zeros(0, 1), 2 * torch.ones(1, 1), LINE
+    )
     assert records.turned().rows(PRESENT).flatten().tolist() == [-1.0, -2.0]

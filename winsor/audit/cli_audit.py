@@ -120,8 +120,7 @@ def _built(target: str) -> tuple[Any, Any]:
         build = getattr(import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
         raise ConfigurationError(
-            "RUN must be module:function, importable from here. Got "
-            f"{target!r} instead ({error})."
+            f"RUN must be module:function, importable from here. Got {target!r} instead ({error})."
         ) from error
     built = build()
     if not (isinstance(built, tuple) and len(built) == 2):
@@ -211,6 +210,6 @@ def _caption(rows: Sequence[Row]) -> str:
     where = ", ".join(f"{delta:g}" for delta in deltas)
     seconds = sum(row.seconds for row in rows)
     return (
-        f"epsilon at delta {where}; \"at least\" holds with confidence 99.99 %; a verdict looks at "
+        f'epsilon at delta {where}; "at least" holds with confidence 99.99 %; a verdict looks at '
         f"the whole curve; {seconds:.0f} s"
     )

@@ -123,6 +123,7 @@ class ModelRecords:
     def turned(self) -> ModelRecords:
         raise NotImplementedError("gradients of a real network cannot be turned round at will")
 
+
 def _engine(model: nn.Module, needs: Need) -> Engine:
     """The engine that training would choose for a rule with these needs."""
     parameters = trainable_parameters(model)
@@ -169,9 +170,7 @@ def stacked(outputs: Sequence[Parts]) -> Parts:
 
 def _stack(values: list[Any]) -> Any:
     if isinstance(values[0], dict):
-        return {
-            name: torch.stack([value[name].detach() for value in values]) for name in values[0]
-        }
+        return {name: torch.stack([value[name].detach() for value in values]) for name in values[0]}
     return torch.stack([torch.as_tensor(value).detach() for value in values])
 
 

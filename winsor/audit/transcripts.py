@@ -152,5 +152,3 @@ def _state_evidence(state: State, unreleased: list[State]) -> float:
     if unreleased[ABSENT] == unreleased[PRESENT]:
         return 0.0
     return CERTAIN * ((state == unreleased[PRESENT]) - (state == unreleased[ABSENT]))
-
-

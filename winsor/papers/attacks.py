@@ -159,7 +159,8 @@ def _dc_dpsgd() -> Iterator[Audit]:
     )
     for reading, trace, gradient in settings:
         name = f'DC-DPSGD, noise read as "{reading}", budget {trace:g}+{gradient:g}'
-        yield Audit(name, partial(_rank_attack, reading, trace, gradient), 4_000_000, 2_000_000)
+        quick = 2_000_000 if trace == 2 else 500_000  # 2+6 exceeds its claim by 11 % only
+        yield Audit(name, partial(_rank_attack, reading, trace, gradient), 4_000_000, quick)
 
 
 def _rank_attack(reading: str, trace: float, gradient: float) -> Prepared:
@@ -305,6 +306,3 @@ def _modelmix_attack() -> Prepared:
     assert isinstance(event, MixedGaussianDpEvent)
     claim = modelmix_claim(event, steps, DELTA)
     return _prepared(experiment, claim, "saturated coordinates, crafted at every step", None)
-
-
-

@@ -12,8 +12,8 @@ held out of training stand for a public validation set. Methods, all by plain SG
                    have together; no mixing. Its own certified epsilon is smaller, and shown.
 
 Each method chooses its learning rate, and mixing also tau (2 or 5 times the deviation of dp-sgd's
-noise), by mean validation accuracy of three seeds; then five other seeds are tested. The tuning is outside
-the certified epsilon, as it would be on a public validation task.
+noise), by mean validation accuracy of three seeds; then five other seeds are tested. The tuning is
+outside the certified epsilon, as it would be on a public validation task.
 
 A second table takes mixing apart at epsilon 8, where noise hardly matters: the noise of dp-sgd,
 with and without the coordinate bound, with and without mixing (of the gap between iterates alone,

@@ -46,7 +46,7 @@ def test_no_records_have_one_batch():
 def test_trees_hold_every_coordinate_once():
     rows = torch.arange(2.0 * dimension(MODEL)).view(2, -1)
     tree = as_tree(rows, MODEL)
-    assert {name: t.shape[1:] for name, t in tree.items()} == {k: v for k, v in MODEL.items()}
+    assert {name: t.shape[1:] for name, t in tree.items()} == dict(MODEL)
     assert torch.equal(torch.cat([t.flatten(1) for t in tree.values()], dim=1), rows)
 
 

@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 import torch
 from scipy import stats
+from torch import Tensor
 
 from winsor.contract import ConfigurationError
-from winsor.mechanisms.noise import BLOCK, NoiseSource, draw
+from winsor.mechanisms.noise import BLOCK, NoiseSource, draw, group
 
 KEY = bytes(range(32))
 
@@ -21,7 +22,7 @@ KEY = bytes(range(32))
 @pytest.mark.parametrize("size", [1, 2, 7, 1000, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK + 5])
 def test_the_background_thread_does_not_change_values(size: int) -> None:
     ahead, now = NoiseSource(KEY), NoiseSource(KEY, prefetch=False)
-    for step in (0, 1, 2, 5, 6, 3):  # in order, with a gap, and back
+    for step in (0, 1, 2, 70, 71, 140, 3):  # in order, with gaps, and back
         for stream in ("grad", "count"):
             value = ahead.normal(step, stream, size)
             assert value.shape == (size,)
@@ -40,19 +41,28 @@ def test_threads_of_torch_do_not_change_values() -> None:
     assert torch.equal(one, two)
 
 
-def test_blocks_do_not_depend_on_the_size_of_the_request() -> None:
-    long = draw(KEY, 0, "grad", 3 * BLOCK)
-    assert torch.equal(draw(KEY, 0, "grad", 2 * BLOCK), long[: 2 * BLOCK])
+def at(step: int, stream: str, size: int, key: bytes = KEY) -> Tensor:
+    return NoiseSource(key, prefetch=False).normal(step, stream, size)
+
+
+@pytest.mark.parametrize("size", [1, 5, 1000, BLOCK // 3, BLOCK // 2, BLOCK // 2 + 1])
+def test_steps_that_share_a_slab_share_no_value(size: int) -> None:
+    source = NoiseSource(KEY)
+    steps = range(2 * group(size) + 2) if size < 100 else range(5)
+    seen = torch.cat([source.normal(step, "grad", size) for step in steps])
+    expected = torch.cat([at(step, "grad", size) for step in steps])
+    assert torch.equal(seen, expected)
+    assert len(seen[:5000].unique()) >= len(seen[:5000]) - 1  # 31 bits: rare coincidences
 
 
 def test_steps_streams_and_keys_are_independent() -> None:
     size = 20_000
     draws = [
-        draw(KEY, 0, "grad", size),
-        draw(KEY, 1, "grad", size),
-        draw(KEY, 1 << 64, "grad", size),
-        draw(KEY, 0, "count", size),
-        draw(KEY[:-1] + b"\0", 0, "grad", size),
+        at(0, "grad", size),
+        at(1, "grad", size),
+        at(1 << 64, "grad", size),
+        at(0, "count", size),
+        at(0, "grad", size, KEY[:-1] + b"\0"),
     ]
     correlation = np.corrcoef(torch.stack(draws).numpy())
     assert np.abs(correlation - np.eye(5)).max() < 5 / math.sqrt(size)
@@ -60,7 +70,7 @@ def test_steps_streams_and_keys_are_independent() -> None:
 
 
 def test_blocks_are_independent_of_each_other() -> None:
-    first, second = draw(KEY, 0, "grad", 2 * BLOCK).numpy().reshape(2, -1)
+    first, second = at(0, "grad", 2 * BLOCK).numpy().reshape(2, -1)
     assert abs(np.corrcoef(first, second)[0, 1]) < 5 / math.sqrt(BLOCK)
     halves = first.reshape(2, -1)  # cosine and sine of the same angle
     assert abs(np.corrcoef(halves)[0, 1]) < 5 / math.sqrt(BLOCK // 2)
@@ -68,7 +78,7 @@ def test_blocks_are_independent_of_each_other() -> None:
 
 
 def test_values_are_standard_normal() -> None:
-    x = draw(KEY, 7, "grad", 1_000_003).numpy().astype(np.float64)
+    x = at(7, "grad", 1_000_003).numpy().astype(np.float64)
     assert stats.kstest(x, "norm").pvalue > 1e-3
     assert abs(x.mean()) < 4 / math.sqrt(len(x))
     assert abs(x.var() - 1) < 4 * math.sqrt(2 / len(x))
@@ -79,16 +89,19 @@ def test_values_are_standard_normal() -> None:
 
 
 def test_values_are_finite_and_reach_far_into_the_tail() -> None:
-    x = draw(KEY, 9, "grad", 8_000_000)
+    x = at(9, "grad", 8_000_000)
     assert x.isfinite().all()
     assert 5.0 < float(x.abs().max()) < 6.8
 
 
 def test_a_value_is_never_overwritten_while_it_is_held() -> None:
     source = NoiseSource(KEY)
-    held = [source.normal(step, "grad", 5000) for step in range(12)]
-    for step, value in enumerate(held):
-        assert torch.equal(value, draw(KEY, step, "grad", 5000))
+    for size in (5000, BLOCK):
+        held = [
+            source.normal(step, "grad", size) for step in range(0, 12 * group(size), group(size))
+        ]
+        for i, value in enumerate(held):
+            assert torch.equal(value, at(i * group(size), "grad", size))
 
 
 def test_the_thread_ends_with_its_source() -> None:
@@ -98,7 +111,7 @@ def test_the_thread_ends_with_its_source() -> None:
     assert threading.active_count() == before + 1
     source.close()
     assert threading.active_count() == before
-    assert torch.equal(source.normal(1, "grad", 10), draw(KEY, 1, "grad", 10))  # starts anew
+    assert torch.equal(source.normal(200, "grad", 10), at(200, "grad", 10))  # starts anew
     del source
     assert threading.active_count() == before
 
@@ -106,12 +119,11 @@ def test_the_thread_ends_with_its_source() -> None:
 def test_a_forked_process_draws_the_same_noise() -> None:
     code = (
         "import os, torch\n"
-        "from winsor.mechanisms.noise import NoiseSource, draw\n"
-        "key = bytes(32)\n"
-        "source = NoiseSource(key)\n"
+        "from winsor.mechanisms.noise import NoiseSource\n"
+        "source, other = NoiseSource(7), NoiseSource(7, prefetch=False)\n"
         "source.normal(0, 'grad', 100)\n"
         "child = os.fork()\n"
-        "good = torch.equal(source.normal(1, 'grad', 100), draw(key, 1, 'grad', 100))\n"
+        "good = torch.equal(source.normal(64, 'grad', 100), other.normal(64, 'grad', 100))\n"
         "if child == 0:\n"
         "    os._exit(0 if good else 1)\n"
         "_, status = os.waitpid(child, 0)\n"

@@ -3,7 +3,7 @@
 A claim bounds every test an adversary can run. If a test has false-positive rate b (it cries
 "present" when the record is absent), its true-positive rate is at most
 
-    power(b) = min over epsilon of  e^epsilon b + delta(epsilon)  and  1 - (1 - delta - b)/e^epsilon,
+    power(b) = min over epsilon of  e^epsilon b + delta(epsilon)  and  1 - (1-delta-b)/e^epsilon,
 
 the second from the reversed test, since a claim holds for both orders of the two worlds.
 

@@ -84,7 +84,7 @@ class Graph:
                 )
 
     def _walk(self, found: dict[Any, Step]) -> None:
-        """Take the latest operation first: autograd numbers them as they run, inputs before users."""
+        """Take the latest operation first: autograd numbers them in order, inputs before users."""
         front = list(found.values())
         while front:
             step = front[0] if len(front) == 1 else max(front, key=_age)

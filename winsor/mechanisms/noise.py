@@ -1,20 +1,22 @@
-"""Standard normals as a function of (key, step, stream): the same values whatever the threads.
+"""Standard normals as a function of (key, step, stream, size): the same values whatever the threads.
 
-    normals of (key, step, stream) = blocks 0, 1, 2, ... of BLOCK values each,
-    bits of block b   = SFC64 started from the 256-bit state BLAKE2b(step, b, stream; key)
-    values of block b = Box-Muller: r = sqrt(-2 log u), (r cos a, r sin a)
+    slab s of a stream = the normals of G consecutive steps, G = GROUP or what fits into a block
+    slab s             = blocks 0, 1, 2, ... of BLOCK values each
+    bits of block b    = SFC64 started from the 256-bit state BLAKE2b(s, b, size, stream; key)
+    values of block b  = Box-Muller: r = sqrt(-2 log u), (r cos a, r sin a)
 
 Every block has its own hashed starting point, so blocks can be drawn by any thread in any order.
-Noise does not depend on the data: while the model works on step t, a background thread draws the
-noise of step t + 1, so a step pays for adding noise and not for drawing it.
+Noise does not depend on the data: while the model uses one slab, a background thread draws the
+next, so a step pays for adding noise and not for drawing it. Small models share a slab between
+steps, because waking a thread costs more than drawing a few thousand numbers.
 
 Guarantee
 ---------
-Blocks of different (step, stream, b) start from independent hashes, so a run never uses a draw
-twice, and a resumed run draws the noise it would have drawn. Radii come from 31 random bits with
-a resolution that grows towards the tail, which reaches 6.6 standard deviations. The generator is
-statistically strong but not cryptographic; the key must stay secret, for whoever holds it can
-subtract the noise, and two runs must never share one.
+Each value of a slab belongs to one step, and blocks start from independent hashes, so a run never
+uses a draw twice, and a resumed run draws the noise it would have drawn. Radii come from 31 random
+bits with a resolution that grows towards the tail, which reaches 6.6 standard deviations. The
+generator is statistically strong but not cryptographic; the key must stay secret, for whoever
+holds it can subtract the noise, and two runs must never share one.
 """
 
 from __future__ import annotations
@@ -35,47 +37,50 @@ from torch import Tensor
 
 from winsor.contract import ConfigurationError
 
-BLOCK = 1 << 16
+BLOCK = 1 << 18
+GROUP = 64
 KEY_BYTES = 16
 
 _thread = threading.local()
-
-Request = tuple[int, str, int]  # step, stream, size
 
 
 class NoiseSource:
     """Noise of one run. ``key`` is secret: at least 128 bits, from the system's entropy.
 
-    With ``prefetch``, asking for step t makes a background thread draw step t + 1 of the same
-    stream and size. Values do not depend on it.
+    With ``prefetch``, using slab s makes a background thread draw slab s + 1 of the same stream
+    and size. Values do not depend on it.
     """
 
     def __init__(self, key: bytes | int, prefetch: bool = True) -> None:
         self._key = _as_bytes(key)
         self._prefetch = prefetch
-        self._ahead: dict[str, tuple[Request, SimpleQueue[Tensor]]] = {}
+        self._slabs: dict[str, tuple[tuple[int, int], Tensor]] = {}
+        self._ahead: dict[str, _Request] = {}
         self._worker: _Worker | None = None
-        self._process = 0
+        self._process = os.getpid()
 
     def normal(self, step: int, stream: str, size: int) -> Tensor:
-        """(size,) float32 standard normals of this step and stream."""
-        if self._process != os.getpid():  # first use, or a fork: threads do not survive forks
-            self._ahead, self._worker, self._process = {}, None, os.getpid()
-        request, answer = self._ahead.pop(stream, (None, None))
-        if answer is not None and request == (step, stream, size):
-            out = answer.get()
-        else:
-            out = draw(self._key, step, stream, size)
-        if self._prefetch:
-            self._ask((step + 1, stream, size))
-        return out
+        """(size,) float32 standard normals of this step and stream. Do not change them in place."""
+        slab, place = divmod(step, group(size))
+        known = self._slabs.get(stream)
+        if known is None or known[0] != (slab, size):
+            known = self._slabs[stream] = ((slab, size), self._fetch(slab, stream, size))
+        return known[1][place * size : (place + 1) * size]
 
-    def _ask(self, request: Request) -> None:
-        if self._worker is None:
-            self._worker = _Worker(self._key)
-        answer: SimpleQueue[Tensor] = SimpleQueue()
-        self._ahead[request[1]] = request, answer
-        self._worker.requests.put((request, answer))
+    def _fetch(self, slab: int, stream: str, size: int) -> Tensor:
+        self._slabs.pop(stream, None)  # its memory may serve again
+        if self._process != os.getpid():  # threads do not survive a fork
+            self._ahead, self._worker, self._process = {}, None, os.getpid()
+        request = self._ahead.pop(stream, None)
+        if request is not None and request.what == (slab, stream, size):
+            out = request.take(self._key)
+        else:
+            out = draw(self._key, slab, stream, size)
+        if self._prefetch:
+            if self._worker is None:
+                self._worker = _Worker(self._key)
+            self._ahead[stream] = self._worker.ask((slab + 1, stream, size))
+        return out
 
     def close(self) -> None:
         """Stop the background thread. Later calls draw on their own, or start a new one."""
@@ -88,21 +93,41 @@ class NoiseSource:
             self.close()
 
 
+class _Request:
+    """A slab to draw. Whoever claims it first draws it, so a busy machine never waits for a thread
+    that has not begun."""
+
+    def __init__(self, what: tuple[int, str, int]) -> None:
+        self.what = what
+        self.claim = threading.Lock()
+        self.answer: SimpleQueue[Tensor] = SimpleQueue()
+
+    def take(self, key: bytes) -> Tensor:
+        if self.claim.acquire(blocking=False):
+            return draw(key, *self.what)
+        return self.answer.get()
+
+
 class _Worker:
     """A thread that draws what is asked for, until told to stop. It does not know the source."""
 
     alive: ClassVar[weakref.WeakSet[_Worker]] = weakref.WeakSet()
 
     def __init__(self, key: bytes) -> None:
-        self.requests: SimpleQueue[Any] = SimpleQueue()
+        self._requests: SimpleQueue[Any] = SimpleQueue()
         self._thread = threading.Thread(
-            target=_work, args=(key, self.requests), name="winsor-noise", daemon=True
+            target=_work, args=(key, self._requests), name="winsor-noise", daemon=True
         )
         self._thread.start()
         self.alive.add(self)
 
+    def ask(self, what: tuple[int, str, int]) -> _Request:
+        request = _Request(what)
+        self._requests.put(request)
+        return request
+
     def stop(self) -> None:
-        self.requests.put(None)
+        self._requests.put(None)
         if self._thread is not threading.current_thread():
             self._thread.join()
         self.alive.discard(self)
@@ -117,10 +142,11 @@ def _stop_all() -> None:
 
 def _work(key: bytes, requests: SimpleQueue[Any]) -> None:
     pool: list[np.ndarray] = []
-    while (item := requests.get()) is not None:
-        (step, stream, size), answer = item
-        answer.put(draw(key, step, stream, size, _free(pool, size)))
-        del answer, item
+    while (request := requests.get()) is not None:
+        if request.claim.acquire(blocking=False):
+            size = request.what[2]
+            request.answer.put(draw(key, *request.what, _free(pool, size * group(size))))
+        del request
 
 
 def _free(pool: list[np.ndarray], size: int) -> np.ndarray:
@@ -134,19 +160,26 @@ def _free(pool: list[np.ndarray], size: int) -> np.ndarray:
     return pool[-1]
 
 
-def draw(key: bytes, step: int, stream: str, size: int, buffer: np.ndarray | None = None) -> Tensor:
-    """(size,) float32 standard normals, here and now."""
-    out = torch.empty(size) if buffer is None else torch.from_numpy(buffer)
+def group(size: int) -> int:
+    """How many steps share a slab."""
+    return max(1, min(GROUP, BLOCK // max(1, size)))
+
+
+def draw(key: bytes, slab: int, stream: str, size: int, buffer: np.ndarray | None = None) -> Tensor:
+    """(group(size) * size,) standard normals of one slab, here and now."""
+    out = torch.empty(group(size) * size) if buffer is None else torch.from_numpy(buffer)
     with torch.inference_mode(False), torch.no_grad():
-        for block, start in enumerate(range(0, size, BLOCK)):
-            _fill(out[start : start + BLOCK], _bits(key, step, stream, block))
+        for block, start in enumerate(range(0, len(out), BLOCK)):
+            _fill(out[start : start + BLOCK], _bits(key, slab, block, size, stream))
     return out
 
 
-def _bits(key: bytes, step: int, stream: str, block: int) -> np.random.SFC64:
+def _bits(key: bytes, slab: int, block: int, size: int, stream: str) -> np.random.SFC64:
     """The bit generator of one block."""
-    message = step.to_bytes(16, "little") + block.to_bytes(8, "little") + stream.encode()
-    digest = hashlib.blake2b(message, key=key, digest_size=32, person=b"winsor-noise").digest()
+    numbers = b"".join(number.to_bytes(16, "little") for number in (slab, block, size))
+    digest = hashlib.blake2b(
+        numbers + stream.encode(), key=key, digest_size=32, person=b"winsor-noise"
+    ).digest()
     bits: np.random.SFC64 | None = getattr(_thread, "bits", None)
     if bits is None:
         bits = _thread.bits = np.random.SFC64(0)  # its own start is never used

@@ -19,6 +19,7 @@ types: install
 	$(BIN)/mypy
 
 unit: install
+	.ci/browser
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile -q
 
 install: $(READY)

@@ -75,7 +75,7 @@ class Comb:
     k: int
 
     def rows(self, rows: Tensor) -> Tensor:
-        flat = rows.reshape(len(rows), -1) * self.values.to(rows)
+        flat = rows.reshape(len(rows), rows.shape[1:].numel()) * self.values.to(rows)
         padded = torch.nn.functional.pad(flat, (0, -flat.shape[1] % self.k))
         return padded.view(len(rows), -1, self.k).sum(1)
 

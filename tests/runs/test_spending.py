@@ -1,0 +1,63 @@
+"""What is shown is never less than what was spent, never falls, and ends at the truth."""
+
+from __future__ import annotations
+
+import pytest
+from dp_accounting.dp_event import GaussianDpEvent, PoissonSampledDpEvent
+
+from winsor.accounting import account
+from winsor.contract import Neighbouring
+from winsor.ledger import Ledger
+from winsor.runs import spending
+from winsor.runs.spending import Spending
+from winsor.training import Budget
+
+EVENT = PoissonSampledDpEvent(0.1, GaussianDpEvent(1.2))
+RELATION = Neighbouring.ADD_OR_REMOVE_ONE
+PLANNED, DELTA = 60, 1e-4
+
+
+def bounds(calibrated, events=lambda step: EVENT, share=0.01):
+    total = account([(EVENT, PLANNED)], DELTA).epsilon
+    ledger = Ledger({})
+    shown = Spending(ledger, RELATION, Budget(DELTA, PLANNED, total), calibrated, share)
+    found = [shown.at_most()]
+    for step in range(PLANNED):
+        ledger.record("run", step, events(step))
+        found.append(shown.at_most())
+    return found, ledger
+
+
+@pytest.mark.parametrize("calibrated", [True, False])
+def test_bounds_hold_at_every_step(calibrated):
+    found, _ = bounds(calibrated)
+    assert found[0] == 0
+    assert found == sorted(found)
+    for step in (1, 14, 15, 16, 31, 59, 60):
+        assert found[step] >= account([(EVENT, step)], DELTA).epsilon * (1 - 1e-9)
+    assert found[-1] == pytest.approx(account([(EVENT, PLANNED)], DELTA).epsilon)
+    assert found[5] < 0.8 * found[-1]
+
+
+def test_a_change_of_events_is_noticed():
+    dearer = PoissonSampledDpEvent(0.1, GaussianDpEvent(0.8))
+    found, ledger = bounds(False, lambda step: EVENT if step < 20 else dearer)
+    truth = account([(EVENT, 20), (dearer, 1)], DELTA).epsilon
+    assert found[21] >= truth * (1 - 1e-9)
+    assert found[-1] >= account(ledger.history(), DELTA).epsilon * (1 - 1e-9)
+
+
+def test_few_accounts(monkeypatch):
+    calls = []
+    real = spending.spent_by
+
+    def counted(history, delta, relation):
+        calls.append(1)
+        return real(history, delta, relation)
+
+    monkeypatch.setattr(spending, "spent_by", counted)
+    bounds(True, share=0.0)
+    assert len(calls) <= spending.FEWEST
+    calls.clear()
+    bounds(True, share=1e9)
+    assert len(calls) <= spending.MOST

@@ -1,0 +1,96 @@
+"""`winsor train` and `winsor compare`."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from winsor.contract import ConfigurationError
+
+Configuration = Annotated[
+    Path | None, typer.Argument(metavar="CONFIG.toml", help="The configuration of the run.")
+]
+Directory = Annotated[
+    Path | None, typer.Option("--run", help="The run's directory; an existing one is resumed.")
+]
+IsQuiet = Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")]
+
+
+def train(
+    config: Configuration = None,
+    run: Directory = None,
+    quiet: IsQuiet = False,
+    json: AsJson = False,
+) -> None:
+    """Train one private model as CONFIG.toml says, or resume a run.
+
+    The run's directory is runs/NAME unless --run says otherwise. Call it again with the same --run
+    to resume after Ctrl-C, a kill or a full disk; CONFIG.toml may then be left out.
+    """
+    from winsor.runs.config import from_table, load_table
+    from winsor.runs.directory import RunDirectory
+    from winsor.runs.execute import execute
+    from winsor.runs.progress import make_observer
+
+    _refuse_both(quiet, json)
+    if config is None:
+        if run is None:
+            raise ConfigurationError("give CONFIG.toml, or --run DIR of a run to resume.")
+        settings, source = RunDirectory(run).config(), None
+    else:
+        table = load_table(config)
+        settings, source = from_table(table, config.parent), config.read_text(encoding="utf-8")
+    path = Path("runs") / slug(settings.name) if run is None else run
+    with make_observer(quiet, json) as observer:
+        _stopping(lambda: execute(settings, path, observer, source=source))
+
+
+def compare(
+    config: Annotated[Path, typer.Argument(metavar="CONFIG.toml", help="With a [compare] table.")],
+    run: Directory = None,
+    quiet: IsQuiet = False,
+    json: AsJson = False,
+) -> None:
+    """Train the variants of CONFIG.toml's [compare] table over its seeds, one after the other.
+
+    Prints the mean of each metric with a 95 % interval over seeds. Call it again to resume.
+    """
+    from winsor.runs.compare import Comparison, show
+    from winsor.runs.config import load_table
+
+    _refuse_both(quiet, json)
+    table = load_table(config)
+    comparison = Comparison.from_table(table, config.parent)
+    path = Path("runs") / slug(comparison.name) if run is None else run
+    source = config.read_text(encoding="utf-8")
+    summary = _stopping(lambda: comparison.execute(path, quiet, json, source))
+    show(summary, quiet, json)
+
+
+def slug(name: str) -> str:
+    """A file name from any text."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.") or "run"
+
+
+def _refuse_both(quiet: bool, json: bool) -> None:
+    if quiet and json:
+        raise ConfigurationError("--quiet and --json exclude each other. Give one of them.")
+
+
+def _stopping(action: Any) -> Any:
+    """Run; end with the exit code of the signal if one came."""
+    from winsor.runs.stopping import Interrupted
+
+    try:
+        return action()
+    except Interrupted as stop:
+        print(f"winsor: {stop}", file=sys.stderr)
+        raise typer.Exit(stop.exit_code) from None
+    except KeyboardInterrupt:
+        print("winsor: stopped. Call the same command again to go on.", file=sys.stderr)
+        raise typer.Exit(130) from None

@@ -1,0 +1,285 @@
+"""The configuration of a run: what `winsor train CONFIG.toml` understands.
+
+Every key, its type and its default is a field below. A key that is not here, or a value outside
+its range, is a `ConfigurationError` that names the key's path.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import math
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from winsor.contract import ConfigurationError, Neighbouring
+from winsor.iterates import KINDS as ITERATES
+from winsor.runs.reading import Part, read
+
+TASKS = ("classification", "regression", "language")
+LOSSES = ("auto", "cross_entropy", "squared", "huber")
+SAMPLINGS = ("poisson", "fixed", "full")
+MONITORS = ("off", "private", "debug")
+
+
+@dataclass(frozen=True)
+class DataSettings:
+    """Where the rows come from. Scaling is by constants that you know, never by the rows."""
+
+    source: str
+    """A built-in name (digits, synthetic), a file (.npz, .csv, .parquet), or "package.module:name"
+    of a torch dataset."""
+    held_out: str | None = None
+    """A second source for the rows on which metrics are computed; they are not protected."""
+    held_out_fraction: float = 0.2
+    """Without a second source, each row is held out by a coin of this probability; 0
+    trains on all rows, and then there are no metrics."""
+    seed: int = 0
+    """Of these coins, and of synthetic rows. The same for all runs of a comparison."""
+    task: str = "classification"
+    classes: int | list[str] | None = None
+    """Number of classes (or of tokens), or the labels as they are written in the file. Public."""
+    inputs: str = "x"
+    """Name of the array of inputs in an .npz file."""
+    target: str = "y"
+    """Name of the array of targets in an .npz file, or of the column in a table."""
+    features: list[str] | None = None
+    """Columns of a table to use as inputs; default: all but the target."""
+    shape: list[int] | None = None
+    """Shape of one row, to which the inputs are reshaped."""
+    subtract: float | list[float] = 0.0
+    divide: float | list[float] = 1.0
+    options: dict[str, Any] = field(default_factory=dict)
+    """Arguments of the synthetic generator, or of what the import path names."""
+
+    def __post_init__(self) -> None:
+        _choice("data.task", self.task, TASKS)
+        if not 0 <= self.held_out_fraction < 1:
+            raise _must("data.held_out_fraction", "in [0, 1)", self.held_out_fraction)
+        if isinstance(self.classes, int) and self.classes < 2:
+            raise _must("data.classes", "at least 2", self.classes)
+        divisors = self.divide if isinstance(self.divide, list) else [self.divide]
+        if not all(math.isfinite(d) and d != 0 for d in divisors):
+            raise _must("data.divide", "finite and not zero", self.divide)
+
+
+@dataclass(frozen=True)
+class BudgetSettings:
+    """What may be spent. With ``epsilon`` alone, the noise is calibrated to spend just that."""
+
+    delta: float
+    epsilon: float | None = None
+    noise_multiplier: float | None = None
+    relation: str = Neighbouring.ADD_OR_REMOVE_ONE.value
+    allow_large_delta: bool = False
+
+    def __post_init__(self) -> None:
+        _inside("budget.delta", self.delta, 0, 1)
+        _positive("budget.epsilon", self.epsilon)
+        _positive("budget.noise_multiplier", self.noise_multiplier)
+        if self.epsilon is None and self.noise_multiplier is None:
+            raise ConfigurationError(
+                "budget.epsilon or budget.noise_multiplier must be given. Both are missing."
+            )
+        _choice("budget.relation", self.relation, [r.value for r in Neighbouring])
+
+
+@dataclass(frozen=True)
+class TrainingSettings:
+    """How long, in which batches, with which loss."""
+
+    batch_size: int | None = None
+    """Expected size of a batch; left out with sampling = "full"."""
+    epochs: float | None = None
+    steps: int | None = None
+    sampling: str = "poisson"
+    loss: str = "auto"
+    max_physical_batch_size: int | None = None
+    iterate: str = "last"
+    ball_radius: float | None = None
+    engine: str = "auto"
+    threads: int | None = None
+    num_workers: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("batch_size", "epochs", "steps", "max_physical_batch_size", "threads"):
+            _positive(f"training.{name}", getattr(self, name))
+        _positive("training.ball_radius", self.ball_radius)
+        _choice("training.sampling", self.sampling, SAMPLINGS)
+        _choice("training.loss", self.loss, LOSSES)
+        _choice("training.iterate", self.iterate, ITERATES)
+        _choice("training.engine", self.engine, ("auto", "ghost", "func", "loop"))
+        if (self.batch_size is None) != (self.sampling == "full"):
+            raise ConfigurationError(
+                'training.batch_size must be given, except with training.sampling = "full". Got '
+                f"batch_size = {self.batch_size!r} with {self.sampling!r} instead."
+            )
+        if (self.epochs is None) == (self.steps is None):
+            raise ConfigurationError(
+                "training.epochs or training.steps must be given, and not both. Got "
+                f"epochs = {self.epochs!r}, steps = {self.steps!r} instead."
+            )
+
+
+@dataclass(frozen=True)
+class RecordSettings:
+    """What is written down, and when."""
+
+    evaluations: int | None = None
+    """How often, over the whole run, the held-out metrics are computed. Default: up to 20 times,
+    but so that evaluation sees at most a tenth as many rows as training."""
+    rows: int = 500
+    """How many lines, over the whole run, go to metrics.jsonl."""
+    checkpoint_seconds: float = 60.0
+    keep_checkpoint: bool = False
+    """The checkpoint holds the key of the noise. It is deleted at the end unless kept."""
+    monitor: str = "off"
+    """Gradient norms: "private" releases a noised histogram with every step, within the same
+    epsilon; "debug" records exact values, and the training loss, marked NOT PRIVATE."""
+    monitor_share: float = 0.02
+    """The private monitor's share of each step's privacy."""
+
+    def __post_init__(self) -> None:
+        for name in ("evaluations", "rows", "checkpoint_seconds"):
+            _positive(f"record.{name}", getattr(self, name))
+        _choice("record.monitor", self.monitor, MONITORS)
+        _inside("record.monitor_share", self.monitor_share, 0, 1)
+
+    @property
+    def exposes(self) -> bool:
+        """Whether exact values of private rows are recorded."""
+        return self.monitor == "debug"
+
+
+@dataclass(frozen=True)
+class CompareSettings:
+    """`winsor compare`: the same run with other rules (or other settings), over several seeds."""
+
+    seeds: list[int]
+    variants: list[dict[str, Any]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        if not self.seeds or len(set(self.seeds)) != len(self.seeds):
+            raise _must("compare.seeds", "a list of different whole numbers", self.seeds)
+
+
+@dataclass(frozen=True)
+class Config:
+    """A whole configuration."""
+
+    name: str
+    data: DataSettings
+    model: Part
+    rule: Part
+    optimizer: Part
+    budget: BudgetSettings
+    training: TrainingSettings
+    mechanism: Part = field(default_factory=lambda: Part("gaussian"))
+    schedule: Part = field(default_factory=lambda: Part("constant"))
+    record: RecordSettings = field(default_factory=RecordSettings)
+    seed: int = 0
+    """Public: starts the model. The noise does not depend on it, unless:"""
+    reproducible_noise: bool = False
+    """Derive the noise from the seed. Whoever knows the seed can then subtract it."""
+
+    def __post_init__(self) -> None:
+        if not self.name.strip():
+            raise _must("name", "a text that is not empty", self.name)
+
+    def to_table(self) -> dict[str, Any]:
+        """Plain values, such that `from_table` gives this configuration back."""
+        table: dict[str, Any] = {}
+        for entry in dataclasses.fields(self):
+            value = getattr(self, entry.name)
+            if isinstance(value, Part):
+                table[entry.name] = value.to_table()
+            elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+                table[entry.name] = dataclasses.asdict(value)
+            else:
+                table[entry.name] = value
+        return table
+
+    def digest(self) -> str:
+        text = json.dumps(self.to_table(), sort_keys=True)
+        return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+def load_table(path: Path) -> dict[str, Any]:
+    """The plain table of a TOML file."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigurationError(
+            f"cannot read the configuration {path}: {error.strerror or error}."
+        ) from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"{path} is not valid TOML: {error}.") from error
+
+
+def from_table(table: Mapping[str, Any], folder: Path | None = None) -> Config:
+    """The configuration of one run. Paths of files are taken relative to ``folder``."""
+    table = {key: value for key, value in table.items() if key != "compare"}
+    config = read(Config, table)
+    if folder is None:
+        return config
+    data = config.data
+    held_out = None if data.held_out is None else _absolute(data.held_out, folder)
+    source = _absolute(data.source, folder)
+    return dataclasses.replace(
+        config, data=dataclasses.replace(data, source=source, held_out=held_out)
+    )
+
+
+def is_file(source: str) -> bool:
+    """Whether a source names a file, rather than something built in or importable."""
+    return Path(source).suffix.lower() in (".npz", ".csv", ".parquet")
+
+
+def _absolute(source: str, folder: Path) -> str:
+    return str((folder / source).resolve()) if is_file(source) else source
+
+
+def differences(one: Config, two: Config) -> list[str]:
+    """Settings in which two configurations differ, as "path: value there, value here"."""
+    a, b = _flat(one.to_table()), _flat(two.to_table())
+    return [
+        f"{key}: {a.get(key)!r} there, {b.get(key)!r} here"
+        for key in sorted(a.keys() | b.keys())
+        if a.get(key) != b.get(key)
+    ]
+
+
+def _flat(table: Mapping[str, Any], path: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            found |= _flat(value, f"{path}{key}.")
+        else:
+            found[f"{path}{key}"] = value
+    return found
+
+
+# ------------------------------------------------------------------------------------ validation
+
+
+def _must(path: str, wanted: str, value: Any) -> ConfigurationError:
+    return ConfigurationError(f"{path} must be {wanted}. Got {value!r} instead.")
+
+
+def _choice(path: str, value: str, choices: Any) -> None:
+    if value not in choices:
+        raise _must(path, f"one of {', '.join(choices)}", value)
+
+
+def _positive(path: str, value: float | None) -> None:
+    if value is not None and not (math.isfinite(value) and value > 0):
+        raise _must(path, "positive and finite", value)
+
+
+def _inside(path: str, value: float, low: float, high: float) -> None:
+    if not low < value < high:
+        raise _must(path, f"strictly between {low:g} and {high:g}", value)

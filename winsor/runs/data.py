@@ -1,0 +1,279 @@
+"""The rows of a run: protected training rows, and held-out rows for metrics.
+
+A row is held out by a coin that looks at nothing but the seed and the row's position, so the choice
+for one row does not depend on any other.
+
+Guarantee
+---------
+None here: the guarantee is for the training rows, as they leave this module. What is known about
+them beforehand (their number, shapes, classes, the constants of the scaling) is public.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset, Subset, TensorDataset
+
+from winsor.contract import ConfigurationError
+from winsor.runs import synthetic
+from winsor.runs.config import DataSettings, is_file
+from winsor.runs.importing import call_imported, import_object, is_import_path
+from winsor.runs.reading import bind
+from winsor.runs.tables import Rows, file_digest, read_rows
+
+BUILT_IN = ("digits", "synthetic")
+
+
+@dataclass(frozen=True)
+class Data:
+    """What a run trains on, and what it is measured on."""
+
+    train: Dataset[Any]
+    held_out: Dataset[Any] | None
+    shape: tuple[int, ...]
+    """Of one row's input; for language, the length of a sequence."""
+    outputs: int
+    """Classes, tokens, or 1 for regression."""
+    digest: str
+    """Names the content, so that a resumed run can tell that the data changed."""
+
+    @property
+    def size(self) -> int:
+        return len(self.train)  # type: ignore[arg-type]
+
+    @property
+    def held_out_size(self) -> int:
+        return 0 if self.held_out is None else len(self.held_out)  # type: ignore[arg-type]
+
+
+def load_data(settings: DataSettings) -> Data:
+    """The training and held-out rows that the settings describe."""
+    rows, held_out, digest = _source(settings.source, settings)
+    if settings.held_out is not None:
+        held_out = _source(settings.held_out, settings)[0]
+    if held_out is None and settings.held_out_fraction > 0:
+        rows, held_out = _split(rows, settings.held_out_fraction, settings.seed)
+    if len(rows) == 0:  # type: ignore[arg-type]
+        raise ConfigurationError(
+            f"data.source must have at least one training row. Got none from {settings.source!r}."
+        )
+    return Data(rows, held_out, _shape(rows, settings), _outputs(settings), digest)
+
+
+Source = tuple[Dataset[Any], Dataset[Any] | None, str]
+
+
+def _source(source: str, settings: DataSettings) -> Source:
+    if source == "digits":
+        return _digits(settings), None, "digits"
+    if source == "synthetic":
+        return _synthetic(settings), None, "synthetic"
+    if is_file(source):
+        rows = read_rows(source, settings)
+        held_out = None if rows.held_out is None else _tensors(Rows(*rows.held_out), settings)
+        return _tensors(rows, settings), held_out, file_digest(source)
+    if is_import_path(source):
+        return _imported(source, settings)
+    raise ConfigurationError(
+        f"data.source must be one of {', '.join(BUILT_IN)}, a file ending in .npz, .csv or "
+        f'.parquet, or an import path "package.module:name". Got {source!r} instead.'
+    )
+
+
+# -------------------------------------------------------------------------------------- sources
+
+
+def _digits(settings: DataSettings) -> Dataset[Any]:
+    """Handwritten digits that ship with scikit-learn, scaled by their public range 0..16."""
+    from sklearn.datasets import load_digits
+
+    if settings.task != "classification":
+        raise ConfigurationError(
+            f"data.task must be classification for digits. Got {settings.task!r} instead."
+        )
+    x, y = load_digits(return_X_y=True)
+    return _tensors(Rows(x / 16.0, y), settings)
+
+
+def _synthetic(settings: DataSettings) -> Dataset[Any]:
+    maker: Any = getattr(synthetic, "tokens" if settings.task == "language" else settings.task)
+    options = bind(maker, settings.options, "data.options")
+    if settings.task == "regression":
+        x, y = synthetic.regression(settings.seed, **options)
+        return _tensors(Rows(x, y), settings)
+    if settings.task == "language":
+        sequences = synthetic.tokens(_outputs(settings), settings.seed, **options)
+        return _tensors(Rows(sequences, None), settings)
+    inputs, labels = synthetic.classification(_outputs(settings), settings.seed, **options)
+    return _tensors(Rows(inputs, labels), settings)
+
+
+def _imported(source: str, settings: DataSettings) -> Source:
+    """A dataset, or a class or function that gives one, or gives a pair (training, held out)."""
+    found = import_object(source, "data.source")
+    if not isinstance(found, Dataset) and callable(found):
+        found = call_imported(found, settings.options, "data.source")
+    pair = found if isinstance(found, tuple) and len(found) == 2 else (found, None)
+    for dataset in pair:
+        if dataset is not None and not (
+            hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")
+        ):
+            raise ConfigurationError(
+                "data.source must be a map-style dataset, with a length and rows by index, or a "
+                f"pair of them. Got {type(dataset).__name__} from {source!r} instead."
+            )
+    return pair[0], pair[1], f"{source} {len(pair[0])}"
+
+
+# ------------------------------------------------------------------------------------- to tensors
+
+
+def _tensors(rows: Rows, settings: DataSettings) -> TensorDataset:
+    if settings.task == "language":
+        return TensorDataset(_token_rows(rows.x, settings))
+    assert rows.y is not None
+    if len(rows.x) != len(rows.y):
+        raise ConfigurationError(
+            f"data.inputs and data.target must have equally many rows. Got {len(rows.x)} and "
+            f"{len(rows.y)} instead."
+        )
+    if rows.x.dtype.kind not in "fiub":
+        raise ConfigurationError(f"data.inputs must be numbers. Got {rows.x.dtype} instead.")
+    x = torch.from_numpy(np.array(rows.x, dtype=np.float32))
+    if not bool(torch.isfinite(x).all()):
+        raise ConfigurationError(
+            "data.inputs must be finite. Got gaps or infinite values instead. Fill them by a "
+            "public rule before."
+        )
+    x = _scaled(x, settings)
+    if settings.shape is not None:
+        x = _reshaped(x, settings.shape)
+    if settings.task == "regression":
+        return TensorDataset(x, _real_targets(rows.y))
+    return TensorDataset(x, _labels(rows.y, settings))
+
+
+def _scaled(x: Tensor, settings: DataSettings) -> Tensor:
+    subtract, divide = torch.tensor(settings.subtract), torch.tensor(settings.divide)
+    for name, constant in (("subtract", subtract), ("divide", divide)):
+        if constant.ndim and (x.ndim != 2 or len(constant) != x.shape[1]):
+            raise ConfigurationError(
+                f"data.{name} must be one number or one for each of the features. Got "
+                f"{len(constant)} for inputs of shape {tuple(x.shape[1:])} instead."
+            )
+    return x.sub_(subtract).div_(divide)
+
+
+def _reshaped(x: Tensor, shape: list[int]) -> Tensor:
+    try:
+        return x.reshape(len(x), *shape)
+    except RuntimeError as error:
+        raise ConfigurationError(
+            f"data.shape must have as many values as a row, {x[0].numel()}. Got {shape} instead."
+        ) from error
+
+
+def _real_targets(y: Any) -> Tensor:
+    try:
+        values = torch.from_numpy(np.array(y, dtype=np.float32))
+    except (TypeError, ValueError) as error:
+        raise ConfigurationError(f"data.target must be numbers: {error}.") from error
+    if values.ndim != 1 or not bool(torch.isfinite(values).all()):
+        raise ConfigurationError(
+            f"data.target must be one finite number per row. Got shape {tuple(values.shape)}, or "
+            "gaps, instead."
+        )
+    return values
+
+
+def _labels(y: Any, settings: DataSettings) -> Tensor:
+    """Labels 0..k-1. They are checked against the public classes, never counted."""
+    classes = _outputs(settings)
+    if isinstance(settings.classes, list):
+        place = {label: k for k, label in enumerate(settings.classes)}
+        found = [place.get(str(label), -1) for label in np.asarray(y).reshape(-1)]
+        labels = torch.tensor(found, dtype=torch.int64)
+    else:
+        try:
+            numbers = np.asarray(y, dtype=np.float64).reshape(-1)
+        except (TypeError, ValueError) as error:
+            raise ConfigurationError(
+                "data.classes must list the labels if they are text, for instance "
+                '["no", "yes"]. Got a number instead.'
+            ) from error
+        whole = np.where(np.isfinite(numbers) & (numbers == np.floor(numbers)), numbers, -1)
+        labels = torch.from_numpy(whole.astype(np.int64))
+    if bool(((labels < 0) | (labels >= classes)).any()):
+        wanted = settings.classes if isinstance(settings.classes, list) else f"0..{classes - 1}"
+        raise ConfigurationError(
+            f"data.target must have labels among {wanted}. Got others. Correct data.classes."
+        )
+    return labels
+
+
+def _token_rows(x: Any, settings: DataSettings) -> Tensor:
+    """Whole numbers (rows, length) below the number of tokens; negative ones are padding."""
+    tokens = torch.from_numpy(np.array(x))
+    if tokens.ndim != 2 or tokens.shape[1] < 2 or tokens.dtype.is_floating_point:
+        raise ConfigurationError(
+            "data.inputs must be whole numbers of shape (rows, length >= 2) for language. Got "
+            f"{tokens.dtype} of shape {tuple(tokens.shape)} instead."
+        )
+    tokens = tokens.to(torch.int64)
+    if bool((tokens >= _outputs(settings)).any()):
+        raise ConfigurationError(
+            f"data.inputs must be tokens below data.classes = {settings.classes}. Got larger ones."
+        )
+    return tokens
+
+
+# --------------------------------------------------------------------------------- what is public
+
+
+def _outputs(settings: DataSettings) -> int:
+    if settings.task == "regression":
+        return 1
+    if isinstance(settings.classes, list):
+        return len(settings.classes)
+    if settings.classes is None:
+        if settings.source == "digits":
+            return 10
+        what = "tokens" if settings.task == "language" else "classes"
+        raise ConfigurationError(
+            f"data.classes must be given: the number of {what}, or the labels as they are written. "
+            "It is missing. It must be public, so it is not read off the rows."
+        )
+    return settings.classes
+
+
+def _shape(rows: Dataset[Any], settings: DataSettings) -> tuple[int, ...]:
+    row = rows[0]
+    x = row[0] if isinstance(row, tuple | list) else row
+    if not isinstance(x, Tensor):
+        raise ConfigurationError(
+            "data.source must give rows (input, target) with a tensor as input. Got "
+            f"{type(x).__name__} instead."
+        )
+    return tuple(x.shape)
+
+
+def _split(rows: Dataset[Any], fraction: float, seed: int) -> tuple[Dataset[Any], Dataset[Any]]:
+    n = len(rows)  # type: ignore[arg-type]
+    out = np.random.default_rng([seed, 0x5EED]).random(n) < fraction
+    inside, outside = np.flatnonzero(~out), np.flatnonzero(out)
+    if len(inside) == 0 or len(outside) == 0:
+        raise ConfigurationError(
+            f"data.held_out_fraction must leave rows on both sides. Got {fraction} for {n} rows."
+        )
+    if isinstance(rows, TensorDataset):
+        return _rows_of(rows, inside), _rows_of(rows, outside)
+    return Subset(rows, inside.tolist()), Subset(rows, outside.tolist())
+
+
+def _rows_of(rows: TensorDataset, index: Any) -> TensorDataset:
+    return TensorDataset(*(tensor[torch.from_numpy(index)] for tensor in rows.tensors))

@@ -1,0 +1,330 @@
+"""A run from its configuration to its result, resumable at any moment."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from bisect import bisect_right
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from torch import nn
+
+from winsor.arguments import make_sampler, planned_steps
+from winsor.contract import BudgetExceeded, Neighbouring
+from winsor.iterates import Ball
+from winsor.making import make_private
+from winsor.runs.config import Config, DataSettings
+from winsor.runs.data import Data, load_data
+from winsor.runs.directory import Row, RunDirectory, RunError
+from winsor.runs.environment import describe
+from winsor.runs.models import build_model
+from winsor.runs.monitoring import Off, make_monitor
+from winsor.runs.optimisers import build_optimizer, build_schedule
+from winsor.runs.parts import build_mechanism, build_rule, check
+from winsor.runs.spending import Spending
+from winsor.runs.stopping import Interrupted, StopRequest
+from winsor.runs.tasks import Metrics, Task, evaluate, fitting, make_task, probe
+from winsor.training import PrivateTraining
+
+CHECKPOINT_FORMAT = 1
+
+
+@dataclass
+class Assembled:
+    """Everything a run consists of, built from its configuration."""
+
+    config: Config
+    data: Data
+    task: Task
+    model: nn.Module
+    optimizer: torch.optim.Optimizer
+    scheduler: torch.optim.lr_scheduler.LRScheduler
+    private: PrivateTraining
+    spending: Spending
+    monitor: Off
+
+    @property
+    def planned(self) -> int:
+        return self.private.budget.planned_steps
+
+
+class Observer(Protocol):
+    """Watches a run. It is shown nothing exact about private rows unless debug was asked for."""
+
+    def started(self, run: Assembled, directory: RunDirectory) -> None: ...
+    def stepped(self, run: Assembled) -> None: ...
+    def recorded(self, run: Assembled, row: Row) -> None: ...
+    def finished(self, result: dict[str, Any]) -> None: ...
+
+
+def execute(
+    config: Config,
+    path: Path | str,
+    observer: Observer,
+    *,
+    source: str | None = None,
+    load: Callable[[DataSettings], Data] = load_data,
+) -> dict[str, Any]:
+    """Run, or resume, or just give the result if the run is finished.
+
+    ``source`` is the text of the configuration, to be kept; ``load`` reads the data, and is called
+    only if there is something left to do.
+    """
+    directory = RunDirectory(path)
+    if not directory.exists:
+        check(config)
+    directory.create(config, source)
+    result = directory.result()
+    if result is not None:
+        if not config.record.keep_checkpoint:
+            directory.destroy_key()  # the run may have been killed between the result and this
+        observer.finished(result)
+        return result
+    if config.training.threads is not None:
+        torch.set_num_threads(config.training.threads)
+    run = assemble(config, directory, load(config.data))
+    try:
+        return Execution(run, directory, observer).go()
+    finally:
+        run.private.detach()
+        directory.close()
+
+
+def assemble(config: Config, directory: RunDirectory, data: Data) -> Assembled:
+    """Build model, optimiser and private training; nothing has looked at a row's values yet."""
+    task = make_task(config)
+    model = build_model(config.model, data, config.seed)
+    probe(task, model, data, language=config.data.task == "language")
+    ball = None if config.training.ball_radius is None else Ball(config.training.ball_radius)
+    if ball is not None:
+        ball.project_(dict(model.named_parameters()))  # the start counts as an iterate
+    optimizer = build_optimizer(config.optimizer, model)
+    training, budget = config.training, config.budget
+    batch_size = data.size if training.batch_size is None else training.batch_size
+    sampler = make_sampler(training.sampling, data.size, batch_size)
+    planned = planned_steps(training.epochs, training.steps, sampler)
+    scheduler = build_schedule(config.schedule, optimizer, planned)
+    monitor = make_monitor(build_rule(config.rule), config.record)
+    private = make_private(
+        model=model,
+        optimizer=optimizer,
+        dataset=data.train,
+        rule=monitor.rule,
+        batch_size=batch_size,
+        delta=budget.delta,
+        epsilon=budget.epsilon,
+        noise_multiplier=budget.noise_multiplier,
+        steps=planned,
+        sampling=sampler,
+        relation=budget.relation,
+        max_physical_batch_size=training.max_physical_batch_size,
+        ledger=directory.ledger,
+        seed=config.seed if config.reproducible_noise else None,
+        mechanism=build_mechanism(config.mechanism),
+        iterate=training.iterate,
+        ball=ball,
+        engine=training.engine,
+        scheduler=scheduler,
+        num_workers=training.num_workers,
+        allow_large_delta=budget.allow_large_delta,
+    )
+    calibrated = budget.epsilon is not None and budget.noise_multiplier is None
+    relation = Neighbouring(budget.relation)
+    spending = Spending(private.ledger, relation, private.budget, calibrated)
+    return Assembled(config, data, task, model, optimizer, scheduler, private, spending, monitor)
+
+
+class Execution:
+    """The loop of one run: step, record, evaluate, checkpoint, until done or told to stop."""
+
+    def __init__(self, run: Assembled, directory: RunDirectory, observer: Observer) -> None:
+        self.run = run
+        self.directory = directory
+        self.observer = observer
+        evaluations = run.config.record.evaluations or affordable_evaluations(run)
+        self._rows = marks(run.planned, max(run.config.record.rows, evaluations))
+        self._evaluations = marks(run.planned, evaluations)
+        self._latest: tuple[int, Metrics] = (-1, {})
+        self._seconds_before = 0.0
+        self._begun = time.perf_counter()
+
+    def go(self) -> dict[str, Any]:
+        private = self.run.private
+        self._resume()
+        self.directory.note_environment(describe())
+        self._begun = self._saved = time.perf_counter()
+        self.observer.started(self.run, self.directory)
+        stopped = "planned steps done"
+        with StopRequest() as stop:
+            if private.steps_done < self.run.planned:
+                try:
+                    self._loop(stop)
+                except BudgetExceeded:
+                    stopped = "budget spent"
+        return self._finish(stopped)
+
+    # ------------------------------------------------------------------------------ the loop
+
+    def _loop(self, stop: StopRequest) -> None:
+        run, private = self.run, self.run.private
+        done = private.steps_done
+        for batch in private.batches():
+            losses = fitting(lambda batch=batch: run.task.losses(run.model, batch))  # type: ignore[misc]
+            run.monitor.saw(losses)
+            if not private.step(losses):
+                continue
+            self._after_step(done)
+            done = private.steps_done
+            if stop.number is not None:
+                self._checkpoint()
+                command = f"winsor train --run {shlex.quote(str(self.directory))}"
+                raise Interrupted(command, done, stop.number)
+        self._after_step(done)  # steps of empty batches at the very end
+
+    def _after_step(self, before: int) -> None:
+        """Record what became due since ``before``. An empty batch passes a step by in silence."""
+        now = self.run.private.steps_done
+        if passed(self._rows, before, now):
+            self._record(evaluated=passed(self._evaluations, before, now))
+        self.run.monitor.forget()
+        self.observer.stepped(self.run)
+        if time.perf_counter() - self._saved > self.run.config.record.checkpoint_seconds:
+            self._checkpoint()
+
+    def _record(self, evaluated: bool) -> None:
+        run = self.run
+        step = run.private.steps_done
+        seconds = self._seconds_before + time.perf_counter() - self._begun
+        row: Row = {
+            "step": step,
+            "epoch": step * run.private.sampler.rate,
+            "seconds": seconds,
+            "lr": float(run.optimizer.param_groups[0]["lr"]),
+            "rule": public_numbers(run.private.rule_state),
+        }
+        if evaluated and run.data.held_out is not None:
+            row["held_out"] = evaluate(run.task, run.model, run.data.held_out)
+            self._latest = (step, row["held_out"])
+        noted = run.monitor.values(run.private.rule_state)
+        if noted:
+            row[run.monitor.section] = noted
+        self.directory.add_metrics(row)
+        self.observer.recorded(run, row)
+
+    # ------------------------------------------------------------------- checkpoint and resume
+
+    def _checkpoint(self) -> None:
+        run = self.run
+        self.directory.save_checkpoint(
+            {
+                "format": CHECKPOINT_FORMAT,
+                "data": run.data.digest,
+                "seconds": self._seconds_before + time.perf_counter() - self._begun,
+                "model": run.model.state_dict(),
+                "optimizer": run.optimizer.state_dict(),
+                "scheduler": run.scheduler.state_dict(),
+                "private": run.private.state_dict(),
+            }
+        )
+        self._saved = time.perf_counter()
+
+    def _resume(self) -> None:
+        """Continue from the checkpoint, or write the first one before anything is released."""
+        run = self.run
+        state = self.directory.load_checkpoint()
+        if state is None:
+            self._refuse_lost_checkpoint()
+            self.directory.keep_metrics_until(-1)
+            self._checkpoint()
+            return
+        if state["format"] != CHECKPOINT_FORMAT or state["data"] != run.data.digest:
+            raise RunError(
+                f"the data of {run.config.data.source!r} must be those that the run "
+                f"{self.directory} was started with. They have changed. Restore them, or start a "
+                "new run with another --run directory."
+            )
+        run.model.load_state_dict(state["model"])
+        run.optimizer.load_state_dict(state["optimizer"])
+        run.scheduler.load_state_dict(state["scheduler"])
+        run.private.load_state_dict(state["private"])
+        self._seconds_before = state["seconds"]
+        self.directory.keep_metrics_until(run.private.steps_done)
+
+    def _refuse_lost_checkpoint(self) -> None:
+        spent = len(self.run.private.ledger)
+        if spent:
+            raise RunError(
+                f"{self.directory} has spent {spent} steps, but its checkpoint is gone, so it "
+                "cannot be resumed. Restore checkpoint.pt, or start a new run with another --run "
+                "directory; what was spent stays spent."
+            )
+
+    # -------------------------------------------------------------------------------- the end
+
+    def _finish(self, stopped: str) -> dict[str, Any]:
+        run = self.run
+        if run.config.training.iterate != "last":
+            run.private.load_released_iterate()
+            self._latest = (-1, {})  # it was of another model
+        spent = run.private.spent()
+        result = {
+            "name": run.config.name,
+            "seed": run.config.seed,
+            "stopped": stopped,
+            "steps": run.private.steps_done,
+            "rows": run.data.size,
+            "held_out_rows": run.data.held_out_size,
+            "parameters": sum(p.numel() for p in run.model.parameters() if p.requires_grad),
+            "noise_multiplier": run.private.noise_multiplier,
+            "epsilon": spent.epsilon,
+            "delta": spent.delta,
+            "relation": spent.relation.value,
+            "accountant": spent.accountant,
+            "guarantee": str(spent),
+            "main_metric": run.task.main,
+            "held_out": self._final_metrics(),
+            "seconds": self._seconds_before + time.perf_counter() - self._begun,
+        }
+        keep = run.config.record.keep_checkpoint
+        if keep:
+            self._checkpoint()
+        self.directory.finish(result, run.model.state_dict(), keep_key=keep)
+        self.observer.finished(result)
+        return result
+
+    def _final_metrics(self) -> Metrics:
+        run = self.run
+        step, metrics = self._latest
+        if run.data.held_out is None or step == run.private.steps_done:
+            return metrics
+        return evaluate(run.task, run.model, run.data.held_out)
+
+
+def affordable_evaluations(run: Assembled, most: int = 20, share: float = 0.1) -> int:
+    """So many that they see at most ``share`` of the rows that training does; at least one."""
+    trained = run.planned * run.private.sampler.expected_size
+    return int(max(1, min(most, share * trained // max(1, run.data.held_out_size))))
+
+
+def marks(planned: int, count: int) -> list[int]:
+    """At most ``count`` evenly spaced steps, the last of them ``planned``."""
+    count = min(planned, count)
+    return sorted({-(-planned * k // count) for k in range(1, count + 1)})
+
+
+def passed(points: list[int], before: int, now: int) -> bool:
+    """Whether one of the points lies in (before, now]."""
+    return bisect_right(points, now) > bisect_right(points, before)
+
+
+def public_numbers(state: dict[str, Any]) -> dict[str, float]:
+    """The real numbers of a rule's public state: thresholds and the like, not counters."""
+    return {
+        name: value
+        for name, value in state.items()
+        if isinstance(value, float) and name != "expected_size" and not name.startswith("monitor_")
+    }

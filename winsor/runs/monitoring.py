@@ -1,0 +1,125 @@
+"""What a run records about gradient norms, and in which drawer of the metrics it goes.
+
+off      nothing
+private  `PrivateMonitor`: a noised histogram of norms inside each release and its epsilon;
+         goes to "monitor"
+debug    `DebugMonitor` and the training loss: exact, NOT PRIVATE; goes to "not_private"
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from typing import Any
+
+from torch import Tensor
+
+from winsor.contract import ConfigurationError, PrivacyLeakWarning
+from winsor.grads.view import Need
+from winsor.rules.rule import Rule, State
+from winsor.runs.config import RecordSettings
+from winsor.tails.debug import DebugMonitor
+from winsor.tails.monitor import PrivateMonitor
+
+NUMBERS = ("clip_fraction", "clipping_bias", "effective_batch", "noise_to_signal")
+PRIVATE_QUANTILES = (0.1, 0.5, 0.9, 0.99)
+
+
+class Off:
+    """Records nothing."""
+
+    section = ""
+
+    def __init__(self, rule: Rule) -> None:
+        self.rule = rule
+        """What to train with."""
+
+    def saw(self, losses: Tensor) -> None:
+        """Called with the losses of every physical batch."""
+
+    def values(self, state: State) -> dict[str, Any]:
+        """About the latest step."""
+        return {}
+
+    def forget(self) -> None:
+        """Called after every logical step."""
+
+
+class Private(Off):
+    """Readings of released histograms: part of the guarantee."""
+
+    section = "monitor"
+
+    def __init__(self, rule: Rule, share: float) -> None:
+        if not _has_norms(rule):
+            raise ConfigurationError(
+                'record.monitor must be "off" or "debug" for a rule that never computes norms. Got '
+                f'"private" with {rule!r} instead.'
+            )
+        self._monitor = PrivateMonitor(rule, share=share)
+        super().__init__(self._monitor)
+
+    def values(self, state: State) -> dict[str, Any]:
+        reading = self._monitor.reading(state)
+        found: dict[str, Any] = _finite({name: getattr(reading, name) for name in NUMBERS})
+        if sum(reading.counts) > 0:
+            found["quantiles"] = {str(q): reading.quantile(q) for q in PRIVATE_QUANTILES}
+        return found
+
+
+class Debug(Off):
+    """Exact numbers of the rows of a step."""
+
+    section = "not_private"
+
+    def __init__(self, rule: Rule) -> None:
+        self._losses: list[Tensor] = []
+        self._monitor: DebugMonitor | None = None
+        if _has_norms(rule):
+            with warnings.catch_warnings():
+                # the configuration asked for it, and every output says so
+                warnings.simplefilter("ignore", PrivacyLeakWarning)
+                self._monitor = DebugMonitor(rule)
+        super().__init__(rule if self._monitor is None else self._monitor)
+
+    def saw(self, losses: Tensor) -> None:
+        self._losses.append(losses.detach())
+
+    def values(self, state: State) -> dict[str, Any]:
+        if not self._losses:  # an empty batch
+            return {}
+        rows = sum(len(losses) for losses in self._losses)
+        total = sum(float(losses.sum()) for losses in self._losses)
+        found: dict[str, Any] = _finite({"training_loss": total / rows})
+        if self._monitor is None:
+            return found
+        record = self._monitor.records[-1]
+        found |= _finite({name: getattr(record, name) for name in NUMBERS})
+        if record.quantiles:
+            found["quantiles"] = {str(q): value for q, value in record.quantiles.items()}
+            found["quantiles"]["1.0"] = record.largest
+        return found
+
+    def forget(self) -> None:
+        self._losses = []
+        if self._monitor is not None:
+            self._monitor.records.clear()
+
+
+def _has_norms(rule: Rule) -> bool:
+    """A rule that bounds norms from the forward pass alone exists to avoid computing them."""
+    return Need.FORWARD not in rule.needs
+
+
+def make_monitor(rule: Rule, record: RecordSettings) -> Off:
+    match record.monitor:
+        case "private":
+            return Private(rule, record.monitor_share)
+        case "debug":
+            return Debug(rule)
+    return Off(rule)
+
+
+def _finite(values: dict[str, float | None]) -> dict[str, float]:
+    """JSON has no infinity, and a missing value needs no line."""
+    return {k: v for k, v in values.items() if v is not None and math.isfinite(v)}

@@ -1,0 +1,153 @@
+"""Optimisers and learning-rate schedules by name.
+
+All of it is post-processing of released gradients, so every choice is equally private.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import nn
+from torch.optim.lr_scheduler import LambdaLR
+
+from winsor.contract import ConfigurationError
+from winsor.runs.reading import Part, bind
+
+
+def sgd(
+    model: nn.Module,
+    *,
+    lr: float,
+    momentum: float = 0.0,
+    nesterov: bool = False,
+    weight_decay: float = 0.0,
+) -> torch.optim.Optimizer:
+    return torch.optim.SGD(
+        model.parameters(), lr, momentum=momentum, nesterov=nesterov, weight_decay=weight_decay
+    )
+
+
+def momentum(
+    model: nn.Module,
+    *,
+    lr: float,
+    momentum: float = 0.9,
+    nesterov: bool = False,
+    weight_decay: float = 0.0,
+) -> torch.optim.Optimizer:
+    return sgd(model, lr=lr, momentum=momentum, nesterov=nesterov, weight_decay=weight_decay)
+
+
+def adam(
+    model: nn.Module,
+    *,
+    lr: float = 1e-3,
+    betas: tuple[float, float] = (0.9, 0.999),
+    eps: float = 1e-8,
+    weight_decay: float = 0.0,
+) -> torch.optim.Optimizer:
+    return torch.optim.Adam(model.parameters(), lr, betas, eps, weight_decay)
+
+
+def adamw(
+    model: nn.Module,
+    *,
+    lr: float = 1e-3,
+    betas: tuple[float, float] = (0.9, 0.999),
+    eps: float = 1e-8,
+    weight_decay: float = 1e-2,
+) -> torch.optim.Optimizer:
+    return torch.optim.AdamW(model.parameters(), lr, betas, eps, weight_decay)
+
+
+OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
+    "sgd": sgd,
+    "momentum": momentum,
+    "adam": adam,
+    "adamw": adamw,
+}
+
+
+def check_optimizer(part: Part) -> None:
+    """Try the settings on a model of one weight."""
+    build_optimizer(part, nn.Linear(1, 1))
+
+
+def build_optimizer(part: Part, model: nn.Module) -> torch.optim.Optimizer:
+    if part.name not in OPTIMIZERS:
+        raise ConfigurationError(
+            f"optimizer.name must be one of {', '.join(OPTIMIZERS)}. Got {part.name!r} instead."
+        )
+    make = OPTIMIZERS[part.name]
+    options = bind(make, part.options, "optimizer")
+    if not options.get("lr", 1.0) > 0:
+        raise ConfigurationError(f"optimizer.lr must be positive. Got {options['lr']!r} instead.")
+    try:
+        return make(model, **options)
+    except ValueError as error:
+        raise ConfigurationError(f"optimizer: {error}.") from error
+
+
+# -------------------------------------------------------------------------------------- schedules
+
+Factor = Callable[[float], float]
+"""From progress in [0, 1] to the factor on the learning rate."""
+
+
+def constant() -> Factor:
+    return lambda progress: 1.0
+
+
+def linear(*, last: float = 0.0) -> Factor:
+    """Straight down to ``last`` times the first rate."""
+    return lambda progress: 1 - (1 - last) * progress
+
+
+def cosine(*, last: float = 0.0) -> Factor:
+    """Half a cosine down to ``last`` times the first rate."""
+    return lambda progress: last + (1 - last) * (1 + math.cos(math.pi * progress)) / 2
+
+
+def steps(*, at: list[float], factor: float = 0.1) -> Factor:
+    """Multiply by ``factor`` at each of the given fractions of the run."""
+    return lambda progress: factor ** sum(progress >= moment for moment in at)
+
+
+SCHEDULES: dict[str, Callable[..., Factor]] = {
+    "constant": constant,
+    "linear": linear,
+    "cosine": cosine,
+    "steps": steps,
+}
+
+
+def check_schedule(part: Part) -> None:
+    _factor(part)
+
+
+def build_schedule(part: Part, optimizer: torch.optim.Optimizer, planned: int) -> LambdaLR:
+    """A scheduler over ``planned`` steps."""
+    factor, warmup = _factor(part)
+
+    def at(step: int) -> float:
+        progress = min(1.0, step / planned)
+        rising = min(1.0, (step + 1) / (warmup * planned)) if warmup else 1.0
+        return factor(progress) * rising
+
+    return LambdaLR(optimizer, at)
+
+
+def _factor(part: Part) -> tuple[Factor, float]:
+    """``warmup`` is the fraction of the run over which the rate first rises linearly."""
+    if part.name not in SCHEDULES:
+        raise ConfigurationError(
+            f"schedule.name must be one of {', '.join(SCHEDULES)}. Got {part.name!r} instead."
+        )
+    options = dict(part.options)
+    warmup = options.pop("warmup", 0.0)
+    if isinstance(warmup, bool) or not isinstance(warmup, int | float) or not 0 <= warmup < 1:
+        raise ConfigurationError(f"schedule.warmup must be in [0, 1). Got {warmup!r} instead.")
+    make = SCHEDULES[part.name]
+    return make(**bind(make, options, "schedule")), float(warmup)

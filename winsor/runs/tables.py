@@ -1,0 +1,159 @@
+"""Rows from files: .npz arrays, .csv and .parquet tables.
+
+Nothing is computed from the rows: no scaling, no filling of gaps, no set of labels. What the rows
+must satisfy is stated in the configuration and checked.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from winsor.contract import ConfigurationError
+from winsor.runs.config import DataSettings
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Inputs and targets; ``held_out`` if the file itself says which rows those are."""
+
+    x: Array
+    y: Array | None
+    held_out: tuple[Array, Array | None] | None = None
+
+
+def read_rows(source: str, settings: DataSettings) -> Rows:
+    """The rows of one file."""
+    path = Path(source)
+    if not path.is_file():
+        raise ConfigurationError(f"data.source must be a file that exists. Got {source!r} instead.")
+    try:
+        if path.suffix.lower() == ".npz":
+            return _npz(path, settings)
+        columns = _csv(path) if path.suffix.lower() == ".csv" else _parquet(path)
+    except (OSError, zipfile.BadZipFile, csv.Error, UnicodeDecodeError, EOFError) as error:
+        raise ConfigurationError(f"cannot read {path}: {error}.") from error
+    return _from_columns(columns, path, settings)
+
+
+def file_digest(source: str) -> str:
+    """Names a file's content. Kept in checkpoints only: it would confirm a guess of the data."""
+    with Path(source).open("rb") as file:
+        return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
+
+
+# ------------------------------------------------------------------------------------------- npz
+
+
+def _npz(path: Path, settings: DataSettings) -> Rows:
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            return _from_arrays(arrays, path, settings)
+    except ValueError as error:
+        if isinstance(error, ConfigurationError):
+            raise
+        raise ConfigurationError(f"cannot read {path}: {error}.") from error
+
+
+def _from_arrays(arrays: Any, path: Path, settings: DataSettings) -> Rows:
+    """``x`` and ``y``, or ``x_train``, ``y_train`` and, if there, ``x_test``, ``y_test``."""
+    needs_target = settings.task != "language"
+
+    def pair(suffix: str) -> tuple[Array, Array | None]:
+        x = _array(arrays, settings.inputs + suffix, path, "data.inputs")
+        y = None
+        if needs_target:
+            y = _array(arrays, settings.target + suffix, path, "data.target")
+        return x, y
+
+    split = f"{settings.inputs}_train" in arrays and settings.inputs not in arrays
+    if not split:
+        return Rows(*pair(""))
+    has_test = f"{settings.inputs}_test" in arrays
+    return Rows(*pair("_train"), held_out=pair("_test") if has_test else None)
+
+
+def _array(arrays: Any, name: str, path: Path, setting: str) -> Array:
+    if name not in arrays:
+        raise ConfigurationError(
+            f"{setting} must be the name of an array in {path}. Got {name!r} instead; the file has "
+            f"{', '.join(arrays)}."
+        )
+    return np.asarray(arrays[name])
+
+
+# ---------------------------------------------------------------------------------------- tables
+
+
+def _csv(path: Path) -> dict[str, list[Any]]:
+    with path.open(newline="", encoding="utf-8-sig") as file:
+        reader = csv.reader(file)
+        names = next(reader, [])
+        lines = [line for line in reader if line]
+    for number, line in enumerate(lines, start=2):
+        if len(line) != len(names):
+            raise ConfigurationError(
+                f"{path} must have {len(names)} values in each line, as in its header. Got "
+                f"{len(line)} in line {number} instead."
+            )
+    if len(set(names)) != len(names):
+        raise ConfigurationError(f"{path} must have different names in its header. Got {names}.")
+    return dict(zip(names, (list(column) for column in zip(*lines, strict=True)), strict=False))
+
+
+def _parquet(path: Path) -> dict[str, list[Any]]:
+    try:
+        from pyarrow import ArrowException, parquet
+    except ImportError as error:
+        raise ConfigurationError(
+            "parquet files need pyarrow. Install it with: pip install 'winsor[parquet]'."
+        ) from error
+    try:
+        table = parquet.read_table(path)
+    except ArrowException as error:
+        raise ConfigurationError(f"cannot read {path}: {error}.") from error
+    return {name: table[name].to_numpy() for name in table.column_names}
+
+
+def _from_columns(columns: dict[str, Any], path: Path, settings: DataSettings) -> Rows:
+    if not columns:
+        raise ConfigurationError(f"{path} must have rows. Got none.")
+    needs_target = settings.task != "language"
+    features = settings.features
+    if features is None:
+        features = [name for name in columns if not (needs_target and name == settings.target)]
+    wanted = [("data.features", name) for name in features]
+    wanted += [("data.target", settings.target)] * needs_target
+    for setting, name in wanted:
+        if name not in columns:
+            raise ConfigurationError(
+                f"{setting} must name columns of {path}. Got {name!r} instead; it has "
+                f"{', '.join(columns)}."
+            )
+    x = np.stack([_numbers(columns[name], name, path) for name in features], axis=1)
+    return Rows(x, np.asarray(columns[settings.target]) if needs_target else None)
+
+
+def _numbers(column: Any, name: str, path: Path) -> Array:
+    try:
+        values = np.asarray(column, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ConfigurationError(
+            f"data.features must be columns of numbers. {name!r} of {path} has other values "
+            f"({error}). Leave it out, or encode it before."
+        ) from error
+    if not np.isfinite(values).all():
+        raise ConfigurationError(
+            f"data.features must be columns of finite numbers. {name!r} of {path} has gaps or "
+            "infinite values. Fill them by a public rule before."
+        )
+    return values

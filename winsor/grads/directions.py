@@ -77,7 +77,7 @@ class Comb:
     def rows(self, rows: Tensor) -> Tensor:
         flat = rows.reshape(len(rows), rows.shape[1:].numel()) * self.values.to(rows)
         padded = torch.nn.functional.pad(flat, (0, -flat.shape[1] % self.k))
-        return padded.view(len(rows), -1, self.k).sum(1)
+        return padded.view(len(rows), padded.shape[1] // self.k, self.k).sum(1)
 
 
 @dataclass(frozen=True)

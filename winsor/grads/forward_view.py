@@ -109,9 +109,10 @@ class Backward:
 
 def scaled(gradient: Tensor, weights: Tensor) -> Tensor:
     """Row i of ``gradient`` times w_i, where a row is one of n equal blocks."""
-    if gradient.dim() == 2 and len(gradient) == len(weights):
+    n = weights.shape[0]
+    if gradient.dim() == 2 and gradient.shape[0] == n:
         return gradient * weights[:, None]
-    return (gradient.reshape(len(weights), -1) * weights[:, None]).view(gradient.shape)
+    return (gradient.reshape(n, -1) * weights[:, None]).view(gradient.shape)
 
 
 class ForwardView:
@@ -128,7 +129,8 @@ class ForwardView:
         self._crosses: Crosses | None = _nowhere
         self._backward: Backward | None = None
         self._neutralised = 0
-        if len(losses):
+        self.size = losses.shape[0]
+        if self.size:
             nodes = outputs_behind(losses, call.nodes, self._names)
             if not nodes:
                 raise LossError(
@@ -150,10 +152,6 @@ class ForwardView:
     def seeds(self) -> Sequence[Tensor]:
         """The exact loss gradient at each output of the model."""
         return self.cross(self._crosses).seeds
-
-    @property
-    def size(self) -> int:
-        return len(self._losses)
 
     @property
     def neutralised(self) -> int:

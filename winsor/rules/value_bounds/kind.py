@@ -37,16 +37,16 @@ TINY = 1e-37
 1e-38 is lost, and the other factor may be as large as 1e38."""
 
 
-@dataclass(frozen=True)
 class Rows:
     """The number of rows of the batch, and the certified norms of the weights."""
 
-    n: int
-    norms: OperatorNorms
+    def __init__(self, n: int, norms: OperatorNorms) -> None:
+        self.n = n
+        self.norms = norms
 
     def squares(self, x: Tensor) -> Tensor:
         """(n,) squared norms of the rows. Cascade summation: `vector_norm` in float32 drifts."""
-        flat = x if x.dim() == 2 and len(x) == self.n else x.reshape(self.n, -1)
+        flat = x if x.dim() == 2 and x.shape[0] == self.n else x.reshape(self.n, -1)
         squares: Tensor = torch.linalg.vecdot(flat, flat)
         return squares
 

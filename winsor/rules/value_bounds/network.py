@@ -34,12 +34,12 @@ FLOOR = 1e-12
 def gradient_squares(view: ForwardView, crosses: Crosses | None, norms: OperatorNorms) -> Tensor:
     """(n,) upper bounds on the squared norms of the rows' gradients."""
     rows = Rows(view.size, norms)
-    kinds = {step: kind_of(step, rows) for step in view.graph.steps}
     backward = view.cross(crosses)
     with torch.no_grad():
         terms: list[Tensor] = []
         reach: dict[Step, Tensor] = {}
-        for step, kind in kinds.items():
+        for step in view.graph.steps:
+            kind = kind_of(step, rows)  # refuses what has no proof
             e = backward.known.get(step)
             if e is not None:
                 if step.weights:

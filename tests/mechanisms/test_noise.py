@@ -14,7 +14,7 @@ from scipy import stats
 from torch import Tensor
 
 from winsor.contract import ConfigurationError
-from winsor.mechanisms.noise import BLOCK, NoiseSource, draw, group
+from winsor.mechanisms.noise import BLOCK, NoiseSource, group
 
 KEY = bytes(range(32))
 
@@ -28,17 +28,6 @@ def test_the_background_thread_does_not_change_values(size: int) -> None:
             assert value.shape == (size,)
             assert value.dtype is torch.float32
             assert torch.equal(value, now.normal(step, stream, size))
-
-
-def test_threads_of_torch_do_not_change_values() -> None:
-    threads = torch.get_num_threads()
-    one = draw(KEY, 3, "grad", 3 * BLOCK + 17)
-    try:
-        torch.set_num_threads(2)
-        two = draw(KEY, 3, "grad", 3 * BLOCK + 17)
-    finally:
-        torch.set_num_threads(threads)
-    assert torch.equal(one, two)
 
 
 def at(step: int, stream: str, size: int, key: bytes = KEY) -> Tensor:

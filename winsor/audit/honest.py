@@ -7,8 +7,10 @@ add/remove noise, hence a larger claim).
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -54,7 +56,7 @@ def _rules() -> Iterator[Audit]:
         for relation in (ADD, REPLACE):
             if relation is ADD and _rests_on_coins(rule):
                 prepare: Callable[[], Prepared] = partial(_secret_coins, rule)
-                yield Audit(f"{title(rule)}, secret coins", prepare, 20_000, 2_500)
+                yield Audit(f"{title(rule)}, secret coins", prepare, 20_000, 1_500)
                 continue
             prepare = partial(_full_batch, rule, relation)
             yield Audit(f"{title(rule)}, {short(relation)}", prepare)
@@ -217,7 +219,7 @@ def _group_means(grouping: str, relation: Neighbouring) -> Prepared:
 
 
 def _training() -> Iterator[Audit]:
-    yield Audit("the whole training loop, Poisson q=0.5", _loop, 4_000, 1_000)
+    yield Audit("the whole training loop, Poisson q=0.5", _loop, 4_000, 600)
 
 
 def _loop() -> Prepared:
@@ -232,7 +234,17 @@ def short(relation: Neighbouring) -> str:
     return "add/remove" if relation is ADD else "replace"
 
 
-def title(rule: Rule) -> str:
-    """The rule's name with the settings that are not default, in short."""
-    text = repr(rule)
-    return text if len(text) <= 60 else f"{text[:57]}..."
+def title(rule: Any) -> str:
+    """The rule with the settings that are not default: its repr without the noise."""
+    if not dataclasses.is_dataclass(rule):
+        return repr(rule)
+    told = []
+    for field in dataclasses.fields(rule):
+        value, default = getattr(rule, field.name), field.default
+        if field.default_factory is not dataclasses.MISSING:
+            default = field.default_factory()
+        if default is dataclasses.MISSING:
+            told.append(title(value))
+        elif value != default and field.name != "seed":
+            told.append(f"{field.name}={title(value)}")
+    return f"{type(rule).__name__}({', '.join(told)})"

@@ -28,7 +28,7 @@ from winsor.contract import Released
 from winsor.door import Door
 from winsor.rules.rule import Rule, State
 
-LAW_RUNS = 500
+LAW_RUNS = 300
 """Hold-out runs per world from which the law of a randomised rule is learnt."""
 CERTAIN = 1e6
 """Score of a transcript that is possible in one world only."""

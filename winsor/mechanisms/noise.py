@@ -1,4 +1,4 @@
-"""Standard normals as a function of (key, step, stream, size): the same values whatever the threads.
+"""Standard normals as a function of (key, step, stream, size), whatever the threads.
 
     slab s of a stream = the normals of G consecutive steps, G = GROUP or what fits into a block
     slab s             = blocks 0, 1, 2, ... of BLOCK values each
@@ -144,8 +144,10 @@ def _work(key: bytes, requests: SimpleQueue[Any]) -> None:
     pool: list[np.ndarray] = []
     while (request := requests.get()) is not None:
         if request.claim.acquire(blocking=False):
-            size = request.what[2]
-            request.answer.put(draw(key, *request.what, _free(pool, size * group(size))))
+            slab, stream, size = request.what
+            buffer = _free(pool, size * group(size))
+            request.answer.put(draw(key, slab, stream, size, buffer))
+            del buffer
         del request
 
 
@@ -167,11 +169,11 @@ def group(size: int) -> int:
 
 def draw(key: bytes, slab: int, stream: str, size: int, buffer: np.ndarray | None = None) -> Tensor:
     """(group(size) * size,) standard normals of one slab, here and now."""
-    out = torch.empty(group(size) * size) if buffer is None else torch.from_numpy(buffer)
-    with torch.inference_mode(False), torch.no_grad():
-        for block, start in enumerate(range(0, len(out), BLOCK)):
-            _fill(out[start : start + BLOCK], _bits(key, slab, block, size, stream))
-    return out
+    if buffer is None:
+        buffer = np.empty(group(size) * size, dtype=np.float32)
+    for block, start in enumerate(range(0, len(buffer), BLOCK)):
+        _fill(buffer[start : start + BLOCK], _bits(key, slab, block, size, stream))
+    return torch.from_numpy(buffer)
 
 
 def _bits(key: bytes, slab: int, block: int, size: int, stream: str) -> np.random.SFC64:
@@ -193,16 +195,27 @@ def _bits(key: bytes, slab: int, block: int, size: int, stream: str) -> np.rando
     return bits
 
 
-def _fill(out: Tensor, bits: np.random.SFC64) -> None:
-    """Box and Muller 1958, in vector operations that let other threads run."""
+def _fill(out: np.ndarray, bits: np.random.SFC64) -> None:
+    """Box and Muller 1958, in vector operations that let other threads run.
+
+    In numpy, not torch: its loops never start threads of their own, which would take the core that
+    the model works on, and would not survive a fork.
+    """
     half = -(-len(out) // 2)
-    words = torch.from_numpy(bits.random_raw(half).view(np.int32))
-    radius = words[:half].bitwise_and(0x7FFFFFFF).float()
-    radius.add_(0.5).mul_(2.0**-31).log_().mul_(-2.0).sqrt_()
-    angle = words[half:].float().mul_(math.pi * 2.0**-31)
+    words = bits.random_raw(half).view(np.int32)
+    radius = (words[:half] & 0x7FFFFFFF).astype(np.float32)
+    radius += 0.5
+    radius *= 2.0**-31
+    np.log(radius, out=radius)
+    radius *= -2.0
+    np.sqrt(radius, out=radius)
+    angle = words[half:].astype(np.float32)
+    angle *= np.float32(math.pi * 2.0**-31)
     first, second = out[:half], out[half:]
-    torch.cos(angle, out=first).mul_(radius)
-    torch.sin(angle[: len(second)], out=second).mul_(radius[: len(second)])
+    np.cos(angle, out=first)
+    first *= radius
+    np.sin(angle[: len(second)], out=second)
+    second *= radius[: len(second)]
 
 
 def _as_bytes(key: bytes | int) -> bytes:

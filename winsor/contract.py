@@ -6,6 +6,7 @@ No torch here: accounting, the command line and the ledger import this file and 
 from __future__ import annotations
 
 import enum
+import functools
 import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -115,6 +116,7 @@ class Sensitivity:
                 )
 
     @staticmethod
+    @functools.lru_cache(maxsize=64)  # asked for at every step
     def per_sample(c: float, proof: str, l1: float | None = None) -> Sensitivity:
         """sum_i h(z_i) with |h| <= c, where h depends on z_i and public state only.
 

@@ -109,7 +109,8 @@ class Ledger:
         return first
 
     def _kind(self, event: dp_event.DpEvent) -> int:
-        if self._kinds and self._kinds[-1] == event:  # the usual case: every step is alike
+        known = self._kinds[-1] if self._kinds else None
+        if known is event or known == event:  # the usual case: every step is alike
             return len(self._kinds) - 1
         if event in self._kinds:
             return self._kinds.index(event)

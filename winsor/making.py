@@ -25,6 +25,7 @@ from winsor.feeding import Feed
 from winsor.grads import make_engine, refuse_unsupported, trainable_parameters
 from winsor.iterates import Ball, Iterates
 from winsor.ledger import Ledger
+from winsor.mechanisms import noise
 from winsor.mechanisms.gaussian import Gaussian
 from winsor.mechanisms.laplace import Laplace
 from winsor.mechanisms.modelmix import MixedGaussian, ModelMix
@@ -240,6 +241,7 @@ def run_config(
     return {
         "rule": repr(rule),
         **mechanism.config(),
+        "noise": noise.method(),
         **sampler.config(),
         "relation": relation.value,
         "delta": delta,

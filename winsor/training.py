@@ -26,6 +26,7 @@ from winsor.contract import (
     Guarantee,
     LedgerError,
     LossError,
+    Neighbouring,
     ProtocolError,
     UnsoundRelease,
     UnsupportedModel,
@@ -42,6 +43,17 @@ from winsor.update import Update
 STATE_FORMAT = 1
 
 
+class _fixed(property):
+    """A property of a run that the ledger relies on: setting it is refused with the reason."""
+
+    def __set__(self, instance: Any, value: Any) -> None:
+        name = getattr(self.fget, "__name__", "this")
+        raise UnsoundRelease(
+            f"{name} of a running training cannot be changed by hand: the ledger accounts for "
+            "what the run was built with. Build a new run with make_private."
+        )
+
+
 @dataclass(frozen=True)
 class Budget:
     """How long the run may go on: the planned steps, and the steps a target epsilon allows."""
@@ -54,8 +66,6 @@ class Budget:
 
 class PrivateTraining:
     """A private training run. Build it with `winsor.make_private`."""
-
-    _FIXED = ("noise_multiplier", "delta", "rule", "sampler", "relation")
 
     def __init__(
         self,
@@ -144,15 +154,16 @@ class PrivateTraining:
             )
         _check_losses(losses, fragment.size)
         view = self._engine.view(losses)
-        if self._rule.couples_rows:
-            self._held.append(view)
-        else:
-            self._add(view)
-        self._open = None
-        if fragment.last:
-            if self._held:
-                self._add(JoinedView(self._held) if len(self._held) > 1 else self._held[0])
-            self._finish()
+        with torch.no_grad():  # once, for all that follows
+            if self._rule.couples_rows:
+                self._held.append(view)
+            else:
+                self._add(view)
+            self._open = None
+            if fragment.last:
+                if self._held:
+                    self._add(JoinedView(self._held) if len(self._held) > 1 else self._held[0])
+                self._finish()
         return fragment.last
 
     def _add(self, view: View) -> None:
@@ -214,14 +225,6 @@ class PrivateTraining:
                     "noise is added to them, and build the run anew."
                 )
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        if name in self._FIXED:
-            raise UnsoundRelease(
-                f"{name} of a running training cannot be changed by hand: the ledger accounts for "
-                "what the run was built with. Build a new run with make_private."
-            )
-        super().__setattr__(name, value)
-
     # ------------------------------------------------------------------------------- reports
 
     def spent(self, delta: float | None = None) -> Guarantee:
@@ -242,15 +245,19 @@ class PrivateTraining:
     def _rule_description(self) -> str:
         return f"rule {self._rule!r}"
 
-    @property
+    @_fixed
     def noise_multiplier(self) -> float:
         return float(self._door.mechanism.config()["noise_multiplier"])
 
-    @property
+    @_fixed
     def delta(self) -> float:
         return self.budget.delta
 
-    @property
+    @_fixed
+    def relation(self) -> Neighbouring:
+        return self._door.relation
+
+    @_fixed
     def rule(self) -> Rule:
         return self._rule
 
@@ -263,7 +270,7 @@ class PrivateTraining:
     def ledger(self) -> Any:
         return self._door.ledger
 
-    @property
+    @_fixed
     def sampler(self) -> Any:
         return self._door.sampler
 

@@ -10,9 +10,10 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from winsor.contract import ConfigurationError, Tree
+from winsor.grads.flat import FlatTree
 
 
 class Update(Protocol):
@@ -45,10 +46,12 @@ class OptimizerUpdate:
         self._ordered = list(parameters.items())
 
     def apply(self, grad: Tree, expected_size: float) -> None:
-        leaves: list[Tensor] = [grad[name] for name, _ in self._ordered]
-        torch._foreach_div_(leaves, expected_size)
-        for (_, parameter), leaf in zip(self._ordered, leaves, strict=True):
-            parameter.grad = leaf
+        if isinstance(grad, FlatTree):
+            grad.flat.mul_(1 / expected_size)
+        else:
+            torch._foreach_mul_(list(grad.values()), 1 / expected_size)
+        for name, parameter in self._ordered:
+            parameter.grad = grad[name]
         self.optimizer.step()
         if self.scheduler is not None:
             self.scheduler.step()

@@ -14,7 +14,8 @@ from scipy import stats
 from torch import Tensor
 
 from winsor.contract import ConfigurationError
-from winsor.mechanisms.noise import BLOCK, NoiseSource, group
+from winsor.mechanisms import noise
+from winsor.mechanisms.noise import AHEAD, BLOCK, NoiseSource, group
 
 KEY = bytes(range(32))
 
@@ -58,6 +59,30 @@ def test_steps_streams_and_keys_are_independent() -> None:
     assert len({tuple(d[:8].tolist()) for d in draws}) == 5
 
 
+@pytest.mark.parametrize("prefetch", [True, False])
+@pytest.mark.parametrize("size", [5, BLOCK + 1, AHEAD + BLOCK + 3])
+def test_adding_noise_adds_the_normals_of_the_step(size: int, prefetch: bool) -> None:
+    source = NoiseSource(KEY, prefetch)
+    for step in (0, 1):
+        flat = torch.ones(size)
+        source.add(step, "grad", flat, 0.5)
+        assert torch.equal(flat, torch.ones(size).add_(at(step, "grad", size), alpha=0.5))
+    source.close()
+
+
+def test_noise_is_added_in_other_precisions() -> None:
+    flat = torch.zeros(100, dtype=torch.float64)
+    NoiseSource(KEY, prefetch=False).add(0, "grad", flat, 1.0)
+    assert torch.equal(flat, at(0, "grad", 100).double())
+
+
+def test_the_name_of_the_method_follows_its_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    name = noise.method()
+    assert name == noise.method.__wrapped__()
+    monkeypatch.setattr(noise, "_fill", lambda out, bits: out.fill(1.0))
+    assert noise.method.__wrapped__() != name
+
+
 def test_blocks_are_independent_of_each_other() -> None:
     first, second = at(0, "grad", 2 * BLOCK).numpy().reshape(2, -1)
     assert abs(np.corrcoef(first, second)[0, 1]) < 5 / math.sqrt(BLOCK)
@@ -66,8 +91,15 @@ def test_blocks_are_independent_of_each_other() -> None:
     assert abs(np.corrcoef(halves**2)[0, 1]) < 5 / math.sqrt(BLOCK // 2)
 
 
-def test_values_are_standard_normal() -> None:
-    x = at(7, "grad", 1_000_003).numpy().astype(np.float64)
+def many(size: int) -> Tensor:
+    """About a million values, from as many steps as that takes: small sizes share slabs."""
+    source = NoiseSource(KEY, prefetch=False)
+    return torch.cat([source.normal(7 + i, "grad", size) for i in range(-(-1_000_000 // size))])
+
+
+@pytest.mark.parametrize("size", [1_000_003, 4096])
+def test_values_are_standard_normal(size: int) -> None:
+    x = many(size).numpy().astype(np.float64)
     assert stats.kstest(x, "norm").pvalue > 1e-3
     assert abs(x.mean()) < 4 / math.sqrt(len(x))
     assert abs(x.var() - 1) < 4 * math.sqrt(2 / len(x))
@@ -80,7 +112,28 @@ def test_values_are_standard_normal() -> None:
 def test_values_are_finite_and_reach_far_into_the_tail() -> None:
     x = at(9, "grad", 8_000_000)
     assert x.isfinite().all()
-    assert 5.0 < float(x.abs().max()) < 6.8
+    assert 5.0 < float(x.abs().max()) < 7.0
+
+
+class Scripted:
+    """A bit generator with radii of 31 zero bits, and finer bits as given."""
+
+    def __init__(self, fine: int) -> None:
+        self._answers = [0, fine]
+
+    def random_raw(self, count: int) -> np.ndarray:
+        return np.full(count, self._answers.pop(0), dtype=np.uint64)
+
+
+def test_the_tail_is_fine_grained_beyond_31_bits() -> None:
+    out = np.empty(2, dtype=np.float32)
+    radii = []
+    for fine in (0, 1 << 40, 1 << 63):
+        noise._fill(out, Scripted(fine))
+        radii.append(float(out[0]))  # angle zero: cosine 1
+    exact = [math.sqrt(-2 * math.log((f + 0.5) * 2.0**-95)) for f in (0, 1 << 40, 1 << 63)]
+    assert radii == pytest.approx(exact, rel=1e-5)
+    assert radii[0] > 11
 
 
 def test_a_value_is_never_overwritten_while_it_is_held() -> None:

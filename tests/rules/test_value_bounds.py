@@ -196,4 +196,5 @@ def test_nothing_per_sample_is_materialised(form):
     with Watch():
         losses = F.cross_entropy(model(x), y, reduction="none")
         rule.contributions(engine.view(losses), rule.init({}, 1.0))
-    assert largest <= max(64 * 50, 50 * 40)
+    parameters = sum(p.numel() for p in model.parameters())  # the sum itself, in one piece
+    assert largest <= max(64 * 50, parameters)

@@ -20,7 +20,8 @@ from torch import Tensor
 from winsor.contract import Tree
 from winsor.grads.directions import bases
 from winsor.grads.flat import Layout
-from winsor.grads.pieces import CHUNK, Piece
+from winsor.grads.no_graph import without_graph
+from winsor.grads.pieces import CHUNK, Piece, total_square
 from winsor.grads.view import Directions
 
 LARGE_SQUARE = 1e30
@@ -41,7 +42,7 @@ class PieceView:
         self._layout = layout
         self._pieces = pieces
         self._loss = losses.detach()
-        self._n = len(losses)
+        self._n = losses.shape[0]
         self._squares: dict[str, Tensor] | None = None
         self._norms: Tensor | None = None
         self._kept: Tensor | None = None  # None: all rows are kept
@@ -66,12 +67,13 @@ class PieceView:
 
     def group_norms(self, groups: Sequence[Sequence[str]]) -> Tensor:
         self._check()
-        assert self._squares is not None
-        zero = self._loss.new_zeros(self._n)
-        sums = [sum((self._squares.get(name, zero) for name in g), start=zero) for g in groups]
+        if self._squares is None:
+            self._squares = {name: piece.square() for name, piece in self._pieces.items()}
+        squares, zero = self._squares, self._loss.new_zeros(self._n)
+        sums = [sum((squares.get(name, zero) for name in g), start=zero) for g in groups]
         return torch.stack(sums, dim=1).sqrt_().to(self._layout.dtype)
 
-    @torch.no_grad()
+    @without_graph
     def sketch(self, directions: Directions) -> Tensor:
         self._check()
         per_parameter = bases(directions, self._parameters)
@@ -90,7 +92,7 @@ class PieceView:
             return self._contract(lambda name: w)
         return self._contract(lambda name: self._usable(weights[name]))
 
-    @torch.no_grad()
+    @without_graph
     def map_sum(self, f: Callable[[dict[str, Tensor]], dict[str, Tensor]]) -> Tree:
         self._check()
         out = {name: torch.zeros_like(p) for name, p in self._parameters.items()}
@@ -110,7 +112,7 @@ class PieceView:
 
     # ------------------------------------------------------------------------------ internals
 
-    @torch.no_grad()
+    @without_graph
     def _contract(self, weights: Callable[[str], Tensor | None]) -> Tree:
         tree = self._layout.empty()
         for name, leaf in tree.items():
@@ -122,7 +124,8 @@ class PieceView:
         return tree
 
     def _usable(self, weights: Tensor) -> Tensor:
-        w = weights.to(self._layout.dtype)
+        same = weights.dtype is self._layout.dtype
+        w = weights if same else weights.to(self._layout.dtype)
         return w if self._kept is None else torch.where(self._kept, w, 0.0)
 
     def _check(self) -> None:
@@ -131,16 +134,12 @@ class PieceView:
             self._checked = True
             self._compute()
 
-    @torch.no_grad()  # recorded inputs carry the graph of the forward pass: do not extend it
+    @without_graph  # recorded inputs carry the graph of the forward pass: do not extend it
     def _compute(self) -> None:
-        self._squares = squares = {name: piece.square() for name, piece in self._pieces.items()}
-        if self._n == 0 or not squares:
+        total = total_square(self._pieces.values())
+        if self._n == 0 or total is None:
             self._norms = torch.zeros(self._n, dtype=self._layout.dtype, device=self._loss.device)
             return
-        total: Tensor | None = None
-        for square in squares.values():
-            total = square if total is None else total + square
-        assert total is not None
         # A loss that is not finite makes 0 * loss NaN, so one look at both ends covers it too.
         total = torch.add(total, self._loss, alpha=0)
         low, high = torch.aminmax(total)
@@ -149,17 +148,16 @@ class PieceView:
         else:
             self._recompute(total)
 
-    @torch.no_grad()
+    @without_graph
     def _recompute(self, total: Tensor) -> None:
         """Rows near the limits of float32, again in float64; then decide which are kept."""
         extreme = ~((total < LARGE_SQUARE) & (total > SMALL_SQUARE))
         index = extreme.nonzero()[:, 0]
         exact: dict[str, Tensor] = {}
-        assert self._squares is not None
-        for name, square in self._squares.items():
-            exact[name] = square.double()
+        for name, piece in self._pieces.items():
+            exact[name] = piece.square().double()
             if len(index):
-                exact[name][index] = self._pieces[name].select(index).square()
+                exact[name][index] = piece.select(index).square()
         norms = torch.stack([*exact.values(), torch.zeros_like(total, dtype=torch.float64)])
         norms = norms.sum(0).sqrt()
         kept = self._loss.isfinite() & (norms <= torch.finfo(self._layout.dtype).max)

@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
 
 _unflatten = torch._C._nn.unflatten_dense_tensors
+SMALL = 1 << 18
+"""Up to this many values, a copy into one piece costs less than an operation per leaf."""
 
 
 class FlatTree(dict[str, Tensor]):
     """{name: leaf} whose leaves are consecutive views of ``flat``, in order.
 
-    Adding noise, dividing by the batch size or clipping then takes one operation on ``flat``
-    instead of one per parameter. In every other respect it is a plain dictionary.
+    Adding noise or dividing by the batch size then takes one operation on ``flat`` instead of one
+    per parameter. Leaves are written in place only: were one exchanged, noise added to ``flat``
+    would miss it, so an attempt raises TypeError.
     """
 
     flat: Tensor
+
+    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
+        raise TypeError(
+            "the leaves of a FlatTree must stay the views they are. Write into them, or build a "
+            "new dictionary."
+        )
+
+    __setitem__ = __delitem__ = __ior__ = _refuse
+    update = setdefault = pop = popitem = clear = _refuse
 
 
 class Layout:
@@ -32,7 +45,15 @@ class Layout:
 
     def empty(self) -> FlatTree:
         """A tree with undefined values."""
-        flat = torch.empty(self._total, dtype=self.dtype, device=self.device)
+        return self._over(torch.empty(self._total, dtype=self.dtype, device=self.device))
+
+    def packed(self, leaves: Sequence[Tensor]) -> dict[str, Tensor]:
+        """A tree of these leaves, in one piece where the copy is worth it."""
+        if self._total > SMALL:
+            return dict(zip(self._names, leaves, strict=True))
+        return self._over(torch.cat([leaf.reshape(-1) for leaf in leaves]))
+
+    def _over(self, flat: Tensor) -> FlatTree:
         tree = FlatTree(zip(self._names, _unflatten(flat, self._like), strict=True))
         tree.flat = flat
         return tree

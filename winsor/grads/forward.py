@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from winsor.contract import LossError, ProtocolError, UnsupportedModel
+from winsor.grads.flat import Layout
 from winsor.grads.forward_view import Call, ForwardView, Parameters
 from winsor.grads.graph import Graph
 from winsor.grads.support import refuse_unsupported
@@ -27,6 +28,7 @@ class ForwardEngine:
         self._model = model
         self._parameters = dict(parameters)
         self._names = {id(p): name for name, p in parameters.items()}
+        self._layout = Layout(parameters)
         self._own: Any = None
         self._attached = False
         self._verified = False
@@ -73,7 +75,7 @@ class ForwardEngine:
                 "viewed. Got losses without a recorded forward pass: call model(x), not a part "
                 "of the model, inside `for batch in private.batches()`."
             )
-        view = ForwardView(losses, call, self._parameters, self._names)
+        view = ForwardView(losses, call, self._parameters, self._names, self._layout)
         if not self._verified and len(losses) > 1:
             _refuse_mixed_rows(losses, view.graph)
             self._verified = True

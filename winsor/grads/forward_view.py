@@ -25,7 +25,10 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_map
 
 from winsor.contract import LossError, ProtocolError, Tree
+from winsor.grads.backward import gradients
+from winsor.grads.flat import Layout
 from winsor.grads.graph import Graph, Step, outputs_behind, region
+from winsor.grads.no_graph import without_graph
 from winsor.grads.view import Directions, zeros_like_parameters
 from winsor.grads.weight_gradients import gradients_below, own_gradients
 
@@ -84,15 +87,15 @@ class Backward:
     def run(self, starts: Sequence[Any], seeds: Sequence[Tensor]) -> None:
         """Find the output-gradients of the steps that matter, from ``seeds`` at ``starts``."""
         edges = [step.edge for step in self._wanted]
-        found = torch.autograd.grad(starts, edges, seeds, retain_graph=True)
-        self.known = dict(zip(self._wanted, found, strict=True))
+        found = gradients(starts, seeds, edges)
+        self.known = {s: g for s, g in zip(self._wanted, found, strict=True) if g is not None}
 
     @property
     def seeds(self) -> list[Tensor]:
         return [self.known[step] for step in self.graph.outputs]
 
-    @torch.no_grad()
-    def weighted_sum(self, weights: Tensor, parameters: Parameters) -> Tree:
+    @without_graph
+    def weighted_sum(self, weights: Tensor, parameters: Parameters, layout: Layout) -> Tree:
         found: Tree = {}
         for step, gradient in self.known.items():
             if step.weights and step in self.crossed:
@@ -100,7 +103,9 @@ class Backward:
         if self.frontier:
             start = [scaled(self.known[step], weights) for step in self.frontier]
             found.update(gradients_below(self.frontier, start, self._below()))
-        return {n: found[n] if n in found else torch.zeros_like(p) for n, p in parameters.items()}
+        return layout.packed(
+            [found[n] if n in found else torch.zeros_like(p) for n, p in parameters.items()]
+        )
 
     def _below(self) -> dict[str, Tensor]:
         steps = (step for step in self.graph.steps if step not in self.crossed)
@@ -119,13 +124,19 @@ class ForwardView:
     """The view of one physical batch whose graph is still there."""
 
     def __init__(
-        self, losses: Tensor, call: Call, parameters: Parameters, names: Mapping[int, str]
+        self,
+        losses: Tensor,
+        call: Call,
+        parameters: Parameters,
+        names: Mapping[int, str],
+        layout: Layout,
     ) -> None:
         self._with_graph = losses
         self._losses = losses.detach()
         self._call = call
         self._parameters = parameters
         self._names = names
+        self._layout = layout
         self._crosses: Crosses | None = _nowhere
         self._backward: Backward | None = None
         self._neutralised = 0
@@ -172,7 +183,7 @@ class ForwardView:
         if not usual:
             weights = (weights + 0 * self._losses).nan_to_num(0.0, 0.0, 0.0)  # 0 * inf is NaN
             self._neutralised = self.size - int(weights.count_nonzero())
-        total = backward.weighted_sum(weights, self._parameters)
+        total = backward.weighted_sum(weights, self._parameters, self._layout)
         if (backward.certified and usual) or _finite(total):
             return total
         return self._sum_of_finite_rows(weights, weights != 0)
@@ -183,7 +194,8 @@ class ForwardView:
         backward = Backward(Graph([nodes[i] for i in self._order], self._names), self._crosses)
         seeds = _masked(self.seeds, kept)
         backward.run([step.edge for step in backward.graph.outputs], seeds)
-        total = backward.weighted_sum(torch.where(kept, weights, 0.0), self._parameters)
+        kept_weights = torch.where(kept, weights, 0.0)
+        total = backward.weighted_sum(kept_weights, self._parameters, self._layout)
         if _finite(total):
             return total
         rows = kept.nonzero()[:, 0]
@@ -200,7 +212,8 @@ class ForwardView:
     def total(self) -> Tree:
         backward = Backward(self.graph, _nowhere)
         backward.run([self._with_graph], [torch.ones_like(self._losses)])
-        return backward.weighted_sum(torch.ones_like(self._losses), self._parameters)
+        ones = torch.ones_like(self._losses)
+        return backward.weighted_sum(ones, self._parameters, self._layout)
 
     def norms(self) -> Tensor:
         _refuse("norms of per-sample gradients")

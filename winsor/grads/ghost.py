@@ -69,7 +69,7 @@ class GhostEngine:
     def view(self, losses: Tensor) -> View:
         refuse_without_graph(losses)
         if not self._tape.on:
-            return PlainView(self._parameters, losses)
+            return PlainView(self._parameters, losses, self._layout)
         if self._per_sample:
             return self._pieces(losses)
         return DirectView(
@@ -118,7 +118,7 @@ class GhostEngine:
         take: Callable[[str, Piece], None],
         retain: bool,
     ) -> None:
-        n = len(losses)
+        n = losses.shape[0]
         if n == 0:
             return
         later: dict[int, Call] = {}

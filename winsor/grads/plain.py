@@ -18,6 +18,8 @@ import torch
 from torch import Tensor
 
 from winsor.contract import ProtocolError, Tree
+from winsor.grads.backward import gradients
+from winsor.grads.flat import Layout
 from winsor.grads.view import Directions, View
 
 SUSPICIOUS = 1e12
@@ -58,16 +60,19 @@ class LossesView:
 class PlainView(LossesView):
     """Losses and totals by autograd."""
 
+    def __init__(self, parameters: Mapping[str, Tensor], losses: Tensor, layout: Layout) -> None:
+        super().__init__(parameters, losses)
+        self._layout = layout
+
     def total(self) -> Tree:
-        found = torch.autograd.grad(
-            self._graph,
-            list(self._parameters.values()),
-            torch.ones_like(self._loss),
-            retain_graph=True,
-            allow_unused=True,
-            materialize_grads=True,
+        parameters = tuple(self._parameters.values())
+        found = gradients([self._graph], [torch.ones_like(self._loss)], parameters)
+        return self._layout.packed(
+            [
+                torch.zeros_like(p) if g is None else g
+                for g, p in zip(found, parameters, strict=True)
+            ]
         )
-        return dict(zip(self._parameters, found, strict=True))
 
     def weighted_sum(self, weights: Tensor | Mapping[str, Tensor]) -> Tree:
         raise _refusal("weighted_sum")

@@ -94,6 +94,7 @@ class Tape:
         self.totals_only = False  # layers need not prepare for norms
         self.rows: int | None = None
         self.budget = Budget()
+        self._ones: Tensor | None = None
         self._shared: dict[str, bool] = {}
         self._receive: Callable[[Call, int, Tensor], None] = _ignore
 
@@ -248,9 +249,16 @@ class Tape:
         if not self.verified and len(losses) > 1:
             self._verify(losses)
             self.verified = True
-        self._run(losses, torch.ones_like(losses) if seed is None else seed, receive, retain)
+        self._run(losses, self._ones_like(losses) if seed is None else seed, receive, retain)
         if self._stray:
             self._refuse_stray()
+
+    def _ones_like(self, losses: Tensor) -> Tensor:
+        """The seed of a sum, kept between steps: batches of one size follow each other."""
+        ones = self._ones
+        if ones is None or ones.shape != losses.shape or ones.dtype is not losses.dtype:
+            ones = self._ones = torch.ones_like(losses.detach())
+        return ones
 
     def _run(
         self,

@@ -16,19 +16,27 @@ Under Poisson and replace-one, two opposite shifts of the add/remove size are co
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from dp_accounting import dp_event
 from torch import Tensor
 
 from winsor.contract import Bounded, ConfigurationError, Neighbouring, UnsoundRelease
+from winsor.grads.flat import FlatTree
 from winsor.sampling import LocalEvent
 
-DrawNormal = Callable[[str, int], Tensor]
-"""(part name, size) -> flat float32 standard normals of this step."""
+
+class DrawNormal(Protocol):
+    """The standard normals of one step, by the name of the part that they are for."""
+
+    def __call__(self, name: str, size: int) -> Tensor:
+        """(size,) float32."""
+
+    def add(self, name: str, flat: Tensor, std: float) -> None:
+        """``flat += std * self(name, len(flat))``."""
 
 
 @dataclass(frozen=True)
@@ -133,6 +141,9 @@ def _check_shares(parts: Mapping[str, Bounded]) -> None:
 
 
 def _noised(name: str, value: Any, std: float, draw: DrawNormal) -> Any:
+    if isinstance(value, FlatTree):
+        draw.add(name, value.flat, std)
+        return value
     leaves = list(value.values()) if isinstance(value, dict) else [value]
     noise = draw(name, sum(leaf.numel() for leaf in leaves))
     pieces = torch.split(noise, [leaf.numel() for leaf in leaves])

@@ -40,9 +40,14 @@ import torch
 from torch import Tensor
 
 from winsor.contract import Bounded, Released, Sensitivity, Tree
+from winsor.grads.flat import FlatTree
+from winsor.grads.pieces import LONG
 from winsor.grads.view import Need, View
-from winsor.rules.clip import clip_weights, positive
+from winsor.rules.clip import ROUNDING, clip_weights, positive
 from winsor.rules.rule import State, Sums
+
+SAFE_NORMS = 1e-12, 1e18
+"""Between these, squares neither overflow nor vanish in float32."""
 
 
 @dataclass(frozen=True)
@@ -78,16 +83,25 @@ class Averaged:
 
 
 def clip_to_ball(tree: Tree, radius: float) -> Tree:
-    """Scale a tree to norm at most ``radius``; a tree that is not finite becomes zero."""
+    """Scale a tree, in place, to norm at most ``radius``; if it is not finite, it becomes zero."""
     norm = tree_norm(tree)
+    leaves = [tree.flat] if isinstance(tree, FlatTree) else list(tree.values())
+    bound = radius / (1 + ROUNDING)
     if not math.isfinite(norm):
-        return {name: torch.zeros_like(tensor) for name, tensor in tree.items()}
-    weight = float(clip_weights(torch.tensor(norm, dtype=torch.float64), radius))
-    return {name: tensor * weight for name, tensor in tree.items()}
+        for leaf in leaves:
+            leaf.zero_()
+    elif norm > bound:
+        torch._foreach_mul_(leaves, bound / norm)
+    return tree
 
 
 def tree_norm(tree: Tree) -> float:
-    """L2 norm over all tensors, in float64 so that squares of 1e30 do not overflow."""
+    """L2 norm over all tensors: quickly in float32 where that is exact to six digits, else in
+    float64, so that squares of 1e30 do not overflow and long sums do not lose digits."""
+    if isinstance(tree, FlatTree) and tree.flat.numel() <= LONG:
+        norm = float(torch.linalg.vector_norm(tree.flat))
+        if SAFE_NORMS[0] < norm < SAFE_NORMS[1]:
+            return norm
     squares = [
         torch.linalg.vector_norm(tensor, dtype=torch.float64).square() for tensor in tree.values()
     ]

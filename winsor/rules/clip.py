@@ -14,8 +14,9 @@ for the numbers that are really summed."""
 
 
 def clip_weights(norms: Tensor, threshold: float) -> Tensor:
-    """min(1, C/|g|) for each row, safe at |g| = 0."""
-    return (threshold / (norms * (1 + ROUNDING)).clamp_min(1e-30)).clamp_max(1.0)
+    """min(1, C/|g|) for each row, as C/max(C, |g|): safe at |g| = 0."""
+    clip = threshold / (1 + ROUNDING)
+    return norms.clamp_min(clip).reciprocal_().mul_(clip)
 
 
 def positive(name: str, value: float) -> None:

@@ -52,6 +52,26 @@ class Ledger:
 
     # ----------------------------------------------------------------------------- reading
 
+    @staticmethod
+    def read(path: str | os.PathLike[str]) -> Ledger:
+        """A ledger from disk, without locking or writing: the run may still be going on."""
+        try:
+            content = Path(path).read_bytes()
+        except OSError as error:
+            raise LedgerError(
+                f"cannot read the ledger {path}: {error.strerror or error}."
+            ) from error
+        try:
+            config = json.loads(content.split(b"\n", 1)[0])["config"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise LedgerError(
+                f"{path} must begin with the header of a ledger. It does not."
+            ) from error
+        ledger = Ledger(config)
+        ledger.path = Path(path)
+        ledger._load(content)
+        return ledger
+
     def __len__(self) -> int:
         """Number of recorded steps, of all keys."""
         return sum(self._counts)

@@ -354,3 +354,12 @@ def test_odd_target_ranges_are_refused(limits, targets):
 def test_odd_thresholds_are_refused(targets):
     with pytest.raises(ConfigurationError, match="threshold"):
         PrivateHuberRegressor(threshold=0.0).fit(*targets[:2])
+
+
+def test_constant_columns_are_accepted_and_do_no_harm(labelled):
+    """Refusing them would tell something exact about the private table."""
+    X, y = labelled
+    X = np.column_stack([X, np.full(len(X), 3.0), np.zeros(len(X))])
+    model = PrivateLogisticRegression(epsilon=1.0, random_state=0).fit(X, y)
+    assert np.isfinite(model.coef_).all()
+    assert model.epsilon_ <= 1.0

@@ -8,9 +8,9 @@ import pytest
 from finished_runs import EVENT, make_run
 
 from winsor.accounting import account
+from winsor.ledger import Ledger
 from winsor.report.collect import collect, epsilon_by_step, read_run
 from winsor.runs.directory import RunError
-from winsor.runs.ledgers import read_ledger
 
 
 def comparison(path, variants=("flat", "auto"), seeds=(1, 2)):
@@ -47,7 +47,7 @@ def test_the_curve_gives_way_when_accounting_is_slow(tmp_path, monkeypatch):
     run = read_run(path)
     assert [step for step, _ in run.curve] == [0, 40]
     monkeypatch.setattr(module, "CURVE_SECONDS", 100.0)
-    assert len(epsilon_by_step(read_ledger(path / "ledger.jsonl"), run.config)) == 17
+    assert len(epsilon_by_step(Ledger.read(path / "ledger.jsonl"), run.config)) == 17
 
 
 def test_a_comparison(tmp_path):

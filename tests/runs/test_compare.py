@@ -9,10 +9,10 @@ from tiny_runs import table
 
 from winsor.accounting import account
 from winsor.contract import ConfigurationError
+from winsor.ledger import Ledger
 from winsor.runs import compare as module
 from winsor.runs.compare import Comparison
 from winsor.runs.directory import RunError
-from winsor.runs.ledgers import read_ledger
 
 VARIANTS = [
     {"name": "flat 1"},
@@ -72,7 +72,7 @@ def test_every_run_is_done_once_and_summed_up(tmp_path, monkeypatch, capsys):
     assert len(loads) == 1  # the same rows are read once
     assert json.loads((path / "summary.json").read_text()) == summary
     assert (path / "compare.toml").read_text() == "text"
-    ledgers = [read_ledger(p) for p in sorted(path.glob("*/seed-*/ledger.jsonl"))]
+    ledgers = [Ledger.read(p) for p in sorted(path.glob("*/seed-*/ledger.jsonl"))]
     assert len(ledgers) == 6
     ((event, count),) = ledgers[0].history()
     assert summary["together"]["epsilon"] == account([(event, 6 * count)], 1e-3).epsilon

@@ -14,11 +14,11 @@ import torch
 from tiny_runs import table, without_times
 
 from winsor.contract import ConfigurationError
+from winsor.ledger import Ledger
 from winsor.runs import execute as module
 from winsor.runs.config import from_table
 from winsor.runs.directory import RunDirectory, RunError
 from winsor.runs.execute import execute, marks, passed
-from winsor.runs.ledgers import read_ledger
 from winsor.runs.progress import Quiet
 from winsor.runs.stopping import Interrupted
 
@@ -64,7 +64,7 @@ def test_a_run_leaves_what_the_directory_promises(tmp_path):
         "result.json",
     }
     assert 0.99 * 4 < result["epsilon"] <= 4 and result["steps"] == 12
-    assert len(read_ledger(tmp_path / "run" / "ledger.jsonl")) == 12
+    assert len(Ledger.read(tmp_path / "run" / "ledger.jsonl")) == 12
     rows = RunDirectory(tmp_path / "run").metrics()
     assert [row["step"] for row in rows] == list(range(1, 13))
     assert [row["step"] for row in rows if "held_out" in row] == [3, 6, 9, 12]
@@ -99,7 +99,7 @@ def test_interrupted_at_many_moments_and_resumed(tmp_path, mechanism):
     resumed = execute(config, path, Quiet())
     same_end(path, twin)
     assert resumed["epsilon"] == straight["epsilon"]
-    assert len(read_ledger(path / "ledger.jsonl")) == 12  # repeated steps are paid once
+    assert len(Ledger.read(path / "ledger.jsonl")) == 12  # repeated steps are paid once
     assert len(RunDirectory(path).environment()) == 6
 
 
@@ -276,7 +276,7 @@ def test_empty_batches_are_steps_like_others(tmp_path):
     training = {"batch_size": 2, "steps": 30}
     changes = {"training": training, "record": {"evaluations": 3, "checkpoint_seconds": 1e6}}
     result = go(tmp_path / "whole", **changes)
-    assert result["steps"] == 30 and len(read_ledger(tmp_path / "whole" / "ledger.jsonl")) == 30
+    assert result["steps"] == 30 and len(Ledger.read(tmp_path / "whole" / "ledger.jsonl")) == 30
     rows = RunDirectory(tmp_path / "whole").metrics()
     assert rows[-1]["step"] == 30 and sum("held_out" in row for row in rows) == 3
     config = from_table(table(**changes))

@@ -8,7 +8,7 @@ from dp_accounting.dp_event import GaussianDpEvent, PoissonSampledDpEvent
 from winsor.accounting import account, account_delta
 from winsor.contract import LedgerError, Neighbouring
 from winsor.ledger import Ledger
-from winsor.runs.ledgers import delta_by, read_ledger, spent_by, together
+from winsor.runs.ledgers import delta_by, spent_by, together
 
 RELATION = Neighbouring.ADD_OR_REMOVE_ONE
 STEP = PoissonSampledDpEvent(0.1, GaussianDpEvent(1.0))
@@ -28,7 +28,7 @@ def test_a_ledger_in_use_can_be_read(tmp_path):
     with path.open("ab") as file:
         file.write(b'{"run":"key","st')  # being written
     content = path.read_bytes()
-    reader = read_ledger(path)
+    reader = Ledger.read(path)
     assert path.read_bytes() == content
     assert len(reader) == 3 and reader.digest() == writer.digest()
     writer.close()
@@ -45,6 +45,6 @@ def test_runs_compose(tmp_path):
 def test_files_that_are_no_ledger(tmp_path, content):
     (tmp_path / "x").write_bytes(content)
     with pytest.raises(LedgerError, match="header of a ledger"):
-        read_ledger(tmp_path / "x")
+        Ledger.read(tmp_path / "x")
     with pytest.raises(LedgerError, match="cannot read the ledger"):
-        read_ledger(tmp_path / "y")
+        Ledger.read(tmp_path / "y")

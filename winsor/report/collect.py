@@ -19,7 +19,7 @@ from winsor.report.statement import Statement, make_statement
 from winsor.runs.config import Config
 from winsor.runs.directory import Row, RunDirectory, RunError
 from winsor.runs.intervals import Interval, interval, paired_difference
-from winsor.runs.ledgers import read_ledger, spent_by, together
+from winsor.runs.ledgers import spent_by, together
 from winsor.runs.tasks import higher_is_better, make_task
 
 CURVE_POINTS = 16
@@ -137,7 +137,7 @@ def _seed(folder: Path) -> int:
 def read_run(path: Path) -> RunRecord:
     directory = RunDirectory(path)
     config = directory.config()
-    ledger = read_ledger(directory.ledger)
+    ledger = Ledger.read(directory.ledger)
     if len(ledger) == 0:
         raise RunError(f"{path} has not made a step yet: there is nothing to report.")
     result = directory.result()

@@ -19,12 +19,13 @@ from pathlib import Path
 from typing import Any
 
 from winsor.contract import ConfigurationError, Neighbouring
+from winsor.ledger import Ledger
 from winsor.runs.config import CompareSettings, Config, DataSettings, from_table
 from winsor.runs.data import Data, load_data
 from winsor.runs.directory import RunError, replace_file, writing
 from winsor.runs.execute import execute
 from winsor.runs.intervals import interval, paired_difference
-from winsor.runs.ledgers import read_ledger, spent_by, together
+from winsor.runs.ledgers import spent_by, together
 from winsor.runs.parts import check
 from winsor.runs.progress import make_observer
 from winsor.runs.reading import read
@@ -212,7 +213,7 @@ def total(
         return None
     delta = max(run["delta"] for run in runs)
     relation = Neighbouring(relations.pop())
-    spent = spent_by(together(map(read_ledger, paths)), delta, relation)
+    spent = spent_by(together(map(Ledger.read, paths)), delta, relation)
     return {"epsilon": spent.epsilon, "delta": delta, "runs": len(runs)}
 
 

@@ -1,35 +1,16 @@
-"""Reading ledgers of runs, alone and together."""
+"""What the ledgers of runs add up to, alone and together."""
 
 from __future__ import annotations
 
 import functools
 import json
-import os
 from collections.abc import Iterable
-from pathlib import Path
 
 from dp_accounting.dp_event import DpEvent
 
 from winsor.accounting import Spent, account, account_delta, event_from_json, event_to_json
-from winsor.contract import LedgerError, Neighbouring
+from winsor.contract import Neighbouring
 from winsor.ledger import Ledger
-
-
-def read_ledger(path: str | os.PathLike[str]) -> Ledger:
-    """A ledger from disk, without locking or writing: the run may still be going on."""
-    try:
-        content = Path(path).read_bytes()
-    except OSError as error:
-        raise LedgerError(f"cannot read the ledger {path}: {error.strerror or error}.") from error
-    try:
-        header = json.loads(content.split(b"\n", 1)[0])
-        config = header["config"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise LedgerError(f"{path} must begin with the header of a ledger. It does not.") from error
-    ledger = Ledger(config)
-    ledger.path = Path(path)
-    ledger._load(content)
-    return ledger
 
 
 def spent_by(history: Iterable[tuple[DpEvent, int]], delta: float, relation: Neighbouring) -> Spent:

@@ -17,7 +17,17 @@ LAYERS = [  # from the bottom up; a module imports from its own layer and below
     {"rules", "mechanisms", "sampling", "ledger", "nn", "tails", "iterates"},
     {"door", "feeding", "update", "mixing", "prepaid", "arguments"},
     {"means", "data"},
-    {"training", "making", "fitting", "linear", "audit", "plan", "plan_modelmix", "runs"},
+    {
+        "training",
+        "making",
+        "fitting",
+        "linear",
+        "audit",
+        "plan",
+        "plan_modelmix",
+        "plan_data",
+        "runs",
+    },
     {"report", "papers"},
     {"cli", "__main__", "__init__"},
 ]

@@ -14,6 +14,7 @@ _HOMES = {
     "make_private": "winsor.making",
     "PrivateTraining": "winsor.training",
     "fit": "winsor.fitting",
+    "recommend": "winsor.tails.recommend",
     "Neighbouring": "winsor.contract",
     "Guarantee": "winsor.contract",
     "Poisson": "winsor.sampling",
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from winsor.fitting import fit
     from winsor.making import make_private
     from winsor.sampling import FixedSize, FullBatch, Poisson
+    from winsor.tails.recommend import recommend
     from winsor.training import PrivateTraining
 
 __all__ = [
@@ -42,6 +44,7 @@ __all__ = [
     "fit",
     "grads",
     "make_private",
+    "recommend",
     "rules",
 ]
 

@@ -23,6 +23,10 @@ COMMANDS = {  # name: (where its function or typer app is, its line in `winsor -
     "audit": ("winsor.audit.cli_audit:app", "Try to break every claim, certified or published."),
     "train": ("winsor.runs.cli_train:train", "Train a private model from a TOML file; resumable."),
     "compare": ("winsor.runs.cli_train:compare", "Train variants over seeds, with intervals."),
+    "reproduce": (
+        "winsor.papers.cli_reproduce:reproduce",
+        "Make a paper's table again: published and certified side by side.",
+    ),
     "report": ("winsor.report.cli_report:report", "One HTML page about runs, and JSON beside it."),
     "tails": ("winsor.tails.cli_tails:tails", "Fit the tail of a file of norms; thresholds."),
 }
@@ -30,13 +34,16 @@ COMMANDS = {  # name: (where its function or typer app is, its line in `winsor -
 MECHANISMS = {"modelmix": "winsor.plan_modelmix:plan"}
 """`winsor plan --mechanism NAME`, where a mechanism has questions and options of its own."""
 
+PLAN_FROM_DATA = "winsor.plan_data:plan"
+"""`winsor plan --data FILE` proposes a whole run from public rows."""
+
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point of ``winsor`` and ``python -m winsor``."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     called = next((word for word in arguments if not word.startswith("-")), None)
     try:
-        app = _app(called, _mechanism(arguments))
+        app = _app(called, _planner(arguments))
         result = app(arguments, prog_name="winsor", standalone_mode=False)
         code = result if isinstance(result, int) else 0
     except WinsorError as error:
@@ -56,15 +63,21 @@ def _complain(message: str) -> int:
     return 2
 
 
-def _mechanism(arguments: Sequence[str]) -> str | None:
-    """The value of ``--mechanism``: it decides which options `plan` has."""
+def _planner(arguments: Sequence[str]) -> str | None:
+    """The planner that ``--data`` or ``--mechanism`` asks for; each has options of its own."""
+    if _value(arguments, "--data") is not None:
+        return PLAN_FROM_DATA
+    return MECHANISMS.get(_value(arguments, "--mechanism") or "")
+
+
+def _value(arguments: Sequence[str], option: str) -> str | None:
     pairs = zip(arguments, [*arguments[1:], ""], strict=True)
-    spaced = [value for option, value in pairs if option == "--mechanism"]
-    joined = [word.partition("=")[2] for word in arguments if word.startswith("--mechanism=")]
+    spaced = [value for word, value in pairs if word == option]
+    joined = [word.partition("=")[2] for word in arguments if word.startswith(f"{option}=")]
     return next(iter([*spaced, *joined]), None)
 
 
-def _app(called: str | None, mechanism: str | None = None) -> typer.Typer:
+def _app(called: str | None, planner: str | None = None) -> typer.Typer:
     """The application with the called command loaded, and the others as lines of help."""
     app = typer.Typer(
         help="Private learning with heavy tails: every printed epsilon is certified.",
@@ -77,7 +90,7 @@ def _app(called: str | None, mechanism: str | None = None) -> typer.Typer:
         if name != called:
             app.command(name, help=summary)(_not_loaded)
             continue
-        target = _load(MECHANISMS.get(mechanism or "", home) if name == "plan" else home)
+        target = _load(planner or home if name == "plan" else home)
         if isinstance(target, typer.Typer):
             app.add_typer(target, name=name, help=summary)
         else:
@@ -140,7 +153,8 @@ def plan(
     """Give all but one of epsilon, delta, noise multiplier, steps or epochs, batch size and n.
 
     The missing one is computed with the accountant that certifies the run, for a rule that clips
-    each record's contribution. With --sampling full, n and batch size are not needed.
+    each record's contribution. With --sampling full, n and batch size are not needed. With --data
+    FILE of public rows a whole run is proposed instead: see winsor plan --data FILE --help.
     """
     from winsor.plan import Question, solve
 

@@ -23,7 +23,7 @@ def test_histogram_shares_and_labels(norms):
     assert heights.sum() == pytest.approx(100, abs=0.2)  # the lowest 0.1 % are left out
     assert edges[-1] >= norms.max()
     assert [mark.x for mark in chart.marks] == [0.1, 1.0]
-    assert f"{np.mean(norms > 1.0):.2%}" in chart.marks[1].label
+    assert f"clips {100 * np.mean(norms > 1.0):.3g} %" in chart.marks[1].label
 
 
 def test_tail_chart_points_lie_on_the_empirical_depth(norms, fitted):

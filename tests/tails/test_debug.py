@@ -13,7 +13,7 @@ from torch.utils.data import TensorDataset
 
 import winsor
 from winsor.contract import PrivacyLeakWarning
-from winsor.rules import Averaged, Flat, Quantile
+from winsor.rules import Averaged, Flat, Quantile, Value
 from winsor.tails.debug import DebugMonitor
 
 
@@ -48,7 +48,11 @@ def weights(private) -> torch.Tensor:
     return torch.cat([p.detach().reshape(-1) for p in private.model.parameters()])
 
 
-@pytest.mark.parametrize("rule", [Flat(0.5), Quantile(0.5), Averaged(0.5)], ids=repr)
+@pytest.mark.parametrize(
+    "rule",
+    [Flat(0.5), Quantile(0.5), Averaged(0.5), Value(0.5), Value(0.5, form="value")],
+    ids=repr,
+)
 def test_it_changes_no_random_draw_and_no_event(rule):
     plain = run(rule)
     rng = torch.get_rng_state()
@@ -94,6 +98,7 @@ def test_every_output_is_marked():
     private = run(rule, steps=2)
     for record in rule.records:
         assert str(record).startswith("NOT PRIVATE | ")
+        assert repr(record).startswith("NOT PRIVATE | ")
         assert record.private is False
         assert json.loads(json.dumps(record.to_json()))["NOT PRIVATE"] is True
     assert "NOT PRIVATE" in repr(rule)
@@ -113,3 +118,13 @@ def test_attributes_are_those_of_the_rule():
     assert rule.max_grad_norm == 0.7
     with pytest.raises(AttributeError):
         rule._nothing  # noqa: B018
+
+
+def test_value_clipping_is_watched_by_its_own_bounds():
+    """There are no norms: the certified bounds are recorded, which lie above them."""
+    exact, bounds = watched(Flat(0.5)), watched(Value(0.5, form="value"))
+    run(exact, steps=1)
+    run(bounds, steps=1)
+    assert bounds.records[0].rows == exact.records[0].rows
+    assert bounds.records[0].quantiles[0.5] > exact.records[0].quantiles[0.5]
+    assert bounds.records[0].clip_fraction >= exact.records[0].clip_fraction > 0

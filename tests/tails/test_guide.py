@@ -9,7 +9,7 @@ import pytest
 
 from winsor.contract import ConfigurationError
 from winsor.tails import Setting, advise, fit, theorems
-from winsor.tails.guide import private_quantile, sampling_noise_scale
+from winsor.tails.guide import START, private_quantile, sampling_noise_scale
 
 SETTING = Setting(n=60_000, d=1000, epsilon=3.0, delta=1e-6, steps=2000, batch_size=256)
 
@@ -107,12 +107,29 @@ def test_rescaled_norms_rescale_every_threshold():
         assert ten[title].values[name] == pytest.approx(10 * one[title].values[name], rel=1e-3)
 
 
-def test_private_quantile_needs_no_fit_and_lowers_its_target_for_heavy_tails(light, heavy):
-    blind = private_quantile(None, SETTING)
-    assert blind.values["max_grad_norm"] == 1.0
+def test_private_quantile_starts_low_without_a_fit_and_at_the_targets_quantile_with_one(light):
+    assert private_quantile(None, SETTING).values["max_grad_norm"] == START
     start = private_quantile(light, SETTING).values
-    assert start["target"] > private_quantile(heavy, SETTING).values["target"]
     assert start["max_grad_norm"] == pytest.approx(light.body_quantile(start["target"]))
+
+
+def test_the_target_is_where_bias_and_noise_balance(light):
+    """At the 1 - nu quantile the sum of bias bound and noise is least, by brute force."""
+    norms = np.random.default_rng(0).weibull(2.0, 3000)
+    values = private_quantile(None, SETTING).values
+    nu = values["noise_multiplier"] * math.sqrt(SETTING.d) / values["batch_size"]
+    assert values["target"] == pytest.approx(1 - nu)
+    grid = np.quantile(norms, np.linspace(0.5, 0.999, 400))
+    cost = [np.maximum(norms - c, 0).mean() + nu * c for c in grid]
+    assert np.mean(norms <= grid[np.argmin(cost)]) == pytest.approx(values["target"], abs=0.01)
+
+
+@pytest.mark.parametrize(("d", "target"), [(1, 0.97), (10**7, 0.7)])
+def test_the_target_stays_in_its_range(d, target):
+    setting = Setting(n=60_000, d=d, epsilon=3.0, delta=1e-6, steps=100)
+    values = private_quantile(None, setting).values
+    assert values["target"] == target
+    assert values["batch_size"] == round(2 * math.sqrt(60_000)) and values["steps"] == 100
 
 
 def test_steps_fall_back_on_the_theorem():
@@ -123,7 +140,9 @@ def test_steps_fall_back_on_the_theorem():
     assert setting.sampling_rate == pytest.approx(0.01)
 
 
-@pytest.mark.parametrize("wrong", [{"n": 0}, {"delta": 1.0}, {"epsilon": math.inf}])
+@pytest.mark.parametrize(
+    "wrong", [{"n": 0}, {"delta": 1.0}, {"epsilon": math.inf}, {"steps": 0}, {"batch_size": 101}]
+)
 def test_settings_are_checked(wrong):
     with pytest.raises(ConfigurationError, match="must"):
         Setting(**{"n": 100, "d": 10, "epsilon": 1.0, "delta": 1e-3, **wrong})

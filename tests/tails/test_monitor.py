@@ -15,7 +15,7 @@ from torch.utils.data import TensorDataset
 import winsor
 from winsor.contract import ConfigurationError, Released
 from winsor.grads.rows import RowsView
-from winsor.rules import Averaged, Flat, PerLayer, Quantile
+from winsor.rules import Averaged, Flat, PerLayer, Quantile, Value
 from winsor.tails.monitor import HISTOGRAM, PrivateMonitor, Reading
 
 CHECKS = [getattr(rule_battery, name) for name in dir(rule_battery) if name.startswith("check_")]
@@ -216,7 +216,9 @@ def test_the_target_epsilon_is_unchanged_and_the_cost_is_in_the_ledger():
     assert "PrivateMonitor" in watched.spent().conditions[0]
 
 
-@pytest.mark.parametrize("rule", [Averaged(0.5), PerLayer(1.0), Quantile(1.0)], ids=repr)
+@pytest.mark.parametrize(
+    "rule", [Averaged(0.5), PerLayer(1.0), Quantile(1.0), Value(1.0)], ids=repr
+)
 def test_every_kind_of_rule_can_be_watched(rule):
     watched = PrivateMonitor(rule)
     private = run(watched, noise_multiplier=1.0, steps=2)

@@ -14,8 +14,7 @@ from typing import Any
 
 from torch import Tensor
 
-from winsor.contract import ConfigurationError, PrivacyLeakWarning
-from winsor.grads.view import Need
+from winsor.contract import PrivacyLeakWarning
 from winsor.rules.rule import Rule, State
 from winsor.runs.config import RecordSettings
 from winsor.tails.debug import DebugMonitor
@@ -51,11 +50,6 @@ class Private(Off):
     section = "monitor"
 
     def __init__(self, rule: Rule, share: float) -> None:
-        if not _has_norms(rule):
-            raise ConfigurationError(
-                'record.monitor must be "off" or "debug" for a rule that never computes norms. Got '
-                f'"private" with {rule!r} instead.'
-            )
         self._monitor = PrivateMonitor(rule, share=share)
         super().__init__(self._monitor)
 
@@ -74,13 +68,11 @@ class Debug(Off):
 
     def __init__(self, rule: Rule) -> None:
         self._losses: list[Tensor] = []
-        self._monitor: DebugMonitor | None = None
-        if _has_norms(rule):
-            with warnings.catch_warnings():
-                # the configuration asked for it, and every output says so
-                warnings.simplefilter("ignore", PrivacyLeakWarning)
-                self._monitor = DebugMonitor(rule)
-        super().__init__(rule if self._monitor is None else self._monitor)
+        with warnings.catch_warnings():
+            # the configuration asked for it, and every output says so
+            warnings.simplefilter("ignore", PrivacyLeakWarning)
+            self._monitor = DebugMonitor(rule)
+        super().__init__(self._monitor)
 
     def saw(self, losses: Tensor) -> None:
         self._losses.append(losses.detach())
@@ -91,8 +83,6 @@ class Debug(Off):
         rows = sum(len(losses) for losses in self._losses)
         total = sum(float(losses.sum()) for losses in self._losses)
         found: dict[str, Any] = _finite({"training_loss": total / rows})
-        if self._monitor is None:
-            return found
         record = self._monitor.records[-1]
         found |= _finite({name: getattr(record, name) for name in NUMBERS})
         if record.quantiles:
@@ -102,13 +92,7 @@ class Debug(Off):
 
     def forget(self) -> None:
         self._losses = []
-        if self._monitor is not None:
-            self._monitor.records.clear()
-
-
-def _has_norms(rule: Rule) -> bool:
-    """A rule that bounds norms from the forward pass alone exists to avoid computing them."""
-    return Need.FORWARD not in rule.needs
+        self._monitor.records.clear()
 
 
 def make_monitor(rule: Rule, record: RecordSettings) -> Off:

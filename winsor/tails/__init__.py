@@ -15,11 +15,14 @@ from winsor.tails.verdict import TailClass, Verdict
 if TYPE_CHECKING:
     from winsor.tails.debug import DebugMonitor
     from winsor.tails.monitor import PrivateMonitor
+    from winsor.tails.recipe import Recipe, recipe
     from winsor.tails.recommend import recommend
 
 _LATER = {
     "DebugMonitor": "winsor.tails.debug",
     "PrivateMonitor": "winsor.tails.monitor",
+    "Recipe": "winsor.tails.recipe",
+    "recipe": "winsor.tails.recipe",
     "recommend": "winsor.tails.recommend",
 }
 
@@ -28,12 +31,14 @@ __all__ = [
     "DebugMonitor",
     "Estimate",
     "PrivateMonitor",
+    "Recipe",
     "Setting",
     "TailClass",
     "TailFit",
     "Verdict",
     "advise",
     "fit",
+    "recipe",
     "recommend",
 ]
 

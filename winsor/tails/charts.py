@@ -86,7 +86,7 @@ def norm_histogram(norms: ArrayLike, thresholds: Mapping[str, float] | None = No
     edges = np.geomspace(max(low, high * 1e-6), high * (1 + 1e-9), 61)
     heights = np.histogram(x, edges)[0] / x.size * 100
     marks = tuple(
-        Mark(mark.x, f"{mark.label} = {mark.x:.3g} (clips {np.mean(x > mark.x):.2%})")
+        Mark(mark.x, f"{mark.label} = {mark.x:.3g} (clips {100 * np.mean(x > mark.x):.3g} %)")
         for mark in _marks(thresholds)
     )
     return Chart(
@@ -190,7 +190,8 @@ def stability_chart(fitted: TailFit) -> Chart:
     k = hill.curve_k.astype(np.float64)
     lines = [Line("Hill", k, hill.curve, low=hill.curve_low, high=hill.curve_high)]
     for name, index in (("moments", fitted.moments), ("Pickands", fitted.pickands)):
-        lines.append(Line(name, index.curve_k.astype(np.float64), index.curve))
+        curve_k = index.curve_k.astype(np.float64)
+        lines.append(Line(name, curve_k, index.curve, dashed=name == "Pickands"))
     top = float(np.quantile(hill.curve_high, 0.95)) * 1.5
     return Chart(
         "Extreme value index",

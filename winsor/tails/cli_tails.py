@@ -1,7 +1,8 @@
-"""`winsor tails FILE`: the fit, the advice and the plots of a file of norms."""
+"""`winsor tails FILE|RUN`: the fit, the advice and the plots of a file of norms; or of a run."""
 
 from __future__ import annotations
 
+import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,7 +17,10 @@ if TYPE_CHECKING:
 
 
 def tails(
-    file: Annotated[Path, typer.Argument(help="Norms: .npy, .npz, .csv or .txt.")],
+    file: Annotated[
+        Path,
+        typer.Argument(metavar="FILE|RUN", help="Norms (.npy, .npz, .csv, .txt), or a run."),
+    ],
     key: Annotated[str | None, typer.Option(help="Array of an .npz, column of a .csv.")] = None,
     n: Annotated[int | None, typer.Option("--n", help="Rows of the private dataset.")] = None,
     d: Annotated[int | None, typer.Option("--d", help="Parameters of the model.")] = None,
@@ -32,8 +36,14 @@ def tails(
     """Fit the tail of a file of gradient norms and say what the theorems advise.
 
     Exact norms of private rows are private: use public or synthetic rows. With --n and --d the
-    thresholds of the papers are computed for that dataset and model.
+    thresholds of the papers are computed for that dataset and model. For the folder of a run, what
+    its monitor saw is shown instead.
     """
+    if (file / "config.json").is_file():
+        from winsor.tails.cli_run import show_run
+
+        show_run(file, plots, json)
+        return
     from winsor.tails.fit import fit
     from winsor.tails.guide import Setting, advise
 
@@ -45,13 +55,13 @@ def tails(
             n=n,
             d=d,
             epsilon=epsilon,
-            delta=1 / (10 * n) if delta is None else delta,
+            delta=1 / (10 * max(n, 1)) if delta is None else delta,
             steps=steps,
             batch_size=batch_size,
         )
         advice = advise(fitted, setting)
     if plots is not None:
-        _save_plots(plots, norms, fitted, advice)
+        _save_plots(plots, norms, fitted, advice, d)
     if json:
         import json as encoder
 
@@ -71,27 +81,36 @@ def read_norms(path: Path, key: str | None = None) -> Floats:
         raise ConfigurationError(f"FILE must exist. Got {str(path)!r} instead.")
     if path.is_dir():
         raise ConfigurationError(
-            f"FILE must be a file of norms. Got the folder {str(path)!r} instead. A run's folder "
-            "holds released values only; save norms of public rows with numpy.save."
+            f"FILE must be a file of norms, or the folder of a run. Got {str(path)!r} instead."
         )
+    try:
+        return np.asarray(_load(path, key), dtype=np.float64).ravel()
+    except ConfigurationError:
+        raise
+    except (TypeError, ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
+        # NumPy's own words about .npy files recommend loading pickles
+        detail = "" if path.suffix in (".npy", ".npz") else f" {error}."
+        raise ConfigurationError(
+            f"{path.name} must be a readable file of plain numbers. Got something else.{detail}"
+        ) from error
+
+
+def _load(path: Path, key: str | None) -> Any:
+    import numpy as np
+
     match path.suffix:
         case ".npy":
-            values = np.load(path, allow_pickle=False)
+            return np.load(path, allow_pickle=False)
         case ".npz":
             with np.load(path, allow_pickle=False) as archive:
-                values = archive[_choose(key, list(archive.files), "arrays")]
+                return archive[_choose(key, list(archive.files), "arrays")]
         case ".csv":
-            values = _column(path, key)
+            return _column(path, key)
         case ".txt" | ".dat":
-            values = np.loadtxt(path)
-        case _:
-            raise ConfigurationError(
-                f"FILE must end in .npy, .npz, .csv or .txt. Got {path.name!r} instead."
-            )
-    try:
-        return np.asarray(values, dtype=np.float64).ravel()
-    except (TypeError, ValueError) as error:
-        raise ConfigurationError(f"{path.name} must hold numbers only: {error}.") from error
+            return np.loadtxt(path)
+    raise ConfigurationError(
+        f"FILE must end in .npy, .npz, .csv or .txt. Got {path.name!r} instead."
+    )
 
 
 def _column(path: Path, key: str | None) -> Any:
@@ -204,13 +223,12 @@ def _rows(fitted: TailFit) -> list[tuple[str, str]]:
     ]
 
 
-def _save_plots(folder: Path, norms: Floats, fitted: TailFit, advice: list[Advice]) -> None:
-    from importlib.util import find_spec
-
+def _save_plots(
+    folder: Path, norms: Floats, fitted: TailFit, advice: list[Advice], d: int | None
+) -> None:
     from winsor.tails import charts
-    from winsor.tails.plots import save
+    from winsor.tails.plots import save_all
 
-    folder.mkdir(parents=True, exist_ok=True)
     marks = {}
     for entry in advice:
         for name in ("max_grad_norm", "R", "lambda"):
@@ -221,7 +239,10 @@ def _save_plots(folder: Path, norms: Floats, fitted: TailFit, advice: list[Advic
         "tail": charts.tail_chart(fitted, marks),
         "stability": charts.stability_chart(fitted),
     }
-    for name, chart in drawn.items():
-        save(chart, folder / f"{name}.html")
-        if find_spec("matplotlib") is not None:
-            save(chart, folder / f"{name}.png")
+    if advice and d is not None:
+        run = advice[0].values
+        trade = charts.bias_noise_trade(
+            norms, d=d, noise_multiplier=run["noise_multiplier"], batch_size=run["batch_size"]
+        )
+        drawn["trade"] = charts.trade_chart(trade, marks)
+    save_all(drawn, folder)

@@ -24,17 +24,19 @@ from torch import Tensor
 from winsor.contract import Bounded, PrivacyLeakWarning, Released, Tree
 from winsor.grads.view import Need, View
 from winsor.rules.rule import Rule, State, Sums
+from winsor.tails.sizes import row_sizes, weight_of_size
 
 LEVELS = (0.05, 0.25, 0.5, 0.75, 0.9, 0.99)
 MARK = "NOT PRIVATE"
 _PER_SAMPLE = Need.NORMS | Need.GROUP_NORMS | Need.SKETCH | Need.ROWS
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class DebugRecord:
     """Exact numbers of one step. NOT PRIVATE.
 
-    Norms, and what follows from them, are missing for rules that never look at single rows.
+    Norms, and what follows from them, are missing for rules that never look at single rows. For
+    value clipping they are its certified bounds on the norms: no norm is ever computed there.
     """
 
     step: int
@@ -54,6 +56,10 @@ class DebugRecord:
         values = asdict(self)
         values["quantiles"] = {str(level): q for level, q in self.quantiles.items()}
         return {MARK: True, **values}
+
+    def __repr__(self) -> str:
+        values = ", ".join(f"{name}={value!r}" for name, value in asdict(self).items())
+        return f"{MARK} | DebugRecord({values})"
 
     def __str__(self) -> str:
         median = self.quantiles.get(0.5, float("nan"))
@@ -107,7 +113,7 @@ class DebugMonitor:
     def contributions(self, view: View, state: State) -> Sums:
         self._rows += view.size
         if self.needs & _PER_SAMPLE:
-            self._norms.append(view.norms().detach().double().cpu())
+            self._norms.append(row_sizes(self.rule, view, state).detach().double().cpu())
         return self.rule.contributions(view, state)
 
     def bounded(self, sums: Sums, state: State) -> dict[str, Bounded]:
@@ -151,7 +157,7 @@ class DebugMonitor:
     def _clipping(
         self, norms: Tensor, state: State
     ) -> tuple[float | None, float | None, float | None]:
-        weigh: Any = getattr(self.rule, "weight_of_norm", None)
+        weigh = weight_of_size(self.rule)
         if weigh is None or norms.numel() == 0:
             return None, None, None
         scale = _growth(self.rule, state)

@@ -12,12 +12,13 @@ advice to follow when nothing is known, and is marked as such.
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
 
 import numpy as np
 
-from winsor.contract import ConfigurationError
+from winsor.contract import ConfigurationError, Neighbouring
 from winsor.tails import theorems, weibull
 from winsor.tails.fit import TailFit
 from winsor.tails.verdict import TailClass
@@ -71,6 +72,13 @@ class Setting:
                 raise ConfigurationError(
                     f"{name} must lie strictly between 0 and 1. Got {value!r} instead."
                 )
+        for name, most in (("steps", math.inf), ("batch_size", self.n)):
+            value = getattr(self, name)
+            if value is not None and not (1 <= value <= most):
+                limit = "" if most == math.inf else f" and at most n = {self.n}"
+                raise ConfigurationError(
+                    f"{name} must be at least 1{limit}. Got {value!r} instead."
+                )
 
     @property
     def sampling_rate(self) -> float:
@@ -99,26 +107,66 @@ def advise(fitted: TailFit, setting: Setting) -> list[Advice]:
 # ------------------------------------------------------------------------------------ practice
 
 
+START = 0.1
+"""Where the threshold starts if nothing is known: low, since it climbs fast and falls slowly, and
+since a threshold below the quantile only normalises gradients while one above adds noise."""
+
+LENGTH, MOMENTUM, STEPS = 0.5, 0.9, 400
+TARGETS = (0.7, 0.97)
+
+
 def private_quantile(fitted: TailFit | None, setting: Setting) -> Advice:
     """Nothing known: let a private quantile of the norms set the threshold as training goes on.
 
-    The target falls with the tail's weight: the median for light tails, lower for heavy ones,
-    whose upper half is spread over orders of magnitude and would drag the noise with it. Without a
-    fit the start is 1, and the rule finds the scale by itself within some tens of steps.
+    Clipping at C removes at most E max(|g| - C, 0) from the mean gradient, and noise of length
+    nu C is added to it, nu = sigma sqrt(d)/B. Their sum is least where P(|g| > C) = nu: the target
+    is the 1 - nu quantile. It is kept within `TARGETS`: lower ones can collapse when most rows of
+    a classifier are soon fitted well, higher ones are hardly ever reached from above.
+
+    The learning rate is the length of a step, for gradients divided by the threshold
+    (`winsor.tails.recipe` does that); for a plain rule divide it by the threshold.
     """
-    tail = TailClass.HEAVY if fitted is None else fitted.verdict.tail
-    target = {TailClass.LIGHT: 0.5, TailClass.SUB_EXPONENTIAL: 0.4, TailClass.HEAVY: 0.3}[tail]
-    start = 1.0 if fitted is None else fitted.body_quantile(target)
-    values = {"max_grad_norm": start, "target": target, "rate": 0.2, "share": 0.01}
-    if setting.batch_size is not None:
-        noise = 0.5 / math.sqrt(values["share"]) / setting.batch_size
-        values["count_noise_per_multiplier"] = noise
+    batch = setting.batch_size or max(1, min(setting.n, round(2 * math.sqrt(setting.n))))
+    steps = setting.steps or STEPS
+    multiplier = noise_multiplier(setting.n, batch, steps, setting.epsilon, setting.delta)
+    noise = multiplier * math.sqrt(setting.d) / batch
+    target = min(max(1 - noise, TARGETS[0]), TARGETS[1])
+    values = {
+        "max_grad_norm": START if fitted is None else fitted.body_quantile(target),
+        "target": target,
+        "rate": 0.3,
+        "share": 0.01,
+        "batch_size": float(batch),
+        "steps": float(steps),
+        "learning_rate": LENGTH,
+        "momentum": MOMENTUM,
+        "noise_multiplier": multiplier,
+    }
     return Advice(
         "private quantile (the default when constants are unknown)",
         values,
-        "Andrew et al. 2021; winsor.rules.Quantile",
-        ("none on the tail: the threshold adapts, and its count costs 1 % of each step's privacy",),
-        "C <- C exp(-rate (released fraction below C - target))",
+        "Andrew et al. 2021, target from the bias-noise trade; winsor.tails.recipe",
+        (
+            "none on the tail: the threshold adapts; its count costs 1 % of each step's privacy",
+            "the learning rate is for gradients divided by the threshold, and falls to zero",
+        ),
+        "C <- C exp(-rate (released fraction below C - target)), target = 1 - sigma sqrt(d)/B",
+    )
+
+
+@functools.lru_cache(maxsize=64)
+def noise_multiplier(n: int, batch_size: int, steps: int, epsilon: float, delta: float) -> float:
+    """The certified multiplier of a per-sample rule with Poisson batches, add/remove-one."""
+    from dp_accounting.dp_event import GaussianDpEvent, PoissonSampledDpEvent
+
+    from winsor.accounting import calibrate
+
+    return calibrate.noise_multiplier(
+        lambda sigma: PoissonSampledDpEvent(batch_size / n, GaussianDpEvent(sigma)),
+        steps,
+        epsilon,
+        delta,
+        Neighbouring.ADD_OR_REMOVE_ONE,
     )
 
 

@@ -25,7 +25,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -34,6 +33,7 @@ from winsor.contract import Bounded, ConfigurationError, Released, Sensitivity, 
 from winsor.grads.rows import RowsView
 from winsor.grads.view import Need, View
 from winsor.rules.rule import Rule, State, Sums
+from winsor.tails.sizes import row_sizes, weight_of_size
 
 HISTOGRAM = "norm_histogram"
 _PROOF = "each row votes for one bin by its own norm: a unit vector"
@@ -140,7 +140,7 @@ class PrivateMonitor:
 
     def contributions(self, view: View, state: State) -> Sums:
         sums = _detached(self.rule.contributions(view, state))
-        norms = view.norms()
+        norms = row_sizes(self.rule, view, state)
         index = torch.bucketize(norms, self._inner_edges(norms))
         votes = torch.bincount(index, minlength=self.bins).to(norms.dtype)
         return {**sums, HISTOGRAM: votes}
@@ -233,7 +233,7 @@ class PrivateMonitor:
         self, counts: Tensor, middles: Tensor, state: State
     ) -> tuple[float | None, float | None, float | None]:
         """Clip fraction, bias bound and effective batch, if the rule weighs rows by their norm."""
-        weigh: Any = getattr(self.rule, "weight_of_norm", None)
+        weigh = weight_of_size(self.rule)
         total = float(counts.sum())
         if weigh is None or not state["monitor_clip"] or total <= 0:
             return None, None, None

@@ -7,6 +7,8 @@ plots.save(charts.tail_chart(fitted), "tail.png")      # or tail.html
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from importlib.util import find_spec
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,6 +40,20 @@ def save(chart: Chart, path: str | PathLike[str]) -> Path:
     return target
 
 
+def save_all(drawn: Mapping[str, Chart], folder: Path) -> None:
+    """Write each chart as NAME.html, and as NAME.png if matplotlib is installed."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigurationError(
+            f"the plots must go to a folder that can be written. Got {str(folder)!r}: {error}."
+        ) from error
+    for name, chart in drawn.items():
+        save(chart, folder / f"{name}.html")
+        if find_spec("matplotlib") is not None:
+            save(chart, folder / f"{name}.png")
+
+
 def _colours(chart: Chart) -> dict[str, str]:
     return {line.name: COLOURS[i % len(COLOURS)] for i, line in enumerate(chart.lines)}
 
@@ -57,9 +73,8 @@ def figure(chart: Chart) -> go.Figure:
     drawn = go.Figure()
     if chart.bars is not None:
         edges, heights = chart.bars
-        middle = np.sqrt(edges[1:] * edges[:-1]) if chart.log_x else (edges[1:] + edges[:-1]) / 2
         drawn.add_bar(
-            x=middle,
+            x=(edges[1:] + edges[:-1]) / 2,  # widths are in the units of x on log axes, too
             y=heights,
             width=np.diff(edges),
             marker={"color": BAR, "line": {"color": "white", "width": 0.5}},

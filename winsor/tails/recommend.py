@@ -9,8 +9,8 @@
    the guide's private quantile propose thresholds.
 2. For each rule the noise multiplier is calibrated for the *real* run: its n, batch size, steps.
 3. Each rule with each learning rate trains a copy of the model on part of the sample for a few
-   steps, with the noise per averaged gradient that the real run will have, and is scored by its
-   loss on the rest.
+   steps, with the optimiser of `recipe.py` (momentum, learning rate falling to zero) and the noise
+   per averaged gradient that the real run will have, and is scored by its loss on the rest.
 
 The sample stands in for the private rows; nothing here takes those rows, only their public number,
 so the recommendation costs no privacy. Rows that are not public must not be passed.
@@ -30,11 +30,11 @@ from torch.utils.data import DataLoader, Dataset, Subset
 
 from winsor.contract import ConfigurationError, Neighbouring
 from winsor.grads import Need, make_engine, trainable_parameters
-from winsor.rules import Automatic, Flat, Quantile
+from winsor.rules import Automatic, Flat
 from winsor.rules.rule import Rule
-from winsor.rules.tracking import QuantileTracker
 from winsor.tails.fit import TailFit, fit
-from winsor.tails.guide import Setting, private_quantile
+from winsor.tails.guide import MOMENTUM
+from winsor.tails.recipe import UnitLength, falling, recipe
 
 Loss = Callable[[nn.Module, Any], Tensor]
 LENGTHS = (0.05, 0.2, 0.8)
@@ -62,9 +62,18 @@ class Candidate:
     learning_rate: float
     noise_multiplier: float
     loss: float
+    threshold: float
+    """The bound on one record's gradient, at the start of the run."""
+    momentum: float = MOMENTUM
+
+    def describe(self) -> str:
+        """The rule in a few words."""
+        if isinstance(self.rule, UnitLength):
+            return "winsor.tails.recipe (private quantile)"
+        return repr(self.rule)
 
     def __str__(self) -> str:
-        return f"loss {self.loss:.4g}: {self.rule!r}, learning rate {self.learning_rate:.3g}"
+        return f"loss {self.loss:.4g}: {self.describe()}, learning rate {self.learning_rate:.3g}"
 
 
 @dataclass(frozen=True)
@@ -129,23 +138,29 @@ def recommend(
     known: dict[str, float] = {}
     for rule in tried:
         multiplier = real_noise(rule, model, budget, known)
+        threshold = _threshold(rule, model)
         for length in lengths:
-            rate = length / _threshold(rule, model)
+            rate = length if isinstance(rule, UnitLength) else length / threshold
             trained = _dry_run(model, train, rule, rate, multiplier, budget, loss, dry_steps, seed)
-            found.append(Candidate(rule, rate, multiplier, held_out_loss(trained, held, loss)))
+            score = held_out_loss(trained, held, loss)
+            found.append(Candidate(rule, rate, multiplier, score, threshold))
     found.sort(key=lambda candidate: candidate.loss)
     return Recommendation(tuple(found), tail, held_out_loss(model, held, loss))
 
 
 def default_rules(tail: TailFit, budget: Budget, model: nn.Module) -> list[Rule]:
     """Flat at the quartiles of the sample's norms, AUTO-S, and the guide's private quantile."""
-    d = sum(p.numel() for p in trainable_parameters(model).values())
-    setting = Setting(n=budget.n, d=d, epsilon=budget.epsilon, delta=budget.delta)
-    advice = private_quantile(tail, setting).values
-    tracker = QuantileTracker(advice["target"], advice["rate"], advice["share"])
-    start = min(max(advice["max_grad_norm"], tracker.floor), tracker.ceiling)
-    quartiles = [max(tail.body_quantile(p), 1e-6) for p in (0.25, 0.5, 0.75)]
-    return [Quantile(start, tracker), Automatic(1.0), *(Flat(q) for q in quartiles)]
+    guided = recipe(
+        budget.n,
+        sum(p.numel() for p in trainable_parameters(model).values()),
+        budget.epsilon,
+        budget.delta,
+        fitted=tail,
+        batch_size=budget.batch_size,
+        steps=budget.steps,
+    )
+    quartiles = [float(f"{max(tail.body_quantile(p), 1e-6):.3g}") for p in (0.25, 0.5, 0.75)]
+    return [guided.rule, Automatic(1.0), *(Flat(q) for q in quartiles)]
 
 
 def real_noise(
@@ -235,9 +250,12 @@ def _dry_run(
     twin = copy.deepcopy(model)
     size = len(rows)  # type: ignore[arg-type]
     batch = min(budget.batch_size, max(1, size // 2))
+    trained = [p for p in twin.parameters() if p.requires_grad]
+    optimizer = torch.optim.SGD(trained, lr=rate, momentum=MOMENTUM)
     private = make_private(
         model=twin,
-        optimizer=torch.optim.SGD([p for p in twin.parameters() if p.requires_grad], lr=rate),
+        optimizer=optimizer,
+        scheduler=falling(optimizer, steps),
         dataset=rows,
         rule=rule,
         batch_size=batch,

@@ -48,13 +48,14 @@ class Verdict:
 
 
 def bend_critical(n: float) -> float:
-    """Likelihood ratio statistic from which the bent curve is used: max(2.71, log n - 3.5).
+    """Likelihood ratio statistic from which the bent curve is used: max(1.7, log n - 4.5).
 
-    2.71 is the one-sided 5 % point and serves up to n = 500. From there on it grows with log n, as
-    Bayes factors do, so that a straight tail is ever more rarely called bent; real bends have
-    statistics proportional to n and lose nothing.
+    By simulation a straight tail of 500 norms passes 1.7 in one sample of fourteen, and the
+    power against a Student t with 3 degrees of freedom is then about as far from one. From there
+    on it grows with log n, as Bayes factors do, so that a straight tail is ever more rarely called
+    bent; real bends have statistics proportional to n and lose nothing.
     """
-    return max(2.71, float(np.log(n)) - 3.5)
+    return max(1.7, float(np.log(n)) - 4.5)
 
 
 def bend_weight(statistic: float, n: float) -> float:

@@ -38,6 +38,9 @@ XI_HELD = 2.0
 
 _SMALL = 1e-7
 
+ROWS = 20
+"""Bootstrap rows refitted at a time: few enough that the work stays in the processor's cache."""
+
 
 @dataclass(frozen=True)
 class WeibullFit:
@@ -67,7 +70,7 @@ class WeibullFit:
 
     def depth(self, z: Floats) -> Floats:
         """H = -log S of the fitted curve at z = log x."""
-        return _depth(z, self.params)[2]
+        return _curve(z, self.params)[3]
 
     def survival(self, x: Floats) -> Floats:
         """S(x) of the fitted curve."""
@@ -87,15 +90,16 @@ def index_at_depth(log_theta: Floats, xi: Floats, depth: float) -> Floats:
     return np.exp(log_theta) * product / -np.expm1(-product)
 
 
-def _depth(z: Floats, params: Floats) -> tuple[Floats, Floats, Floats]:
-    """q = log y, y/(1 + xi y) and H for params (3, ...) broadcast against z."""
+def _curve(z: Floats, params: Floats) -> tuple[Floats, Floats, Floats, Floats]:
+    """q = log y, y, xi y and H for params (3, ...) broadcast against z."""
     log_scale, log_theta, xi = params
-    q = (z - log_scale) / np.exp(log_theta)
-    bent = xi > _SMALL
-    safe = np.where(bent, xi, 1.0)
-    y = np.exp(np.clip(q, -600.0, 600.0))
-    h = np.where(bent, np.logaddexp(0.0, np.log(safe) + q) / safe, y)
-    return q, 1 / (1 / y + np.where(bent, xi, 0.0)), h
+    # q is cut where y would overflow, and H with it: cutting y alone would reward such values
+    q = np.clip((z - log_scale) / np.exp(log_theta), -600.0, 600.0)
+    y = np.exp(q)
+    bend = xi * y
+    straight = xi <= _SMALL
+    h = np.log1p(bend) / np.where(straight, 1.0, xi)
+    return q, y, bend, np.where(straight, y, h) if np.any(straight) else h
 
 
 def likelihood_and_score(
@@ -133,15 +137,14 @@ def _derivatives(z: Floats, params: Floats) -> tuple[Floats, Floats, Floats, Flo
         q = (z - params[0]) / np.exp(params[1])
         y = np.exp(np.clip(q, -300.0, 300.0))
         return q, y, y, -(y * y) / 2
-    q, ratio, h = _depth(z, params)
-    y = np.exp(np.minimum(q, 150.0))
-    near = xi * y < 1e-3  # (ratio - h)/xi would cancel; its series is exact to 1e-9 there
+    q, y, bend, h = _curve(z, params)
+    ratio = y / (1 + bend)
+    near = bend < 1e-3  # (ratio - h)/xi would cancel; its series is exact to 1e-9 there
     if not near.any():
         return q, ratio, h, (ratio - h) / xi
-    safe = np.where(near, 1.0, xi)
     small = np.where(near, y, 0.0)
-    series = -(small**2) / 2 + 2 * xi * small**3 / 3 - 3 * xi**2 * small**4 / 4
-    return q, ratio, h, np.where(near, series, (ratio - h) / safe)
+    series = small**2 * (xi * small * (2 / 3 - 0.75 * xi * small) - 0.5)
+    return q, ratio, h, np.where(near, series, (ratio - h) / np.where(xi > 0, xi, 1.0))
 
 
 def _start(points: TailPoints) -> tuple[float, float]:
@@ -240,7 +243,16 @@ def bootstrap(
     """
     weight = rng.poisson(points.weight, size=(repeats, points.weight.size)).astype(np.float64)
     below = rng.poisson(points.below, size=repeats).astype(np.float64)
-    params = np.repeat(fitted.params[:, None, None], repeats, axis=1)
+    refits = [
+        _refit(points, fitted, weight[first : first + ROWS], below[first : first + ROWS])
+        for first in range(0, repeats, ROWS)
+    ]
+    return np.concatenate(refits, axis=1), weight, below
+
+
+def _refit(points: TailPoints, fitted: WeibullFit, weight: Floats, below: Floats) -> Floats:
+    """Newton's iteration on some rows of resampled weights."""
+    params = np.repeat(fitted.params[:, None, None], below.size, axis=1)
     free = list(fitted.free)
     error = np.sqrt(np.maximum(np.diag(fitted.covariance), 0.0))[:, None] + 1e-12
     centre = fitted.params[free, None]
@@ -251,4 +263,4 @@ def bootstrap(
         params[2] = np.clip(params[2], 0.0, XI_MAX)
         if (np.abs(step) < 0.03 * error).all():
             break
-    return params[:, :, 0], weight, below
+    return np.asarray(params[:, :, 0])

@@ -1,10 +1,12 @@
 """How strong is the audit? Power, false alarms, tightness and time, measured on this machine.
 
-    .venv/bin/python benchmarks/audit_power.py            everything, about ten minutes on two cores
-    .venv/bin/python benchmarks/audit_power.py power alarms tightness one_run published time
+    .venv/bin/python benchmarks/audit_power.py            every part that has no result yet
+    .venv/bin/python benchmarks/audit_power.py --again    every part, about 15 minutes of one core
+    .venv/bin/python benchmarks/audit_power.py power alarms "time of mechanisms" ...
 
-Results go to benchmarks/results/audit_power.json, part by part: a part that is not asked for keeps
-its last result. All runs go through the real rule, door, noise and accountant.
+Results go to benchmarks/results/audit_power.json, part by part, so that an interrupted benchmark
+goes on where it stopped: a part that is not asked for keeps its last result. All runs go through
+the real rule, door, noise and accountant.
 """
 
 from __future__ import annotations
@@ -16,7 +18,9 @@ import resource
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +41,7 @@ from winsor.rules.averaged import Averaged
 from winsor.rules.flat import Flat
 from winsor.sampling import FullBatch, Poisson
 
+COMMANDS = ("mechanisms", "mechanisms --quick", "mutants --quick", "published --quick")
 RESULTS = Path(__file__).parent / "results" / "audit_power.json"
 
 
@@ -122,9 +127,9 @@ def tightness() -> dict[str, Any]:
 
 
 def one_run() -> dict[str, Any]:
-    """A perceptron 784-64-10 at epsilon 8 with 1000 canaries, five seeds."""
+    """A perceptron 784-64-10 at epsilon 8 with 1000 canaries, three seeds."""
     reports = []
-    for seed in range(5):
+    for seed in range(3):
         private, loss = example(epsilon=8.0)
         reports.append(audit_training(private, loss, canaries=1000, seed=seed))
     return {
@@ -150,21 +155,20 @@ def published() -> dict[str, Any]:
     }
 
 
-def seconds() -> dict[str, Any]:
-    """Wall and processor time of the commands. Other load on the machine shows in the first."""
-    found = {}
-    for name in ("mechanisms", "mechanisms --quick", "mutants --quick", "published --quick"):
-        before, start = _processor(), time.perf_counter()
-        command = [sys.executable, "-m", "winsor", "audit", *name.split(), "--json"]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        found[name] = {
-            "wall": round(time.perf_counter() - start, 1),
-            "processor": round(_processor() - before, 1),
-            "load": round(os.getloadavg()[0], 1),
-            "exit_code": done.returncode,
-            "audits": len(json.loads(done.stdout)["audits"]),
-        }
-    return found
+def seconds(command: str) -> dict[str, Any]:
+    """Wall and processor time of one command. Other load on the machine shows in the first."""
+    before, start = _processor(), time.perf_counter()
+    words = [sys.executable, "-m", "winsor", "audit", *command.split(), "--json"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    audits = json.loads(done.stdout)["audits"]
+    return {
+        "wall": round(time.perf_counter() - start, 1),
+        "processor": round(_processor() - before, 1),
+        "load": round(os.getloadavg()[0], 1),
+        "exit_code": done.returncode,
+        "audits": len(audits),
+        "verdicts": dict(Counter(audit["verdict"] for audit in audits)),
+    }
 
 
 def _processor() -> float:
@@ -178,27 +182,35 @@ PARTS: dict[str, Callable[[], dict[str, Any]]] = {
     "tightness": tightness,
     "one_run": one_run,
     "published": published,
-    "time": seconds,
+    **{f"time of {command}": partial(seconds, command) for command in COMMANDS},
 }
 
 
 def main(asked: list[str]) -> None:
     torch.set_num_threads(1)
     logging.getLogger("absl").setLevel(logging.ERROR)
-    results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-    for name in asked or PARTS:
+    results = _saved()
+    missing = [name for name in PARTS if name not in results]
+    for name in list(PARTS) if asked == ["--again"] else asked or missing:
         start = time.process_time()
-        results[name] = PARTS[name]()
+        found = PARTS[name]()
         print(f"{name} ({time.process_time() - start:.0f} s of processor time)")
-        for key, value in results[name].items():
-            print(f"  {key}: {value}")
+        for key, value in found.items():
+            print(f"  {key}: {value}", flush=True)
+        results = {**_saved(), name: found}  # another process may have done other parts meanwhile
         results["machine"] = {
             "cores": os.cpu_count(),
             "torch": torch.__version__,
             "numpy": np.__version__,
         }
         RESULTS.parent.mkdir(exist_ok=True)
-        RESULTS.write_text(json.dumps(results, indent=2) + "\n")
+        fresh = RESULTS.with_suffix(".new")
+        fresh.write_text(json.dumps(results, indent=2) + "\n")
+        fresh.replace(RESULTS)
+
+
+def _saved() -> dict[str, Any]:
+    return json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ def row(name, violated=False, error=""):
 
 
 def test_an_honest_mechanism_passes_and_the_json_says_so(capsys):
-    code, out = call(["mechanisms", "--quick", "--json", "--only", "clipped mean"], capsys)
+    code, out = call(["mechanisms", "--quick", "--json", "--only", "clipped mean, "], capsys)
     found = json.loads(out.out)
     assert code == 0 and found["violated"] == 0
     assert [a["verdict"] for a in found["audits"]] == ["not violated"] * 2
@@ -77,3 +77,42 @@ def test_a_users_run_is_found_by_its_import_path(capsys, monkeypatch):
     assert call(["run", "my_runs:wrong"], capsys)[0] == 2
     assert call(["run", "my_runs:missing"], capsys)[0] == 2
     assert call(["run", "no_such_module:f"], capsys)[0] == 2
+
+
+CONFIG = """
+name = "tiny"
+[data]
+source = "digits"
+[model]
+name = "linear"
+[rule]
+name = "flat"
+max_grad_norm = 1.0
+[optimizer]
+name = "sgd"
+lr = 0.1
+[schedule]
+name = "cosine"
+[budget]
+epsilon = 8.0
+delta = 1e-4
+[training]
+steps = 3
+batch_size = 100
+"""
+
+
+def test_a_run_directory_is_audited_and_left_as_it_is(capsys, tmp_path):
+    (tmp_path / "tiny.toml").write_text(CONFIG)
+    with pytest.raises(SystemExit) as stop:
+        main(["train", str(tmp_path / "tiny.toml"), "--run", str(tmp_path / "run"), "--quiet"])
+    assert stop.value.code == 0
+    capsys.readouterr()
+    before = {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()}
+    arguments = ["run", str(tmp_path / "run"), "--canaries", "20", "--seed", "0", "--json"]
+    code, out = call(arguments, capsys)
+    found = json.loads(out.out)
+    assert code == 0 and not found["violated"]
+    assert found["claimed_epsilon"] == pytest.approx(8.0, rel=0.01) and found["delta"] == 1e-4
+    assert before == {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()}
+    assert call(["run", str(tmp_path)], capsys)[0] == 2  # a directory, but not of a run

@@ -3,32 +3,48 @@
 import numpy as np
 import pytest
 import torch
+from dp_accounting import dp_event
 from torch import nn
 from torch.utils.data import Dataset, TensorDataset
 
 import winsor
 from winsor.audit.canaries import plant, random_canaries, rows
+from winsor.audit.claims import gaussian_epsilon, scaled
 from winsor.audit.example import clusters
-from winsor.audit.one_run import audit_run, audit_training, correct_guesses, twin
-from winsor.contract import ConfigurationError
+from winsor.audit.one_run import (
+    audit_run,
+    audit_training,
+    correct_guesses,
+    curve_epsilon,
+    twin,
+)
+from winsor.contract import ConfigurationError, Neighbouring
 from winsor.fitting import cross_entropy
 from winsor.mechanisms.gaussian import Gaussian
+from winsor.mechanisms.modelmix import ModelMix
 from winsor.rules.flat import Flat
+from winsor.rules.l1 import L1
+from winsor.rules.linf import LInf
+
+ADD = Neighbouring.ADD_OR_REMOVE_ONE
 
 
 def training(dataset=None, steps=12, **options):
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(200, 8), nn.ReLU(), nn.Linear(8, 10))
+    defaults = {
+        "model": model,
+        "optimizer": torch.optim.SGD(model.parameters(), lr=0.1),
+        "rule": Flat(1.0),
+        "epsilon": 8.0,
+    }
     return winsor.make_private(
-        model=model,
-        optimizer=torch.optim.SGD(model.parameters(), lr=0.1),
         dataset=TensorDataset(*clusters(400, inputs=200)) if dataset is None else dataset,
-        rule=Flat(1.0),
         delta=1e-5,
         steps=steps,
         batch_size=100 if dataset is None else len(dataset) / 4,
         seed=0,
-        **({"epsilon": 8.0} | options),
+        **(defaults | options),
     )
 
 
@@ -82,6 +98,55 @@ def test_the_twin_has_the_same_events():
     for batch in copy.batches():
         copy.step(cross_entropy(copy.model, batch))
     assert copy.spent().epsilon == pytest.approx(8.0, rel=0.01)
+
+
+@pytest.mark.parametrize("mechanism", ["laplace", ModelMix(0.5), ModelMix(0.5, noise="laplace")])
+def test_the_twin_has_the_same_mechanism(mechanism):
+    laplace = mechanism == "laplace" or mechanism.noise == "laplace"
+    options = {"epsilon": None, "noise_multiplier": 2.0, "mechanism": mechanism}
+    private = training(rule=L1(1.0) if laplace else LInf(1.0, 1), **options)
+    copy = twin(private, TensorDataset(*clusters(450, inputs=200)), seed=3)
+    assert copy._door.mechanism.config() == private._door.mechanism.config()
+    assert type(copy._door.mechanism) is type(private._door.mechanism)
+    assert type(copy._update) is type(private._update)
+
+
+def test_a_mechanism_that_hides_its_gradients_is_audited_by_its_model_only():
+    options = {"epsilon": None, "noise_multiplier": 2.0, "mechanism": ModelMix(0.5)}
+    private = training(steps=2, rule=LInf(1.0, 1), **options)
+    with pytest.raises(ConfigurationError, match='access="model"'):
+        audit_training(private, cross_entropy, canaries=10, seed=1)
+    report = audit_training(private, cross_entropy, canaries=10, access="model", seed=1)
+    assert report.family == "Gaussian DP" and not report.violated
+
+
+def test_the_twin_follows_the_learning_rate_of_the_run():
+    torch.manual_seed(0)
+    model = nn.Linear(200, 10)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5)
+    private = training(steps=3, model=model, optimizer=optimizer, scheduler=scheduler)
+    copy = twin(private, TensorDataset(*clusters(450, inputs=200)), seed=3)
+    for batch in copy.batches():  # torch would warn of a scheduler that lost its optimiser
+        copy.step(cross_entropy(copy.model, batch))
+    assert copy._update.optimizer.param_groups[0]["lr"] == pytest.approx(0.1 / 8)
+    assert optimizer.param_groups[0]["lr"] == 0.1
+
+
+def test_the_curve_bound_inverts_the_runs_own_ledger():
+    event = dp_event.PoissonSampledDpEvent(0.2, dp_event.GaussianDpEvent(1.0))
+    counts = (1000, 200, 170)
+    bound = curve_epsilon([(event, 20)], ADD, 1e-5, counts)
+    louder = curve_epsilon(scaled([(event, 20)], 2.0), ADD, 1e-5, counts)
+    assert bound == pytest.approx(louder, rel=0.03)  # the family is the same, wherever it starts
+    assert 0 < bound < gaussian_epsilon(20.0, 1e-5)
+    assert curve_epsilon([(event, 20)], ADD, 1e-5, (1000, 200, 100)) == 0.0
+    assert curve_epsilon([(dp_event.NoOpDpEvent(), 1)], ADD, 1e-5, counts) is None
+
+
+def test_a_private_object_audits_itself():
+    report = training(steps=2).audit(cross_entropy, canaries=20, seed=1)
+    assert (report.canaries, report.violated) == (20, False)
 
 
 def test_the_final_model_alone_can_be_audited():

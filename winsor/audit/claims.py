@@ -151,6 +151,20 @@ def certified_claim(
     return Claim(name, epsilons, delta_curve(history, epsilons, relation))
 
 
+def family_of(
+    history: History, relation: Neighbouring, points: int = 16
+) -> Callable[[float], Claim] | None:
+    """The curves certified for this history at other noise, as a function of the noise factor.
+
+    None if some event's noise cannot be scaled.
+    """
+    try:
+        scaled(history, 1.0)
+    except UnsupportedEvent:
+        return None
+    return lambda factor: certified_claim(scaled(history, factor), relation, points)
+
+
 def scaled(history: History, factor: float) -> list[tuple[DpEvent, int]]:
     """The same history with ``factor`` times the noise: a family ordered by its noise."""
     return [(_scaled_event(event, factor), count) for event, count in history]

@@ -1,4 +1,4 @@
-"""`winsor audit mechanisms | published | run`: try to break every claim, and say how far it went.
+"""`winsor audit mechanisms | published | mutants | run`: try to break claims, say how far it went.
 
 Exit code 1 if a certified claim is violated: that is a bug, in winsor or in the machine it runs on.
 Published claims that fail are reported, with exit code 0: that is what the audit is for.
@@ -13,6 +13,7 @@ import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from importlib import import_module
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -78,8 +79,9 @@ def one_run(
     target: Annotated[
         str,
         typer.Argument(
-            help="module:function that builds the run. It takes no argument and returns "
-            "(PrivateTraining, loss), not trained yet. Default: a built-in example."
+            metavar="RUN",
+            help="The directory of a run of `winsor train`, or module:function that takes no "
+            "argument and returns (PrivateTraining, loss), not trained yet. Default: an example.",
         ),
     ] = "winsor.audit.example:example",
     canaries: Annotated[int, typer.Option(help="Number of planted records.")] = 1000,
@@ -91,9 +93,13 @@ def one_run(
     quick: Quick = False,
     json: Json = False,
 ) -> None:
-    """Train once with canaries and bound epsilon from below by guessing who was in."""
+    """Train a twin of RUN once with canaries, and bound epsilon from below by guessing who was in.
+
+    RUN itself is left as it is. The twin sees the private rows: the report is for the data holder.
+    """
     from winsor.audit.one_run import audit_training
 
+    _quieten()
     private, loss = _built(target)
     with _progress(json) as bar:
         task = bar.add_task("training with canaries", total=private.budget.planned_steps)
@@ -115,13 +121,16 @@ def one_run(
 
 
 def _built(target: str) -> tuple[Any, Any]:
-    module, _, name = target.partition(":")
-    try:
-        build = getattr(import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
+    from winsor.audit import run_directory
+    from winsor.runs.importing import import_object, is_import_path
+
+    if Path(target).is_dir():
+        return run_directory.build(target)
+    if not is_import_path(target):
         raise ConfigurationError(
-            f"RUN must be module:function, importable from here. Got {target!r} instead ({error})."
-        ) from error
+            f"RUN must be the directory of a run, or module:function. Got {target!r} instead."
+        )
+    build = import_object(target, "RUN")
     built = build()
     if not (isinstance(built, tuple) and len(built) == 2):
         raise ConfigurationError(

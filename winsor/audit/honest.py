@@ -20,8 +20,13 @@ from winsor import rules
 from winsor.audit.adversaries import NOMINAL, canary, directions, worst
 from winsor.audit.claims import USUAL_DELTA, gaussian_mu
 from winsor.audit.curve import PRESENT
-from winsor.audit.mean_worlds import ClippedMeanExperiment, GroupMeansExperiment
-from winsor.audit.mixing_worlds import MixingExperiment
+from winsor.audit.mean_worlds import (
+    CalledMeanExperiment,
+    ClippedMeanExperiment,
+    GroupMeansExperiment,
+    RadiusExperiment,
+)
+from winsor.audit.mixing_worlds import MixingExperiment, exact_step_claim
 from winsor.audit.records import MODEL, GradientRecords, Parts, dimension
 from winsor.audit.suite import Audit, Prepared, certified
 from winsor.audit.training_worlds import TrainingExperiment
@@ -35,6 +40,7 @@ from winsor.rules.flat import Flat
 from winsor.rules.l1 import L1
 from winsor.rules.rule import Rule
 from winsor.sampling import FixedSize, FullBatch, Poisson, Sampler
+from winsor.tails.monitor import PrivateMonitor
 
 EPSILON = 4.0
 ADD, REPLACE = Neighbouring.ADD_OR_REMOVE_ONE, Neighbouring.REPLACE_ONE
@@ -52,7 +58,7 @@ def honest_audits() -> list[Audit]:
 
 
 def _rules() -> Iterator[Audit]:
-    for rule in rules.all_examples():
+    for rule in (*rules.all_examples(), PrivateMonitor(Flat(1.0))):
         for relation in (ADD, REPLACE):
             if relation is ADD and _rests_on_coins(rule):
                 prepare: Callable[[], Prepared] = partial(_secret_coins, rule)
@@ -88,7 +94,7 @@ def _parts(rule: Rule) -> Parts:
 def _lonely_canary() -> GradientRecords:
     nobody = torch.zeros((0, dimension(MODEL)))
     z = 1e6 * directions(MODEL)["one-hot"][None]
-    return GradientRecords("canary alone: the other batch is empty", nobody, nobody, z)
+    return GradientRecords("canary, other batch empty", nobody, nobody, z)
 
 
 # ------------------------------------------------------------------------------------- samplers
@@ -96,10 +102,13 @@ def _lonely_canary() -> GradientRecords:
 
 def _samplers() -> Iterator[Audit]:
     long = partial(_many_steps, 0.05, 200, ADD)
-    yield Audit("Poisson q=0.05, 200 steps", long, 100_000, 25_000)
+    yield Audit("Poisson q=0.05, 200 steps", long, 100_000, 50_000)
     yield Audit("Poisson q=0.2, 20 steps, replace", partial(_many_steps, 0.2, 20, REPLACE))
-    yield Audit("Poisson q=0.3, sampler's own draws", _real_sampler, 20_000, 4_000)
+    drawn = partial(_real_sampler, Poisson(NOMINAL, 0.3), ADD)
+    yield Audit("Poisson q=0.3, 3 steps, sampler's own draws", drawn, 20_000, 4_000)
     yield Audit("fixed size 2 of 5, 10 steps", partial(_fixed_size, 10))
+    drawn = partial(_real_sampler, FixedSize(5, 2), REPLACE)
+    yield Audit("fixed size 2 of 5, 3 steps, sampler's own draws", drawn, 20_000, 4_000)
     yield Audit("full batch, 8 steps, gradients turned round", _turning)
     yield Audit("Laplace noise, L1 clipping, full batch", partial(_laplace, FullBatch(NOMINAL), 1))
     sampled = partial(_laplace, Poisson(NOMINAL, 0.2), 10)
@@ -114,11 +123,12 @@ def _many_steps(q: float, steps: int, relation: Neighbouring) -> Prepared:
     return certified(experiment, "Dirac canary at every step", relation)
 
 
-def _real_sampler() -> Prepared:
-    sampler = Poisson(NOMINAL, 0.3)
-    setting = Setting(Gaussian(calibrated(sampler, 1, ADD)), sampler, ADD)
-    experiment = RuleExperiment(Flat(1.0), canary(ADD, silent=4), setting, real_sampler=True)
-    return certified(experiment, "Dirac canary among silent records", ADD)
+def _real_sampler(sampler: Sampler, relation: Neighbouring) -> Prepared:
+    steps = 3
+    setting = Setting(Gaussian(calibrated(sampler, steps, relation)), sampler, relation, steps)
+    records = canary(relation, silent=4)
+    experiment = RuleExperiment(Flat(1.0), records, setting, real_sampler=True)
+    return certified(experiment, "Dirac canary among silent records", relation)
 
 
 def _fixed_size(steps: int) -> Prepared:
@@ -160,7 +170,7 @@ def _stateful() -> Iterator[Audit]:
     for rule in rules.all_examples():
         if "count" in _parts(rule):
             name = f"{title(rule)}, 2 steps with its state"
-            yield Audit(name, partial(_transcript, rule), 800, 200)
+            yield Audit(name, partial(_transcript, rule), 2_000, 300)
 
 
 def _transcript(rule: Rule) -> Prepared:
@@ -187,39 +197,68 @@ def _mixing() -> Iterator[Audit]:
         "full batch, 20 steps, one coordinate": MixingExperiment(2.0, 0.5, p=1, q=1.0, steps=20),
         "q=0.2, 10 steps, one coordinate": MixingExperiment(10.0, 0.5, p=1),
         "q=0.2, 10 steps, 4 coordinates": MixingExperiment(10.0, 0.5, p=4),
+        "Laplace, q=0.2, 10 steps, one coordinate": MixingExperiment(10.0, 0.5, noise="laplace"),
     }
     for name, experiment in settings.items():
         yield Audit(f"ModelMix, {name}", partial(_mixed, experiment), 100_000, 20_000)
+    for noise in ("gaussian", "laplace"):
+        for how, tau, multiplier in (("widely", 0.3, 0.35), ("narrowly", 0.1, 1.0)):
+            single = MixingExperiment(tau, multiplier, q=1.0, steps=1, noise=noise)
+            name = f"ModelMix, {noise}, {how} mixed, exact law of one step"
+            yield Audit(name, partial(exact_step, single))
 
 
 def _mixed(experiment: MixingExperiment) -> Prepared:
     return certified(experiment, "saturated coordinates, crafted at every step", ADD, points=8)
 
 
+def exact_step(experiment: MixingExperiment) -> Prepared:
+    adversary = "saturated coordinate"
+    return Prepared(experiment, exact_step_claim(experiment), adversary)
+
+
 def _means() -> Iterator[Audit]:
     for relation in (ADD, REPLACE):
-        yield Audit(f"clipped mean, {short(relation)}", partial(_clipped_mean, relation))
-        for grouping in ("partition", "poisson"):
-            prepare = partial(_group_means, grouping, relation)
-            yield Audit(f"iterative mean, {grouping}, {short(relation)}", prepare, 20_000, 3_000)
+        suffix = short(relation)
+        yield Audit(f"clipped mean, {suffix}", partial(_clipped_mean, relation))
+        called = partial(_called_mean, relation, None)
+        yield Audit(f"clipped mean as called, {suffix}", called, 20_000, 2_500)
+        called = partial(_called_mean, relation, 4)
+        yield Audit(f"iterative mean as called, partition, {suffix}", called, 20_000, 2_500)
+        grouped = partial(_group_means, relation)
+        yield Audit(f"iterative mean, Poisson groups, {suffix}", grouped, 20_000, 3_000)
+        yield Audit(f"private radius, {suffix}", partial(_radius, relation), 20_000, 3_000)
+
+
+def _single(relation: Neighbouring) -> float:
+    """Multiplier, over the add/remove shift, of a release that a replaced record moves twice."""
+    return SINGLE * (2.0 if relation is REPLACE else 1.0)
 
 
 def _clipped_mean(relation: Neighbouring) -> Prepared:
-    factor = 2.0 if relation is REPLACE else 1.0
-    experiment = ClippedMeanExperiment(SINGLE * factor, relation)
+    experiment = ClippedMeanExperiment(_single(relation), relation)
     return certified(experiment, "one record far outside the ball", relation)
 
 
-def _group_means(grouping: str, relation: Neighbouring) -> Prepared:
-    known = grouping == "partition"  # its account holds given the groups, so let them be known
-    factor = 2.0 if relation is REPLACE else 1.0
-    multiplier = SINGLE * factor if known else calibrated(Poisson(NOMINAL, 0.25), 4, relation)
-    experiment = GroupMeansExperiment(multiplier, grouping, relation, known_groups=known)
+def _called_mean(relation: Neighbouring, groups: int | None) -> Prepared:
+    experiment = CalledMeanExperiment(EPSILON, relation, groups)
+    return certified(experiment, "one record far outside the ball", relation)
+
+
+def _group_means(relation: Neighbouring) -> Prepared:
+    multiplier = calibrated(Poisson(NOMINAL, 0.25), 4, relation)
+    experiment = GroupMeansExperiment(multiplier, relation)
     return certified(experiment, "the whole transcript of group means", relation)
 
 
+def _radius(relation: Neighbouring) -> Prepared:
+    steps = RadiusExperiment.radius.steps
+    experiment = RadiusExperiment(_single(relation) * steps**0.5, relation)
+    return certified(experiment, "one record inside every radius, all counts", relation)
+
+
 def _training() -> Iterator[Audit]:
-    yield Audit("the whole training loop, Poisson q=0.5", _loop, 4_000, 600)
+    yield Audit("the whole training loop, Poisson q=0.5", _loop, 10_000, 1_500)
 
 
 def _loop() -> Prepared:

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from winsor.audit.adversaries import NOMINAL, canary, pairs, worst
 from winsor.audit.curve import PRESENT
-from winsor.audit.honest import ADD, SINGLE, calibrated
+from winsor.audit.honest import ADD, SINGLE, calibrated, exact_step
 from winsor.audit.mixing_worlds import MixingExperiment
 from winsor.audit.records import ModelRecords
 from winsor.audit.suite import Audit, Prepared, certified
@@ -27,10 +27,11 @@ from winsor.audit.transcripts import TranscriptExperiment
 from winsor.audit.value_worlds import value_records
 from winsor.audit.worlds import Floats, RuleExperiment, Setting
 from winsor.contract import Bounded, Released, Sensitivity, Tree
-from winsor.door import Door
+from winsor.door import Door, Mechanism
 from winsor.grads.forward import ForwardView
 from winsor.grads.view import View
 from winsor.mechanisms.gaussian import DrawNormal, Gaussian
+from winsor.mechanisms.modelmix import MixedGaussian
 from winsor.mechanisms.noise import NoiseSource
 from winsor.mixing import MixingUpdate
 from winsor.randomness import stream
@@ -48,7 +49,7 @@ def mutants() -> list[Audit]:
     """Every mutant; the verdict on each must be a violation."""
     return [
         Audit("noise 10 % low, full batch", _low_noise),
-        Audit("noise 10 % low, Poisson, 200 steps", _low_noise_poisson, 100_000, 25_000),
+        Audit("noise 10 % low, Poisson, 200 steps", _low_noise_poisson, 100_000, 50_000),
         Audit("divided by the realised batch size", _realised_size),
         Audit("noise divided by the realised batch size", _realised_noise),
         Audit("sensitivity too small by the batch size", partial(_small_sensitivity, 1 / NOMINAL)),
@@ -59,6 +60,8 @@ def mutants() -> list[Audit]:
         Audit("adaptive threshold from unreleased counts", _leaky_threshold, 800, 200),
         Audit("power-iteration bound in value clipping", _power_iteration),
         Audit("momentum under ModelMix's amplified account", _momentum, 100_000, 20_000),
+        Audit("ModelMix, noise 10 % low", _low_mixed_noise, 200_000, 100_000),
+        Audit("ModelMix, no mixing where iterates are equal", _no_width),
     ]
 
 
@@ -90,6 +93,9 @@ class OneDraw(NoiseSource):
 
     def normal(self, step: int, stream: str, size: int) -> Tensor:
         return super().normal(0, stream, size)
+
+    def add(self, step: int, stream: str, flat: Tensor, std: float) -> None:
+        super().add(0, stream, flat, std)
 
 
 @dataclass(frozen=True, eq=False)
@@ -331,3 +337,38 @@ class MomentumExperiment(MixingExperiment):
 def _momentum() -> Prepared:
     experiment = MomentumExperiment(tau_over_lr=2.0, noise_multiplier=0.5, q=1.0, steps=20)
     return certified(experiment, "the same noisy gradient at every later step", ADD, points=8)
+
+
+class LowMixed(LowNoise, MixedGaussian):
+    """ModelMix with nine tenths of the noise it states."""
+
+
+@dataclass(frozen=True, eq=False)
+class LowMixedExperiment(MixingExperiment):
+    def mechanism(self, expected_size: float) -> Mechanism:
+        return LowMixed(self.noise_multiplier, self.mix, expected_size)
+
+
+def _low_mixed_noise() -> Prepared:
+    return exact_step(LowMixedExperiment(0.1, 1.0, q=1.0, steps=1))
+
+
+class SignOfZero(MixingUpdate):
+    """Pushes iterates apart along the sign of their difference, which is zero at the start."""
+
+    def _move(
+        self, name: str, parameter: nn.Parameter, step: Tensor, weights: Tensor, tau: float
+    ) -> None:
+        apart = (parameter - self._before[name]).sign().abs()
+        super()._move(name, parameter, step, weights.to(apart) * apart, tau)
+
+
+@dataclass(frozen=True, eq=False)
+class NoWidthExperiment(MixingExperiment):
+    def update(self, weight: nn.Parameter, key: bytes) -> MixingUpdate:
+        plain = super().update(weight, key)
+        return SignOfZero(plain.parameters, plain.optimizer, None, plain.mix, key)
+
+
+def _no_width() -> Prepared:
+    return exact_step(NoWidthExperiment(0.3, 0.35, q=1.0, steps=1))

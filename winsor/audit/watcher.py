@@ -75,7 +75,7 @@ class GradientWatcher:
     def moment(self) -> Moment:
         """To be called before each step."""
         private = self._private
-        parts = private.rule.bounded(private._empty_sums(), private.rule_state)
+        parts = private.public_parts()
         name = "grad" if "grad" in parts else next(iter(parts))
         return Moment(
             {k: p.detach().clone() for k, p in trainable_parameters(private.model).items()},

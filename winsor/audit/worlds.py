@@ -84,15 +84,20 @@ def batches(sampler: Sampler, n: int) -> tuple[NDArray[np.bool_], Floats]:
     )
 
 
-def drawn_batches(sampler: Sampler, n: int, runs: int, key: bytes) -> NDArray[np.int64]:
-    """Which of `batches` each run gets, drawn one by one by the sampler itself."""
+def drawn_batches(
+    sampler: Sampler, n: int, runs: int, key: bytes, step: int = 0, steps: int = 1
+) -> NDArray[np.int64]:
+    """Which of `batches` each run gets at one of its steps, drawn by the sampler itself.
+
+    Runs are consecutive stretches of ``steps`` steps under one key, as steps of a training are.
+    """
     masks, _ = batches(sampler, n)
     position = {mask.tobytes(): i for i, mask in enumerate(masks)}
     own = replace(sampler, n=n)  # type: ignore[type-var]
     which = np.empty(runs, dtype=np.int64)
     for run in range(runs):
         mask = np.zeros(n, dtype=bool)
-        mask[own.indices(key, run)] = True
+        mask[own.indices(key, run * steps + step)] = True
         which[run] = position[mask.tobytes()]
     return which
 
@@ -238,7 +243,8 @@ class RuleExperiment:
         if len(law) == 1:
             return np.full(runs, offset, dtype=np.int64)
         if self.real_sampler:
-            n = masks.shape[1]
-            return offset + drawn_batches(self.setting.sampler, n, runs, key)
+            n, setting = masks.shape[1], self.setting
+            whole = setting.key("batches", label)
+            return offset + drawn_batches(setting.sampler, n, runs, whole, step, setting.steps)
         uniforms = stream(key, "audit batches", 0).random(runs)
         return offset + np.searchsorted(np.cumsum(law)[:-1], uniforms, side="right")

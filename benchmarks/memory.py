@@ -115,6 +115,10 @@ def main() -> None:
                 rows.append(in_own_process(framework, task.name))
         print(table(rows), "\n", flush=True)
     RESULTS.parent.mkdir(exist_ok=True)
+    measured = {(row["model"], row["framework"]) for row in rows}
+    if RESULTS.exists():  # what was not measured now stays
+        known = json.loads(RESULTS.read_text())["rows"]
+        rows += [row for row in known if (row["model"], row["framework"]) not in measured]
     RESULTS.write_text(json.dumps({"reach": REACH, "rows": rows}, indent=1) + "\n")
     print(f"written to {RESULTS}")
 

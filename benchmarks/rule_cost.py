@@ -1,4 +1,4 @@
-"""What each rule costs: a whole private step over a plain SGD step, on the two-layer CNN and an MLP.
+"""What each rule costs: a whole private step over a plain SGD step, on a CNN and on an MLP.
 
     .venv/bin/python benchmarks/rule_cost.py
 

@@ -5,9 +5,10 @@
 Two-layer CNN with GroupNorm, SGD with momentum 0.9, Poisson batches of 256 expected rows, epsilon
 3 at delta 1e-5. The first 50,000 training images are private, 2,000 others stand for a public
 validation set. Runs are short (two epochs), so that the whole table takes about 50 minutes of one
-core; the accuracies are not those of a long training. Each rule gets the same number of tuning runs (one seed, fewer epochs; the best validation accuracy
-wins), then five seeds at full length; accuracy is on the 10,000 test images. The tuning itself is
-outside the certified epsilon, as it would be with a public validation task.
+core; the accuracies are not those of a long training. Each rule gets the same number of tuning runs
+(one seed, half an epoch; the best validation accuracy wins), then five seeds at full length;
+accuracy is on the 10,000 test images. The tuning itself is outside the certified epsilon, as it
+would be with a public validation task.
 
 Finished runs are kept in benchmarks/results/rules_fashion_mnist.json and not repeated.
 """

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from winsor.contract import ProtocolError
 from winsor.grads import Directions, Need, View, make_engine, trainable_parameters
+from winsor.grads.pieces import LONG, square_rows
 
 ENGINES = ("loop", "func", "ghost")
 NAMES = ["weight", "bias"]
@@ -163,3 +164,63 @@ def test_plain_weighted_sums_neutralise_too(value: float) -> None:
     total = view.weighted_sum(torch.ones(5))
     zoo.close_trees(oracle.weighted_sum(torch.ones(5)), total, 1e-6)
     assert view.neutralised == 1
+
+
+def small_view() -> View:
+    torch.manual_seed(3)
+    model = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2))
+    engine = make_engine(model, trainable_parameters(model), "ghost")
+    engine.attach()
+    engine.recording(True)
+    return engine.view(model(torch.randn(5, 4)).square().sum(1))
+
+
+def test_the_final_sum_is_the_weighted_sum_and_frees_what_was_recorded() -> None:
+    weights = torch.linspace(0.1, 1.0, 5)
+    expected = small_view().weighted_sum(weights)
+    view = small_view()
+    found = view.final_sum(weights)
+    norms = view.norms()  # known already
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
+    assert torch.equal(norms, small_view().norms())
+    assert not view._recorded
+    for ask in (
+        lambda: view.weighted_sum(weights),
+        lambda: view.final_sum(weights),
+        view.total,
+        lambda: view.group_norms([["0.weight"]]),
+        lambda: view.map_sum(lambda rows: rows),
+    ):
+        with pytest.raises(ProtocolError, match="after its final_sum"):
+            ask()
+
+
+def test_the_final_sum_takes_weights_per_parameter() -> None:
+    names = small_view().total().keys()
+    weights = {name: torch.full((5,), 0.5) for name in names}
+    found, expected = small_view().final_sum(weights), small_view().weighted_sum(weights)
+    assert all(torch.equal(found[name], expected[name]) for name in names)
+
+
+@pytest.mark.parametrize("change", ["set", "delete", "update", "pop"])
+def test_the_leaves_of_a_flat_tree_cannot_be_exchanged(change: str) -> None:
+    """Noise is added to the flat tensor: a leaf outside of it would get none."""
+    tree = small_view().total()
+    assert tree.flat.numel() == sum(leaf.numel() for leaf in tree.values())
+    with pytest.raises(TypeError, match="must stay the views they are"):
+        match change:
+            case "set":
+                tree["0.bias"] = torch.zeros(3)
+            case "delete":
+                del tree["0.bias"]
+            case "update":
+                tree.update({"0.bias": torch.zeros(3)})
+            case "pop":
+                tree.pop("0.bias")
+
+
+def test_norms_of_long_rows_do_not_read_low() -> None:
+    """One float32 sum of so many squares loses digits, always on the same side."""
+    row = torch.rand(1, 12 * LONG + 5, generator=torch.Generator().manual_seed(0)) + 0.5
+    exact = torch.linalg.vector_norm(row, dtype=torch.float64).square().item()
+    assert square_rows(row).item() == pytest.approx(exact, rel=2e-6)

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 import torch
 from torch import Tensor
 
-from winsor.contract import Tree
+from winsor.contract import ProtocolError, Tree
 from winsor.grads.directions import bases
 from winsor.grads.flat import Layout
 from winsor.grads.no_graph import without_graph
@@ -40,7 +40,8 @@ class PieceView:
     ) -> None:
         self._parameters = parameters
         self._layout = layout
-        self._pieces = pieces
+        self._recorded = pieces
+        self._spent = False
         self._loss = losses.detach()
         self._n = losses.shape[0]
         self._squares: dict[str, Tensor] | None = None
@@ -87,10 +88,15 @@ class PieceView:
 
     def weighted_sum(self, weights: Tensor | Mapping[str, Tensor]) -> Tree:
         self._check()
-        if isinstance(weights, Tensor):
-            w = self._usable(weights)
-            return self._contract(lambda name: w)
-        return self._contract(lambda name: self._usable(weights[name]))
+        return self._contract(self._weights_of(weights))
+
+    def final_sum(self, weights: Tensor | Mapping[str, Tensor]) -> Tree:
+        """`weighted_sum` as the last question: what was recorded is freed parameter by parameter,
+        while the sum comes into being, so that a large model never holds both."""
+        self._check()
+        tree = self._contract(self._weights_of(weights), free=True)
+        self._spent = True
+        return tree
 
     @without_graph
     def map_sum(self, f: Callable[[dict[str, Tensor]], dict[str, Tensor]]) -> Tree:
@@ -112,16 +118,33 @@ class PieceView:
 
     # ------------------------------------------------------------------------------ internals
 
+    @property
+    def _pieces(self) -> dict[str, Piece]:
+        if self._spent:
+            raise ProtocolError(
+                "a view must not be asked for more after its final_sum, which frees what was "
+                "recorded. Use weighted_sum for all sums but the last."
+            )
+        return self._recorded
+
     @without_graph
-    def _contract(self, weights: Callable[[str], Tensor | None]) -> Tree:
-        tree = self._layout.empty()
+    def _contract(self, weights: Callable[[str], Tensor | None], free: bool = False) -> Tree:
+        tree, pieces = self._layout.empty(), self._pieces
         for name, leaf in tree.items():
-            piece = self._pieces.get(name)
+            piece = pieces.get(name)
             if piece is None:
                 leaf.zero_()
-            else:
-                piece.weighted(weights(name), leaf)
+                continue
+            piece.weighted(weights(name), leaf)
+            if free:
+                del piece, pieces[name]
         return tree
+
+    def _weights_of(self, weights: Tensor | Mapping[str, Tensor]) -> Callable[[str], Tensor | None]:
+        if isinstance(weights, Tensor):
+            w = self._usable(weights)
+            return lambda name: w
+        return lambda name: self._usable(weights[name])
 
     def _usable(self, weights: Tensor) -> Tensor:
         same = weights.dtype is self._layout.dtype
@@ -163,7 +186,7 @@ class PieceView:
         kept = self._loss.isfinite() & (norms <= torch.finfo(self._layout.dtype).max)
         if not kept.all():
             self._kept = kept
-            self._pieces = {name: piece.where(kept) for name, piece in self._pieces.items()}
+            self._recorded = {name: piece.where(kept) for name, piece in self._pieces.items()}
             exact = {name: torch.where(kept, square, 0.0) for name, square in exact.items()}
             norms = torch.where(kept, norms, 0.0)
         self._squares = exact

@@ -31,6 +31,7 @@ Algorithm 1, Theorem 5.1, Appendix C and section 6.1.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -100,10 +101,7 @@ class DcDpsgdRun:
         return self._sigma(self.published_trace_epsilon)
 
     def _sigma(self, epsilon: float) -> float:
-        return calibrate.noise_multiplier(self._sampled, self.steps, epsilon, self.delta)
-
-    def _sampled(self, multiplier: float) -> DpEvent:
-        return PoissonSampledDpEvent(self.sampling_probability, GaussianDpEvent(multiplier))
+        return sampled_noise(self.sampling_probability, self.steps, epsilon, self.delta)
 
     @property
     def published_sensitivity(self) -> float:
@@ -141,6 +139,16 @@ class DcDpsgdRun:
         local = Gaussian(self.noise_multiplier(selection)).event(parts)
         event = local.poisson(self.sampling_probability, Neighbouring.ADD_OR_REMOVE_ONE)
         return [(event, self.steps)]
+
+
+@functools.cache
+def sampled_noise(rate: float, steps: int, epsilon: float, delta: float) -> float:
+    """The noise multiplier at which ``steps`` subsampled Gaussians spend ``epsilon``."""
+
+    def sampled(multiplier: float) -> DpEvent:
+        return PoissonSampledDpEvent(rate, GaussianDpEvent(multiplier))
+
+    return calibrate.noise_multiplier(sampled, steps, epsilon, delta)
 
 
 def rank_instance_epsilon(

@@ -26,7 +26,7 @@ Xiao, Xiang, Wang, Devadas: Differentially Private Deep Learning with ModelMix, 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -119,16 +119,51 @@ def _whole_rdp(event: MixedGaussianDpEvent) -> Array:
     return np.array(sums) / (_WHOLE_ORDERS - 1)
 
 
+LEAST_NOISE = 0.05
+
+Parts = Sequence[tuple[MixedGaussianDpEvent, int]]
+"""Steps and how often each is taken; all with the same number of coordinates."""
+
+
 def modelmix_claim(event: MixedGaussianDpEvent, steps: int, delta: float) -> PublishedClaim:
     """The paper's epsilon for ``steps`` steps of ``event`` with 0 < q < 1."""
-    if event.coordinates == 1:
+    return composed_claim([(event, steps)], delta)
+
+
+def composed_claim(parts: Parts, delta: float) -> PublishedClaim:
+    """The same for steps whose width changes along the run."""
+    if parts[0][0].coordinates == 1:
         orders, statement = _FRACTIONAL_ORDERS, "Theorem 4.1 with fractional orders"
-        rdp = np.array([_fractional_rdp(event, float(a)) for a in orders])
+        rdp = sum(
+            count * np.array([_fractional_rdp(event, float(a)) for a in orders])
+            for event, count in parts
+        )
     else:
         orders, statement = _WHOLE_ORDERS, "Corollary 4.1 with the factor T"
-        rdp = _whole_rdp(event)
-    epsilon = float(np.min(steps * rdp + math.log(1 / delta) / (orders - 1)))
+        rdp = sum(count * _whole_rdp(event) for event, count in parts)
+    epsilon = float(np.min(rdp + math.log(1 / delta) / (orders - 1)))
     return PublishedClaim(epsilon, delta, "ModelMix", statement, _DOUBTS)
+
+
+def claimed_noise(parts: Callable[[float], Parts], epsilon: float, delta: float) -> float:
+    """The noise multiplier at which the paper's account of ``parts(noise)`` gives ``epsilon``.
+
+    Good to one per cent. If the account is content with hardly any noise, `LEAST_NOISE`: the less
+    noise, the longer the quadratures.
+    """
+
+    def gap(log_noise: float) -> float:
+        claim = composed_claim(parts(math.exp(log_noise)), delta)
+        return claim.published_epsilon - epsilon
+
+    low = high = 0.0
+    while gap(high) > 0:
+        low, high = high, high + math.log(2)
+    while low == high or gap(low) < 0:
+        if low <= math.log(LEAST_NOISE):
+            return LEAST_NOISE
+        low, high = max(low - math.log(2), math.log(LEAST_NOISE)), low
+    return math.exp(float(optimize.brentq(gap, low, high, xtol=0.01)))
 
 
 @lru_cache(maxsize=8)

@@ -33,6 +33,7 @@ from winsor.papers.modelmix_runs import (
     over_seeds,
     plain_noise,
 )
+from winsor.papers.reproduction import Measured
 from winsor.rules.embedding import Basis, Embedding, PublicBasis
 from winsor.rules.flat import Flat
 from winsor.rules.rule import Rule
@@ -61,6 +62,7 @@ class EmbeddingRow:
     accuracy: float
     certified_epsilon: float
     noise_multiplier: float
+    accuracies: Measured
 
 
 class PublicGradients(Basis):
@@ -144,6 +146,7 @@ def compare(
                 statistics.mean(outcome.accuracy for outcome in outcomes),
                 max(outcome.epsilon for outcome in outcomes),
                 outcomes[0].noise_multiplier,
+                Measured.of([outcome.accuracy for outcome in outcomes]),
             )
         )
     return rows

@@ -30,6 +30,7 @@ from torch import nn
 from winsor.mechanisms.modelmix import ModelMix
 from winsor.mixing import MixingUpdate
 from winsor.papers.modelmix_runs import Problem, Recipe, gaussian_classes, over_seeds, plain_noise
+from winsor.papers.reproduction import Measured
 from winsor.randomness import new_key
 from winsor.rules.flat import Flat
 
@@ -67,6 +68,7 @@ class Figure2Row:
     loss: float
     accuracy: float
     epsilon: float
+    losses: Measured
 
 
 def synthetic_problem() -> Problem:
@@ -95,6 +97,7 @@ def figure_2(problem: Problem | None = None, setting: Figure2 | None = None) -> 
                 statistics.mean(outcome.loss for outcome in outcomes),
                 statistics.mean(outcome.accuracy for outcome in outcomes),
                 max(outcome.epsilon for outcome in outcomes),
+                Measured.of([outcome.loss for outcome in outcomes]),
             )
         )
     return rows

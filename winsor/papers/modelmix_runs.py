@@ -1,4 +1,4 @@
-"""One private training run of the ModelMix reproductions: a problem, a recipe, an outcome.
+"""One private training run of a reproduction: a problem, a recipe, an outcome.
 
 Problems are classifications held in memory. Their tuning constants are part of the recipe; nothing
 is tuned here.
@@ -21,6 +21,7 @@ from torch.utils.data import TensorDataset
 
 from winsor.accounting import calibrate
 from winsor.contract import ConfigurationError
+from winsor.iterates import Ball
 from winsor.making import make_private
 from winsor.mechanisms.modelmix import ModelMix
 from winsor.rules.rule import Rule
@@ -48,6 +49,7 @@ class Recipe:
     epsilon: float | None = None
     noise_multiplier: float | None = None
     mechanism: ModelMix | None = None
+    ball: Ball | None = None
 
 
 @dataclass(frozen=True)
@@ -64,8 +66,13 @@ class Outcome:
     trail: tuple[float, ...]
 
 
-def train(problem: Problem, recipe: Recipe, seed: int, looks: int = 1) -> Outcome:
-    """Train privately and test, ``looks`` times along the way."""
+Look = Callable[[nn.Module], None]
+
+
+def train(
+    problem: Problem, recipe: Recipe, seed: int, looks: int = 1, look: Look | None = None
+) -> Outcome:
+    """Train privately and test, ``looks`` times along the way; ``look`` then sees the model too."""
     torch.manual_seed(seed)
     model = problem.model()
     private = make_private(
@@ -79,6 +86,7 @@ def train(problem: Problem, recipe: Recipe, seed: int, looks: int = 1) -> Outcom
         noise_multiplier=recipe.noise_multiplier,
         steps=problem.steps,
         mechanism=recipe.mechanism,
+        ball=recipe.ball,
         seed=seed,
     )
     trail, accuracy = [], 0.0
@@ -87,6 +95,8 @@ def train(problem: Problem, recipe: Recipe, seed: int, looks: int = 1) -> Outcom
             private.step(F.cross_entropy(model(x), y, reduction="none"))
         accuracy, loss = evaluate(model, *problem.test)
         trail.append(loss)
+        if look is not None:
+            look(model)
     spent = private.spent()
     private.detach()
     return Outcome(accuracy, trail[-1], spent.epsilon, private.noise_multiplier, tuple(trail))
@@ -143,11 +153,16 @@ def gaussian_classes(
 
 def fashion_mnist(folder: str | os.PathLike[str]) -> tuple[tuple[Tensor, Tensor], ...]:
     """Training and test images (n, 28, 28) in [0, 1] with labels, from ``fashion_mnist.npz``."""
-    path = Path(folder) / "fashion_mnist.npz"
+    return images(folder, "fashion_mnist.npz")
+
+
+def images(folder: str | os.PathLike[str], file: str) -> tuple[tuple[Tensor, Tensor], ...]:
+    """Training and test images in [0, 1] with labels, from a file of bytes."""
+    path = Path(folder) / file
     names = ("x_train", "y_train", "x_test", "y_test")
     if not path.is_file():
         raise ConfigurationError(
-            f"folder must hold fashion_mnist.npz with the arrays {', '.join(names)}. Got "
+            f"folder must hold {file} with the arrays {', '.join(names)}. Got "
             f"{os.fspath(folder)!r} instead, which has no such file."
         )
     with np.load(path, allow_pickle=False) as archive:

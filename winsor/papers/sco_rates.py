@@ -88,6 +88,8 @@ class Experiment:
     steps: int = 20
     groups: int = 10
     seeds: int = 10
+    first_seed: int = 0
+    """Experiments that differ here by ``seeds`` or more are independent of each other."""
     signals: tuple[float, ...] = (0.25, 0.5, 1.0, 2.0, 4.0)
     """Sizes of the mean, in units of the noise on the mean gradient."""
 
@@ -107,7 +109,7 @@ def _worst_risk(method: str, p: float, n: int, setting: Experiment) -> float:
     direction = np.zeros(setting.d)
     direction[0] = 1.0
     totals = np.zeros(len(setting.signals))
-    for seed in range(setting.seeds):
+    for seed in range(setting.first_seed, setting.first_seed + setting.seeds):
         # Fresh data and noise at every n: common random numbers would repeat the radius's formula.
         noise, _, moment = moment_rows(n, setting.d, p, slack=0.2, seed=n + seed)
         for position, signal in enumerate(setting.signals):

@@ -64,7 +64,10 @@ class PerSampleRule:
         raise NotImplementedError
 
     def contributions(self, view: View, state: State) -> Sums:
-        return {"grad": view.weighted_sum(self.weights(view, state))}
+        weights = self.weights(view, state)
+        # The last thing asked of the view: an engine that can, frees what it recorded on the way.
+        last: Any = getattr(view, "final_sum", view.weighted_sum)
+        return {"grad": last(weights)}
 
     def bounded(self, sums: Sums, state: State) -> dict[str, Bounded]:
         sensitivity = Sensitivity.per_sample(self.clipped_norm(state), self.proof)

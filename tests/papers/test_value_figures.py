@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from winsor.contract import ConfigurationError
-from winsor.papers import value_figures, value_problems
+from winsor.papers import modelmix_table1, value_figures, value_problems
 from winsor.papers.modelmix_runs import gaussian_classes
 from winsor.papers.reproduction import Line, Measured, Request
 from winsor.papers.value_figures import (
@@ -142,7 +142,14 @@ def test_full_runs_have_both_data_sets(monkeypatch, tmp_path, tiny):
     assert len(value_figures.tasks(Request(data=tmp_path))) == 4
 
 
+def eighty_one_channels(part):
+    """In place of kymatio, an optional package: any transform to (n, 81, h/4, w/4)."""
+    scales = torch.linspace(0.5, 2.0, 81).view(-1, 1, 1)
+    return part.unsqueeze(1)[..., ::4, ::4] ** scales
+
+
 def test_colour_features_are_rows_of_length_one_and_kept(monkeypatch, tmp_path):
+    monkeypatch.setattr(modelmix_table1, "_transform", lambda shape: eighty_one_channels)
     x = torch.rand(3, 3, 32, 32)
     features = value_problems.colour_features(x)
     assert features.shape == (3, 972)

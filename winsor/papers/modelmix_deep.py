@@ -213,8 +213,8 @@ def published_noise(given: Problem, setting: Deep, epsilon: float) -> float:
 def needed(curve: list[tuple[float, float]], accuracy: float) -> tuple[float, float]:
     """Bounds on the epsilon of an accuracy: equal if it was found, (0, e) or (e, inf) if not.
 
-    >>> needed([(1.0, 10.0), (100.0, 30.0)], 20.0)
-    (10.0, 10.0)
+    >>> [round(bound, 9) for bound in needed([(1.0, 10.0), (100.0, 30.0)], 20.0)]
+    [10.0, 10.0]
     >>> needed([(1.0, 10.0), (100.0, 30.0)], 40.0)
     (100.0, inf)
     """

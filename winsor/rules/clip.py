@@ -12,11 +12,14 @@ ROUNDING = 1e-5
 """Clip to C/(1+ROUNDING): float32 norms carry relative errors near 1e-6, and the bound must hold
 for the numbers that are really summed."""
 
+SMALLEST = 1e-37
+"""Shorter norms are not divided by: in float32 the quotient would overflow."""
+
 
 def clip_weights(norms: Tensor, threshold: float) -> Tensor:
-    """min(1, C/|g|) for each row, as C/max(C, |g|): safe at |g| = 0."""
+    """min(1, C/|g|) for each row, as C/max(C, |g|): safe at |g| = 0, and for any C > 0."""
     clip = threshold / (1 + ROUNDING)
-    return norms.clamp_min(clip).reciprocal_().mul_(clip)
+    return norms.clamp_min(max(clip, SMALLEST)).reciprocal_().mul_(clip)
 
 
 def positive(name: str, value: float) -> None:

@@ -1,0 +1,30 @@
+"""The one clipping formula."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from winsor.rules.clip import clip_weights
+
+LENGTHS = st.floats(0.0, 2.0**127, width=32)
+
+
+@given(st.lists(LENGTHS, min_size=1, max_size=8), st.floats(1e-300, 1e38))
+def test_no_row_is_longer_than_the_threshold(lengths, threshold):
+    norms = torch.tensor(lengths)
+    weights = clip_weights(norms, threshold)
+    assert weights.isfinite().all()
+    assert ((weights >= 0) & (weights <= 1)).all()
+    assert (weights.double() * norms.double() <= threshold).all()
+
+
+@pytest.mark.parametrize("threshold", [1e-320, 1e-45, 1e-40, 1e-20, 1.0])
+def test_rows_of_length_zero_have_finite_weights(threshold):
+    assert clip_weights(torch.zeros(3), threshold).isfinite().all()
+
+
+def test_short_rows_keep_their_length():
+    assert clip_weights(torch.tensor([0.0, 0.5, 0.9]), 1.0) == pytest.approx([1.0, 1.0, 1.0])

@@ -4,25 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from aclip_problems import shorten
 
 from winsor.contract import ConfigurationError
 from winsor.papers import aclip_convex, aclip_tables
 from winsor.papers.aclip_convex import LONGER, _measured, convex_verdict, table_2, table_b1
-from winsor.papers.aclip_tables import Problem
 from winsor.papers.reproduction import Line, Measured, Request
 
 
 @pytest.fixture
 def small(monkeypatch):
     """The synthetic set only, with 2,000 rows instead of 100,000."""
-    whole = aclip_tables.problem
-
-    def problem(data, task, directory, seed):
-        rows = whole(data, task, directory, seed)
-        return Problem(rows.x[:2000], rows.y[:2000], rows.x_test[:2000], rows.y_test[:2000])
-
-    for module in (aclip_tables, aclip_convex):
-        monkeypatch.setattr(module, "problem", problem)
+    shorten(monkeypatch, aclip_tables, aclip_convex)
     monkeypatch.setattr(aclip_convex, "REAL", ())
 
 

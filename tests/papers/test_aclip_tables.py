@@ -4,25 +4,20 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from aclip_problems import shorten
 
 from winsor.contract import ConfigurationError
 from winsor.data import DATASETS
 from winsor.linear import Averaged
 from winsor.papers import aclip_tables
 from winsor.papers.aclip_printed import DATA, EPSILONS, LOGISTIC, METHODS, RIDGE
-from winsor.papers.aclip_tables import SETTINGS, Problem, cells, methods_of, relative_error
+from winsor.papers.aclip_tables import SETTINGS, cells, methods_of, relative_error
 
 
 @pytest.fixture
 def small(monkeypatch):
     """The synthetic problems with 2,000 rows instead of 100,000."""
-    whole = aclip_tables.problem
-
-    def problem(data, task, directory, seed):
-        rows = whole(data, task, directory, seed)
-        return Problem(rows.x[:2000], rows.y[:2000], rows.x_test[:2000], rows.y_test[:2000])
-
-    monkeypatch.setattr(aclip_tables, "problem", problem)
+    shorten(monkeypatch, aclip_tables)
 
 
 @pytest.mark.parametrize("table", [LOGISTIC, RIDGE])

@@ -112,11 +112,7 @@ class Gaussian:
         return {"mechanism": "Gaussian", "noise_multiplier": self.noise_multiplier}
 
     def std(self, parts: Mapping[str, Bounded]) -> dict[str, float]:
-        total = sum(part.share for part in parts.values())
-        if not math.isclose(total, 1.0, rel_tol=1e-9):
-            raise UnsoundRelease(
-                f"shares of a joint release must add up to 1. Got {total} instead."
-            )
+        check_shares(parts)
         return {
             name: self.noise_multiplier * part.sensitivity.add_remove / math.sqrt(part.share)
             for name, part in parts.items()
@@ -124,7 +120,7 @@ class Gaussian:
 
     def event(self, parts: Mapping[str, Bounded], step: int = 0) -> LocalEvent:
         """The event of any step: this mechanism does the same at each."""
-        _check_shares(parts)
+        check_shares(parts)
         return joint_event(parts, self.noise_multiplier)
 
     def add_noise(
@@ -134,7 +130,8 @@ class Gaussian:
         return {name: _noised(name, part.value, std[name], draw) for name, part in parts.items()}
 
 
-def _check_shares(parts: Mapping[str, Bounded]) -> None:
+def check_shares(parts: Mapping[str, Bounded]) -> None:
+    """The parts of one release divide one privacy budget."""
     total = sum(part.share for part in parts.values())
     if not math.isclose(total, 1.0, rel_tol=1e-9):
         raise UnsoundRelease(f"shares of a joint release must add up to 1. Got {total} instead.")

@@ -38,7 +38,7 @@ from winsor.contract import (
     UnsoundRelease,
     UnsupportedRelation,
 )
-from winsor.mechanisms.gaussian import DrawNormal
+from winsor.mechanisms.gaussian import DrawNormal, check_shares
 from winsor.sampling import LocalEvent
 
 
@@ -97,7 +97,7 @@ class Laplace:
 
     def std(self, parts: Mapping[str, Bounded]) -> dict[str, float]:
         """Standard deviations: sqrt(2) times the scales."""
-        _check(parts)
+        check_shares(parts)
         return {
             name: math.sqrt(2) * self.noise_multiplier * l1_bound(name, part) / part.share
             for name, part in parts.items()
@@ -120,7 +120,7 @@ def joint_event(parts: Mapping[str, Bounded], noise_multiplier: float) -> Laplac
     In units of its noise, part j moves by share_j / nm in L1 and each of its coordinates by at most
     (coordinate bound / S_j) share_j / nm.
     """
-    _check(parts)
+    check_shares(parts)
     largest = max(part.share * _largest_coordinate(name, part) for name, part in parts.items())
     return LaplaceEvent(noise_multiplier, noise_multiplier / 2, max(1.0, 1 / largest))
 
@@ -140,12 +140,6 @@ def _largest_coordinate(name: str, part: Bounded) -> float:
     """The largest coordinate of one record's contribution over its L1 bound."""
     bound = l1_bound(name, part)
     return 1.0 if part.coordinate_bound is None else min(1.0, part.coordinate_bound / bound)
-
-
-def _check(parts: Mapping[str, Bounded]) -> None:
-    total = sum(part.share for part in parts.values())
-    if not math.isclose(total, 1.0, rel_tol=1e-9):
-        raise UnsoundRelease(f"shares of a joint release must add up to 1. Got {total} instead.")
 
 
 def _noised(name: str, value: Any, std: float, draw: DrawNormal) -> Any:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import sys
 import time
-from types import TracebackType
 from typing import Any
 
 from rich.console import Console
@@ -79,12 +78,7 @@ class Quiet:
     def __enter__(self) -> Quiet:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None: ...
+    def __exit__(self, *_: object) -> None: ...
 
 
 def shown_epsilon(run: Assembled) -> str:
@@ -196,12 +190,7 @@ class Bar(Quiet):
         )
         self._task: TaskID | None = None
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._bar.stop()
 
     def started(self, run: Assembled, directory: RunDirectory) -> None:

@@ -46,10 +46,6 @@ class Records(Protocol):
         """What the real rule hands to the door for this batch of that world."""
         ...
 
-    def turned(self) -> Records:
-        """The same records with every gradient turned round."""
-        ...
-
 
 def _length(rows: Tensor) -> Tensor:
     return torch.linalg.vector_norm(rows, dim=1)
@@ -119,9 +115,6 @@ class ModelRecords:
         finally:
             engine.recording(False)
             engine.detach()
-
-    def turned(self) -> ModelRecords:
-        raise NotImplementedError("gradients of a real network cannot be turned round at will")
 
 
 def _engine(model: nn.Module, needs: Need) -> Engine:

@@ -28,7 +28,7 @@ from dp_accounting.dp_event import DpEvent
 from numpy.typing import NDArray
 
 from winsor.audit.curve import ABSENT, PRESENT
-from winsor.audit.records import Parts, Records, chosen, flat, stacked
+from winsor.audit.records import GradientRecords, Parts, Records, chosen, flat, stacked
 from winsor.contract import ConfigurationError, Neighbouring, Released
 from winsor.door import Door, Mechanism
 from winsor.ledger import Ledger
@@ -203,6 +203,8 @@ class RuleExperiment:
         weights[PRESENT, len(absent) :] = present
         tables = [self._table(self.records)]
         if self.alternating:
+            # gradients of a real network cannot be turned round at will
+            assert isinstance(self.records, GradientRecords)
             tables.append(self._table(self.records.turned()))
         std = self.setting.mechanism.std(tables[0])
         law = LaplaceLikelihoods if isinstance(self.setting.mechanism, Laplace) else Likelihoods

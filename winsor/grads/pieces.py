@@ -16,6 +16,7 @@ Ghost norms (Li et al. 2022, "Large language models can be strong DP learners", 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Sequence
 
 import torch
@@ -33,23 +34,23 @@ CANCELLED = 0.05
 """A ghost norm below this part of its diagonal has lost digits to cancellation: form the row."""
 
 
-class Piece:
+class Piece(ABC):
     """Default answers, all through explicit rows in bounded chunks."""
 
     shape: torch.Size
     n: int
 
+    @abstractmethod
     def rows(self, start: int, stop: int) -> Tensor:
         """(stop - start, *shape)."""
-        raise NotImplementedError
 
+    @abstractmethod
     def select(self, index: Tensor) -> Piece:
         """The same piece for some of the rows, as float64."""
-        raise NotImplementedError
 
+    @abstractmethod
     def where(self, kept: Tensor) -> Piece:
         """The same piece with the rows that are not kept set to zero."""
-        raise NotImplementedError
 
     @staticmethod
     def joined(parts: Sequence[Piece]) -> Sequence[Piece]:

@@ -6,6 +6,7 @@ Learned attributes: ``coef_``, ``intercept_``, ``n_iter_`` (private steps), ``ep
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any, Self
 
 import numpy as np
@@ -59,7 +60,7 @@ def method_of(method: Any) -> Method:
     )
 
 
-class PrivateLinearModel(BaseEstimator):
+class PrivateLinearModel(BaseEstimator, ABC):
     """Base of the estimators. Subclasses give the loss and translate targets."""
 
     epsilon: float
@@ -138,8 +139,8 @@ class PrivateLinearModel(BaseEstimator):
             "d": design.d,
         }
 
-    def _keep_parameters(self, theta: Array, unit: float) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def _keep_parameters(self, theta: Array, unit: float) -> None: ...
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

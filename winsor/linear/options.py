@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from winsor.contract import ConfigurationError
 from winsor.linear.task import Session, Solution, Task
 
 
-class Method(BaseEstimator):
+class Method(BaseEstimator, ABC):
     """How to fit a linear model privately. Subclasses are dataclasses whose fields are options.
 
     A scikit-learn object only so that ``method__learning_rate`` works in `GridSearchCV`.
@@ -21,8 +22,8 @@ class Method(BaseEstimator):
     continues = False
     """True if `partial_fit` may go on from the present parameters with further records."""
 
-    def solve(self, task: Task, session: Session) -> Solution:
-        raise NotImplementedError
+    @abstractmethod
+    def solve(self, task: Task, session: Session) -> Solution: ...
 
     def _check(self, **optional: Any) -> None:
         """Each value must be None or a positive finite number."""

@@ -33,6 +33,7 @@ zero.
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -58,9 +59,9 @@ class _Normalising(PerSampleRule):
     proof = "w_i depends on row i only and |w_i g_i| = C|g_i|/(|g_i|+r) <= C (Bu et al. 2023)"
 
     @property
+    @abstractmethod
     def constants(self) -> tuple[float, float]:
         """(C, r)"""
-        raise NotImplementedError
 
     def weight_of_norm(self, norms: Tensor) -> Tensor:
         return normalising_weights(norms, *self.constants)

@@ -40,6 +40,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
@@ -55,12 +56,12 @@ from winsor.rules.rule import State, Sums
 _LEAST = 1e-30  # norms below are not divided by
 
 
-class Basis:
+class Basis(ABC):
     """Where the public directions come from. Its text must tell one basis from another."""
 
+    @abstractmethod
     def directions(self, parameters: Tree) -> Tensor:
         """(k, d) orthonormal rows, in the order of ``parameters``."""
-        raise NotImplementedError
 
     def refreshed(self, step: int) -> Tensor | None:
         """The directions from ``step`` on, out of public data and released iterates only; None

@@ -38,11 +38,11 @@ from torch import Tensor
 from winsor.contract import Bounded, ConfigurationError, Sensitivity, Tree
 from winsor.grads.view import Need, View
 from winsor.rules.clip import ROUNDING, clip_weights, positive
-from winsor.rules.rule import PerSampleRule, State, Sums
+from winsor.rules.rule import RowwiseRule, State, Sums
 
 
 @dataclass(frozen=True)
-class L1(PerSampleRule):
+class L1(RowwiseRule):
     """Clip rows to ``max_grad_norm`` in L1, then coordinates to ``max_grad_norm / p``."""
 
     max_grad_norm: float

@@ -36,11 +36,11 @@ from torch import Tensor
 from winsor.contract import Bounded, ConfigurationError, Tree
 from winsor.grads.view import Need, View
 from winsor.rules.clip import ROUNDING, clip_weights, positive
-from winsor.rules.rule import PerSampleRule, State, Sums
+from winsor.rules.rule import RowwiseRule, State, Sums
 
 
 @dataclass(frozen=True)
-class LInf(PerSampleRule):
+class LInf(RowwiseRule):
     """Clip rows to ``max_grad_norm`` in L2, then coordinates to ``max_grad_norm / sqrt(p)``."""
 
     max_grad_norm: float

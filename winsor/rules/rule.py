@@ -12,6 +12,7 @@ public state. A rule never draws noise and never learns the noise scale before i
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from winsor.contract import Bounded, Released, Sensitivity, Tree
@@ -42,32 +43,26 @@ class Rule(Protocol):
     def after(self, released: Released, state: State) -> tuple[Tree, State]: ...
 
 
-class PerSampleRule:
-    """Base for rules of the form sum_i w_i g_i, where w_i depends on row i and public state only.
+class RowwiseRule(ABC):
+    """Base for rules of the form sum_i h(g_i), where h depends on row i and public state only.
 
-    Subclasses give `needs`, `weights` and `clipped_norm`; see `flat.py` for a whole rule.
+    Subclasses give `needs`, `contributions` and `clipped_norm`.
     """
 
-    needs: Need = Need.NORMS | Need.WEIGHTED_SUM
+    needs: Need = Need.ROWS
     couples_rows: ClassVar[bool] = False
     proof: str = ""
 
     def init(self, parameters: Tree, expected_size: float) -> State:
         return {}
 
-    def weights(self, view: View, state: State) -> Any:
-        """(n,) weights, detached, each a function of its own row."""
-        raise NotImplementedError
-
-    def clipped_norm(self, state: State) -> float:
-        """The bound on |w_i g_i|."""
-        raise NotImplementedError
-
+    @abstractmethod
     def contributions(self, view: View, state: State) -> Sums:
-        weights = self.weights(view, state)
-        # The last thing asked of the view: an engine that can, frees what it recorded on the way.
-        last: Any = getattr(view, "final_sum", view.weighted_sum)
-        return {"grad": last(weights)}
+        """{"grad": sum_i h(g_i)} over the rows of one fragment."""
+
+    @abstractmethod
+    def clipped_norm(self, state: State) -> float:
+        """The bound on |h(g_i)|."""
 
     def bounded(self, sums: Sums, state: State) -> dict[str, Bounded]:
         sensitivity = Sensitivity.per_sample(self.clipped_norm(state), self.proof)
@@ -75,3 +70,19 @@ class PerSampleRule:
 
     def after(self, released: Released, state: State) -> tuple[Tree, State]:
         return released.values["grad"], state
+
+
+class PerSampleRule(RowwiseRule):
+    """h(g_i) = w_i g_i. Subclasses give `weights` and `clipped_norm`: see `flat.py` for one."""
+
+    needs: Need = Need.NORMS | Need.WEIGHTED_SUM
+
+    @abstractmethod
+    def weights(self, view: View, state: State) -> Any:
+        """(n,) weights, detached, each a function of its own row."""
+
+    def contributions(self, view: View, state: State) -> Sums:
+        weights = self.weights(view, state)
+        # The last thing asked of the view: an engine that can, frees what it recorded on the way.
+        last: Any = getattr(view, "final_sum", view.weighted_sum)
+        return {"grad": last(weights)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import Any, ClassVar
 
@@ -16,7 +17,7 @@ from winsor.grads.tape import Call, Tape
 Named = Iterable[tuple[str, Piece]]
 
 
-class Layer:
+class Layer(ABC):
     """One module with parameters, in closed form.
 
     Subclasses run the module on detached parameters in `forward` (through `record`), and turn
@@ -46,11 +47,11 @@ class Layer:
             type(module).forward is base.forward for base in cls.serves
         )
 
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        raise NotImplementedError
+    @abstractmethod
+    def forward(self, *args: Any, **kwargs: Any) -> Any: ...
 
-    def pieces(self, call: Call, g: Tensor) -> Named:
-        raise NotImplementedError
+    @abstractmethod
+    def pieces(self, call: Call, g: Tensor) -> Named: ...
 
     def record(self, out: Tensor, *inputs: Tensor, note: Any = None) -> Tensor:
         return self.tape.track_one(Call(self, inputs, note=note), out)

@@ -25,10 +25,11 @@ unit: install
 install: $(READY)
 
 # torch first and pinned: anything else may ask for "torch" and would otherwise bring a CUDA build.
-$(READY): pyproject.toml constraints.txt
+$(READY): pyproject.toml constraints.txt reproductions/pyproject.toml
 	$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
 	$(BIN)/python -m pip install --quiet -c constraints.txt torch
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[dev]"
+	$(BIN)/python -m pip install --quiet --no-deps -c constraints.txt -e reproductions
 	touch $(READY)
 
 bench-install: install

@@ -39,7 +39,7 @@ from winsor.audit.worlds import RuleExperiment, Setting
 from winsor.mechanisms.gaussian import Gaussian
 from winsor.rules.averaged import Averaged
 from winsor.rules.flat import Flat
-from winsor.sampling import FullBatch, Poisson
+from winsor.sampling.samplers import FullBatch, Poisson
 
 COMMANDS = ("mechanisms", "mechanisms --quick", "mutants --quick", "published --quick")
 RESULTS = Path(__file__).parent / "results" / "audit_power.json"

@@ -31,13 +31,13 @@ from scipy.special import expit
 from winsor.contract import ConfigurationError, Neighbouring
 from winsor.data import load
 from winsor.grads.glm import Design, Logistic
-from winsor.ledger import Ledger
+from winsor.ledger.ledger import Ledger
 from winsor.linear import Averaged, Flat, Simple
 from winsor.linear.options import Method
 from winsor.linear.task import Session, Task
 from winsor.means.budget import Target
-from winsor.prepaid import PrepaidDoor
 from winsor.randomness import new_key
+from winsor.release.prepaid import PrepaidDoor
 
 RESULTS = Path(__file__).parent / "results" / "linear_speed.json"
 EPOCHS, BATCH = 30, 200

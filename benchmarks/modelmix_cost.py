@@ -27,8 +27,8 @@ from torch.nn import functional as F
 from torch.utils.data import TensorDataset
 
 import winsor
-from winsor.mechanisms.modelmix import ModelMix
-from winsor.nn import mlp, two_layer_cnn
+from winsor.contrib.modelmix.mechanism import ModelMix
+from winsor.models.networks import mlp, two_layer_cnn
 from winsor.rules import Flat, LInf
 
 RESULTS = Path(__file__).parent / "results" / "modelmix_cost.json"

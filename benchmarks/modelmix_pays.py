@@ -39,13 +39,13 @@ from dp_accounting.dp_event import DpEvent, GaussianDpEvent, PoissonSampledDpEve
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.data import TensorDataset
+from winsor_reproductions.training_runs import fashion_mnist
 
 import winsor
 from winsor.accounting import account, calibrate
-from winsor.accounting.mixed_gaussian import MixedGaussianDpEvent
+from winsor.accounting.widened.gaussian import MixedGaussianDpEvent
+from winsor.contrib.modelmix.mechanism import ModelMix
 from winsor.data import load
-from winsor.mechanisms.modelmix import ModelMix
-from winsor.papers.modelmix_runs import fashion_mnist
 from winsor.rules import Flat, LInf
 
 RESULTS = Path(__file__).parent / "results" / "modelmix_pays.json"

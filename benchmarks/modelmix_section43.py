@@ -16,8 +16,9 @@ import json
 import time
 from pathlib import Path
 
-from winsor.accounting import account, mixed_gaussian, mixed_moments
-from winsor.papers.modelmix_claim import PRINTED, Section43, section_43_claims, section_43_noise
+from winsor.accounting import account
+from winsor.accounting.widened import gaussian, moments
+from winsor.papers.modelmix.claim import PRINTED, Section43, section_43_claims, section_43_noise
 
 # (tau/eta, p) -> certified epsilon of the prototype behind PRIVACY section 4
 EXPECTED = {
@@ -40,15 +41,15 @@ def certified(setting: Section43, noise: float) -> Cells:
 
 def refined(setting: Section43, noise: float) -> Cells:
     """The same with cells and shifts four times as fine."""
-    caches = (mixed_moments.log_moments, mixed_moments.rates, mixed_gaussian._amplified)
-    step, ratio = mixed_moments._STEP, mixed_moments._SHIFT_RATIO
-    mixed_moments._STEP, mixed_moments._SHIFT_RATIO = step / 4, ratio**0.25
+    caches = (moments.log_moments, moments.rates, gaussian._amplified)
+    step, ratio = moments._STEP, moments._SHIFT_RATIO
+    moments._STEP, moments._SHIFT_RATIO = step / 4, ratio**0.25
     try:
         for cache in caches:
             cache.cache_clear()
         return certified(setting, noise)
     finally:
-        mixed_moments._STEP, mixed_moments._SHIFT_RATIO = step, ratio
+        moments._STEP, moments._SHIFT_RATIO = step, ratio
         for cache in caches:
             cache.cache_clear()
 

@@ -11,6 +11,7 @@ writes benchmarks/results/walk.json.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import sys
 from pathlib import Path
@@ -66,7 +67,7 @@ def walk() -> list[tuple[str, str]]:
 
 def count(calls: list[tuple[str, str]]) -> dict[str, int]:
     files = [file for file, _ in calls]
-    switches = sum(a != b for a, b in zip(files, files[1:], strict=False))
+    switches = sum(a != b for a, b in itertools.pairwise(files))
     return {"calls": len(calls), "files": len(set(files)), "switches": switches}
 
 

@@ -12,9 +12,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-from winsor.papers.catalogue import PAPERS
-from winsor.papers.cli_reproduce import columns
-from winsor.papers.reproduction import Line, Measured
+from winsor_reproductions.catalogue import PAPERS
+from winsor_reproductions.reproduction import Line, Measured
+
+from winsor.cli.reproduce import columns
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "benchmarks" / "results" / "reproduce"

@@ -18,7 +18,7 @@ import pytest
 import torch
 from tiny_runs import table, without_times
 
-from winsor import cli
+from winsor.cli import main as cli
 from winsor.runs import toml
 from winsor.runs.directory import RunDirectory
 

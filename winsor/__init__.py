@@ -11,26 +11,26 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 _HOMES = {
-    "make_private": "winsor.making",
-    "PrivateTraining": "winsor.training",
-    "fit": "winsor.fitting",
-    "recommend": "winsor.tails.recommend",
+    "make_private": "winsor.training.make_private",
+    "PrivateTraining": "winsor.training.loop",
+    "fit": "winsor.training.fit",
+    "recommend": "winsor.advise.recommend",
     "Neighbouring": "winsor.contract",
     "Guarantee": "winsor.contract",
-    "Poisson": "winsor.sampling",
-    "FixedSize": "winsor.sampling",
-    "FullBatch": "winsor.sampling",
+    "Poisson": "winsor.sampling.samplers",
+    "FixedSize": "winsor.sampling.samplers",
+    "FullBatch": "winsor.sampling.samplers",
 }
 _MODULES = ("accounting", "audit", "contract", "data", "grads", "linear", "means", "rules", "tails")
 
 if TYPE_CHECKING:
     from winsor import accounting, contract, grads, rules
+    from winsor.advise.recommend import recommend
     from winsor.contract import Guarantee, Neighbouring
-    from winsor.fitting import fit
-    from winsor.making import make_private
-    from winsor.sampling import FixedSize, FullBatch, Poisson
-    from winsor.tails.recommend import recommend
-    from winsor.training import PrivateTraining
+    from winsor.sampling.samplers import FixedSize, FullBatch, Poisson
+    from winsor.training.fit import fit
+    from winsor.training.loop import PrivateTraining
+    from winsor.training.make_private import make_private
 
 __all__ = [
     "FixedSize",

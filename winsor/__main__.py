@@ -1,6 +1,6 @@
 """``python -m winsor``."""
 
-from winsor.cli import main
+from winsor.cli.main import main
 
 if __name__ == "__main__":
     main()

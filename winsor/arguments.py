@@ -8,7 +8,7 @@ from typing import Any
 from torch.utils.data import Dataset
 
 from winsor.contract import ConfigurationError, Neighbouring
-from winsor.sampling import FixedSize, FullBatch, Poisson, Sampler
+from winsor.sampling.samplers import FixedSize, FullBatch, Poisson, Sampler
 
 
 def dataset_size(dataset: Dataset[Any]) -> int:

@@ -7,7 +7,7 @@ from winsor.audit.adversaries import NOMINAL, pairs, worst
 from winsor.audit.worlds import Setting
 from winsor.contract import Neighbouring
 from winsor.mechanisms.gaussian import Gaussian
-from winsor.sampling import FullBatch
+from winsor.sampling.samplers import FullBatch
 
 ADD, REPLACE = Neighbouring.ADD_OR_REMOVE_ONE, Neighbouring.REPLACE_ONE
 

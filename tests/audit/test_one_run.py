@@ -19,12 +19,12 @@ from winsor.audit.one_run import (
     twin,
 )
 from winsor.contract import ConfigurationError, Neighbouring
-from winsor.fitting import cross_entropy
+from winsor.contrib.modelmix.mechanism import ModelMix
 from winsor.mechanisms.gaussian import Gaussian
-from winsor.mechanisms.modelmix import ModelMix
 from winsor.rules.flat import Flat
 from winsor.rules.l1 import L1
 from winsor.rules.linf import LInf
+from winsor.training.fit import cross_entropy
 
 ADD = Neighbouring.ADD_OR_REMOVE_ONE
 

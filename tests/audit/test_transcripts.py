@@ -14,7 +14,7 @@ from winsor.contract import Neighbouring
 from winsor.mechanisms.gaussian import Gaussian
 from winsor.rules.discriminative import Discriminative
 from winsor.rules.quantile import Quantile
-from winsor.sampling import FullBatch
+from winsor.sampling.samplers import FullBatch
 
 ADD = Neighbouring.ADD_OR_REMOVE_ONE
 

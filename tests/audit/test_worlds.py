@@ -22,7 +22,7 @@ from winsor.audit.worlds import (
 from winsor.contract import Bounded, Neighbouring, Sensitivity, UnsoundRelease
 from winsor.mechanisms.gaussian import Gaussian
 from winsor.rules.flat import Flat
-from winsor.sampling import FixedSize, FullBatch, Poisson
+from winsor.sampling.samplers import FixedSize, FullBatch, Poisson
 
 ADD, REPLACE = Neighbouring.ADD_OR_REMOVE_ONE, Neighbouring.REPLACE_ONE
 

@@ -24,12 +24,12 @@ import winsor
 from winsor import rules
 from winsor.accounting import account, account_delta, event_to_json
 from winsor.contract import ConfigurationError, Neighbouring, UnsupportedRelation
+from winsor.contrib.modelmix.mechanism import ModelMix
+from winsor.contrib.modelmix.planning import MixingQuestion
+from winsor.contrib.modelmix.planning import solve as solve_mixing
 from winsor.linear import PrivateLogisticRegression, PrivateRidge
 from winsor.means import clipped_mean, iterative_mean
-from winsor.mechanisms.modelmix import ModelMix
-from winsor.plan import Question, solve
-from winsor.plan_modelmix import MixingQuestion
-from winsor.plan_modelmix import solve as solve_mixing
+from winsor.planning.plan import Question, solve
 
 STORED = Path(__file__).with_name("privacy_numbers.json")
 Row = tuple[str, Any]
@@ -51,8 +51,7 @@ def plans() -> Iterator[Row]:
         "n": {k: v for k, v in base.items() if k not in ("n", "epochs")}
         | {"epsilon": 2.0, "noise_multiplier": 1.1, "steps": 1000},
         "replace": base | {"epsilon": 3.0, "relation": Neighbouring.REPLACE_ONE},
-        "fixed": base
-        | {"epsilon": 3.0, "relation": Neighbouring.REPLACE_ONE, "sampling": "fixed"},
+        "fixed": base | {"epsilon": 3.0, "relation": Neighbouring.REPLACE_ONE, "sampling": "fixed"},
         "full": {"steps": 100, "delta": 1e-6, "epsilon": 1.0, "sampling": "full"},
     }
     for name, numbers in questions.items():

@@ -13,7 +13,7 @@ from winsor.grads.forward import ForwardEngine
 from winsor.grads.graph import Graph, region
 from winsor.grads.loop import LoopEngine
 from winsor.grads.view import Need
-from winsor.nn import Residual, mlp, resnet_gn, two_layer_cnn
+from winsor.models.networks import Residual, mlp, resnet_gn, two_layer_cnn
 from winsor.rules.value import above_convolutions
 
 CROSSINGS = {"nowhere": lambda step: False, "some": above_convolutions, "all": None}

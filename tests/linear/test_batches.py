@@ -8,7 +8,7 @@ from scipy import stats
 
 from winsor.linear.batches import BlockPoisson, sampler_of
 from winsor.randomness import new_key
-from winsor.sampling import FullBatch
+from winsor.sampling.samplers import FullBatch
 
 KEY = new_key(0)
 

@@ -11,17 +11,17 @@ from dp_accounting import dp_event
 from winsor.contract import ConfigurationError, Neighbouring, PrivacyLeakWarning
 from winsor.data import gaussian_design
 from winsor.grads.glm import Design, Huber, Logistic, Squared
-from winsor.ledger import Ledger
+from winsor.ledger.ledger import Ledger
 from winsor.linear import Averaged, Flat, Iterative, Restarted, RobustGD, Ruled, Simple
 from winsor.linear.averaged import into_ball
 from winsor.linear.base import method_of
 from winsor.linear.descent import Schedule, descend
 from winsor.linear.task import Session, Task
 from winsor.means.budget import Target
-from winsor.prepaid import PrepaidDoor, Receipt
 from winsor.randomness import new_key
+from winsor.release.prepaid import PrepaidDoor, Receipt
 from winsor.rules.flat import Flat as FlatRule
-from winsor.tails.theorems import AclipProblem, aclip_constrained, aclip_unconstrained
+from winsor.theory import AclipProblem, aclip_constrained, aclip_unconstrained
 
 ADD, REPLACE = Neighbouring.ADD_OR_REMOVE_ONE, Neighbouring.REPLACE_ONE
 KEY = new_key(0)

@@ -7,7 +7,7 @@ import pytest
 
 from winsor.contract import ConfigurationError
 from winsor.linear import PrivateScaler
-from winsor.prepaid import Receipt
+from winsor.release.prepaid import Receipt
 
 
 def test_it_learns_means_and_deviations():

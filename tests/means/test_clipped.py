@@ -11,8 +11,8 @@ from winsor.contract import ConfigurationError, Neighbouring
 from winsor.data import moment_rows
 from winsor.means import PrivateRadius, clipped_mean
 from winsor.means.clipped import clipped_sum, distances
-from winsor.prepaid import Receipt
-from winsor.tails.theorems import simple_clipping_radius
+from winsor.release.prepaid import Receipt
+from winsor.theory import simple_clipping_radius
 
 RELATIONS = [Neighbouring.ADD_OR_REMOVE_ONE, Neighbouring.REPLACE_ONE]
 ODD_ROWS = [0.0, 1.0, -1e30, 1e200, 1e-300]

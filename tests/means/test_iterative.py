@@ -12,9 +12,9 @@ from winsor.contract import ConfigurationError, Neighbouring
 from winsor.data import moment_rows
 from winsor.means import PrivateRadius, iterative_mean
 from winsor.means.groups import Groups
-from winsor.prepaid import Receipt
 from winsor.randomness import new_key
-from winsor.tails.theorems import iterative_error
+from winsor.release.prepaid import Receipt
+from winsor.theory import iterative_error
 
 ADD, REPLACE = Neighbouring.ADD_OR_REMOVE_ONE, Neighbouring.REPLACE_ONE
 

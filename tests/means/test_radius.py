@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from winsor.contract import ConfigurationError, Neighbouring
-from winsor.ledger import Ledger
+from winsor.ledger.ledger import Ledger
 from winsor.means import PrivateRadius
 from winsor.mechanisms.gaussian import Gaussian
-from winsor.prepaid import PrepaidDoor, Receipt
 from winsor.randomness import new_key
+from winsor.release.prepaid import PrepaidDoor, Receipt
 
 
 def door(relation=Neighbouring.ADD_OR_REMOVE_ONE) -> PrepaidDoor:

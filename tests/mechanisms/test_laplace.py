@@ -16,7 +16,7 @@ from torch.utils.data import TensorDataset
 
 import winsor
 from winsor.accounting import account
-from winsor.accounting.mixed_laplace import MixedLaplaceDpEvent
+from winsor.accounting.widened.laplace import MixedLaplaceDpEvent
 from winsor.contract import (
     Bounded,
     ConfigurationError,
@@ -25,15 +25,15 @@ from winsor.contract import (
     UnsoundRelease,
     UnsupportedRelation,
 )
-from winsor.door import Door
-from winsor.ledger import Ledger
+from winsor.contrib.modelmix.laplace import MixedLaplace
+from winsor.contrib.modelmix.mechanism import ModelMix
+from winsor.ledger.ledger import Ledger
 from winsor.mechanisms.gaussian import Gaussian
 from winsor.mechanisms.laplace import Laplace, joint_event
-from winsor.mechanisms.modelmix import ModelMix
-from winsor.mechanisms.modelmix_laplace import MixedLaplace
 from winsor.randomness import new_key
+from winsor.release.door import Door
 from winsor.rules import L1, Flat, Quantile
-from winsor.sampling import FullBatch, Poisson
+from winsor.sampling.samplers import FullBatch, Poisson
 
 ADD, REPLACE = Neighbouring.ADD_OR_REMOVE_ONE, Neighbouring.REPLACE_ONE
 

@@ -8,7 +8,7 @@ from winsor.audit.claims import certified_claim
 from winsor.audit.curve import ABSENT, PRESENT, curve_test
 from winsor.audit.suite import run
 from winsor.contract import Neighbouring
-from winsor.papers.aclip_claim import AclipRun
+from winsor.papers.aclip.claim import AclipRun
 from winsor.papers.attacks import (
     PrintedValue,
     RankInstance,
@@ -17,7 +17,7 @@ from winsor.papers.attacks import (
     aclip_experiment,
     published_audits,
 )
-from winsor.papers.dc_dpsgd_claim import DcDpsgdRun
+from winsor.papers.dc_dpsgd.claim import DcDpsgdRun
 
 AUDITS = {audit.name: audit for audit in published_audits()}
 ADD = Neighbouring.ADD_OR_REMOVE_ONE

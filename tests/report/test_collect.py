@@ -8,7 +8,7 @@ import pytest
 from finished_runs import EVENT, make_run
 
 from winsor.accounting import account
-from winsor.ledger import Ledger
+from winsor.ledger.ledger import Ledger
 from winsor.report.collect import collect, epsilon_by_step, read_run
 from winsor.runs.directory import RunError
 

@@ -14,10 +14,10 @@ from torch.nn import functional as F
 from torch.utils.data import TensorDataset
 
 import winsor
-from winsor.accounting.mixed_gaussian import MixedGaussianDpEvent
+from winsor.accounting.widened.gaussian import MixedGaussianDpEvent
 from winsor.contract import ConfigurationError, Released, UnsoundRelease
+from winsor.contrib.modelmix.mechanism import ModelMix
 from winsor.grads.rows import RowsView
-from winsor.mechanisms.modelmix import ModelMix
 from winsor.rules.embedding import Basis, Embedding, PublicBasis, RandomBasis
 
 PARAMETERS = {"w": torch.zeros(3, 2), "b": torch.zeros(4)}

@@ -14,7 +14,7 @@ from winsor.contract import ConfigurationError, UnsupportedModel
 from winsor.grads import trainable_parameters
 from winsor.grads.forward import ForwardEngine
 from winsor.grads.loop import LoopEngine
-from winsor.nn import mlp, two_layer_cnn
+from winsor.models.networks import mlp, two_layer_cnn
 from winsor.rules.value import FORMS, Value
 
 

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from winsor.contract import UnsupportedModel
 from winsor.grads import trainable_parameters
 from winsor.grads.forward import ForwardEngine
-from winsor.nn import mlp, resnet_gn, two_layer_cnn
+from winsor.models.networks import mlp, resnet_gn, two_layer_cnn
 from winsor.rules.clip import ROUNDING
 from winsor.rules.value import Value
 

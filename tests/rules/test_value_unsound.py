@@ -14,8 +14,8 @@ from winsor.contract import UnsupportedModel
 from winsor.grads import trainable_parameters
 from winsor.grads.forward import ForwardEngine
 from winsor.grads.loop import LoopEngine
-from winsor.nn import mlp
-from winsor.papers.value_claim import as_printed, printed_scale
+from winsor.models.networks import mlp
+from winsor.papers.value.claim import as_printed, printed_scale
 from winsor.rules.value import FORMS, Value
 from winsor.rules.wgc import linear_regression, relu_network_bound, softmax_regression
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch.nn import functional as F
 
 from winsor.contract import ConfigurationError
-from winsor.nn import mlp
+from winsor.models.networks import mlp
 from winsor.rules.wgc import (
     LOGISTIC,
     clipping_frequency,

@@ -9,7 +9,7 @@ from tiny_runs import table
 
 from winsor.accounting import account
 from winsor.contract import ConfigurationError
-from winsor.ledger import Ledger
+from winsor.ledger.ledger import Ledger
 from winsor.runs import compare as module
 from winsor.runs.compare import Comparison
 from winsor.runs.directory import RunError

@@ -14,7 +14,7 @@ import torch
 from tiny_runs import table, without_times
 
 from winsor.contract import ConfigurationError
-from winsor.ledger import Ledger
+from winsor.ledger.ledger import Ledger
 from winsor.runs import execute as module
 from winsor.runs.config import from_table
 from winsor.runs.directory import RunDirectory, RunError

@@ -11,9 +11,9 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from winsor.contract import ConfigurationError
+from winsor.models.gpt import SmallGPT
 from winsor.runs.config import DataSettings
 from winsor.runs.data import Data
-from winsor.runs.gpt import SmallGPT
 from winsor.runs.models import BUILT_IN, build_model, check_model
 from winsor.runs.reading import Part
 

@@ -8,7 +8,7 @@ import pytest
 
 from winsor import rules
 from winsor.contract import ConfigurationError
-from winsor.mechanisms.modelmix import ModelMix
+from winsor.contrib.modelmix.mechanism import ModelMix
 from winsor.rules.tracking import QuantileTracker
 from winsor.runs.parts import build_mechanism, build_rule
 from winsor.runs.reading import Part

@@ -7,10 +7,10 @@ from dp_accounting.dp_event import GaussianDpEvent, PoissonSampledDpEvent
 
 from winsor.accounting import account
 from winsor.contract import Neighbouring
-from winsor.ledger import Ledger
+from winsor.ledger.ledger import Ledger
 from winsor.runs import spending
 from winsor.runs.spending import Spending
-from winsor.training import Budget
+from winsor.training.loop import Budget
 
 EVENT = PoissonSampledDpEvent(0.1, GaussianDpEvent(1.2))
 RELATION = Neighbouring.ADD_OR_REMOVE_ONE

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-
-from winsor.papers import aclip_tables
-from winsor.papers.aclip_tables import Problem
+from winsor_reproductions.aclip import tables as aclip_tables
+from winsor_reproductions.aclip.tables import Problem
 
 ROWS = 2000
 

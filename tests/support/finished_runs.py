@@ -9,7 +9,7 @@ from typing import Any
 from dp_accounting.dp_event import GaussianDpEvent, PoissonSampledDpEvent
 from tiny_runs import table
 
-from winsor.ledger import Ledger
+from winsor.ledger.ledger import Ledger
 from winsor.runs.config import from_table
 from winsor.runs.directory import RunDirectory
 

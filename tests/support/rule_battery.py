@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 
 from winsor.contract import Bounded, Neighbouring, Tree
-from winsor.door import Door
 from winsor.grads.rows import RowsView
-from winsor.ledger import Ledger
+from winsor.ledger.ledger import Ledger
 from winsor.mechanisms.gaussian import Gaussian
 from winsor.randomness import new_key
+from winsor.release.door import Door
 from winsor.rules.rule import Rule
-from winsor.sampling import Poisson
+from winsor.sampling.samplers import Poisson
 
 SHAPES = {"weight": (3, 2), "bias": (3,)}
 EXPECTED_SIZE = 4.0

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from winsor.nn import Residual
+from winsor.models.networks import Residual
 
 ROWS = 25
 Loss = Callable[[Tensor], Tensor]

@@ -7,8 +7,9 @@ import math
 import numpy as np
 import pytest
 
+from winsor import theory as theorems
 from winsor.contract import ConfigurationError
-from winsor.tails import Setting, advise, fit, theorems
+from winsor.tails import Setting, advise, fit
 from winsor.tails.guide import START, private_quantile, sampling_noise_scale
 
 SETTING = Setting(n=60_000, d=1000, epsilon=3.0, delta=1e-6, steps=2000, batch_size=256)

@@ -2,16 +2,11 @@
 
 `account` says what a history has spent, the functions of `calibrate` find the noise, the number of
 steps or the sampling rate that a budget allows, and `register` makes a new type of event known.
-Importing this package registers every event of winsor (`builtin`, `mixed_gaussian`,
-`mixed_laplace`), so that any ledger can be read.
+Importing this package registers every event of winsor (`builtin`, `widened`), so that any
+ledger can be read.
 """
 
-from winsor.accounting import (
-    builtin,
-    calibrate,
-    mixed_gaussian,
-    mixed_laplace,
-)
+from winsor.accounting import builtin, calibrate, widened
 from winsor.accounting.account import (
     Spent,
     account,
@@ -44,8 +39,7 @@ __all__ = [
     "event_from_json",
     "event_to_json",
     "flatten",
-    "mixed_gaussian",
-    "mixed_laplace",
     "register",
     "registered",
+    "widened",
 ]

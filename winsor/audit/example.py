@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
-from winsor.fitting import cross_entropy
-from winsor.making import make_private
 from winsor.rules.flat import Flat
-from winsor.training import PrivateTraining
+from winsor.training.fit import cross_entropy
+from winsor.training.loop import PrivateTraining
+from winsor.training.make_private import make_private
 
 
 def clusters(n: int, inputs: int = 784, classes: int = 10) -> tuple[Tensor, Tensor]:

@@ -26,7 +26,6 @@ from winsor.audit.mean_worlds import (
     GroupMeansExperiment,
     RadiusExperiment,
 )
-from winsor.audit.mixing_worlds import MixingExperiment, exact_step_claim
 from winsor.audit.records import MODEL, GradientRecords, Parts, dimension
 from winsor.audit.suite import Audit, Prepared, certified
 from winsor.audit.training_worlds import TrainingExperiment
@@ -34,12 +33,13 @@ from winsor.audit.transcripts import RandomRuleExperiment, TranscriptExperiment
 from winsor.audit.value_worlds import value_records
 from winsor.audit.worlds import RuleExperiment, Setting
 from winsor.contract import Neighbouring
+from winsor.contrib.modelmix.audit_worlds import MixingExperiment, exact_step_claim
 from winsor.mechanisms.gaussian import Gaussian
 from winsor.mechanisms.laplace import Laplace
 from winsor.rules.flat import Flat
 from winsor.rules.l1 import L1
 from winsor.rules.rule import Rule
-from winsor.sampling import FixedSize, FullBatch, Poisson, Sampler
+from winsor.sampling.samplers import FixedSize, FullBatch, Poisson, Sampler
 from winsor.tails.monitor import PrivateMonitor
 
 EPSILON = 4.0

@@ -26,7 +26,7 @@ from winsor.audit.claims import USUAL_DELTA
 from winsor.audit.curve import PRESENT
 from winsor.audit.worlds import Floats, Setting
 from winsor.contract import Neighbouring
-from winsor.ledger import Ledger
+from winsor.ledger.ledger import Ledger
 from winsor.means.clipped import (
     clip_factors,
     clipped_mean,
@@ -39,9 +39,9 @@ from winsor.means.iterative import iterative_mean
 from winsor.means.radius import PrivateRadius
 from winsor.means.result import MeanEstimate
 from winsor.mechanisms.gaussian import Gaussian
-from winsor.prepaid import PrepaidDoor, Receipt
 from winsor.randomness import stream
-from winsor.sampling import FullBatch
+from winsor.release.prepaid import PrepaidDoor, Receipt
+from winsor.sampling.samplers import FullBatch
 
 RADIUS = 2.0
 FAR = 1e8

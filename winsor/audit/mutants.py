@@ -20,21 +20,21 @@ from torch import Tensor, nn
 from winsor.audit.adversaries import NOMINAL, canary, pairs, worst
 from winsor.audit.curve import PRESENT
 from winsor.audit.honest import ADD, SINGLE, calibrated, exact_step
-from winsor.audit.mixing_worlds import MixingExperiment
 from winsor.audit.records import ModelRecords
 from winsor.audit.suite import Audit, Prepared, certified
 from winsor.audit.transcripts import TranscriptExperiment
 from winsor.audit.value_worlds import value_records
 from winsor.audit.worlds import Floats, RuleExperiment, Setting
 from winsor.contract import Bounded, Released, Sensitivity, Tree
-from winsor.door import Door, Mechanism
+from winsor.contrib.modelmix.audit_worlds import MixingExperiment
+from winsor.contrib.modelmix.mechanism import MixedGaussian
+from winsor.contrib.modelmix.update import MixingUpdate
 from winsor.grads.forward import ForwardView
 from winsor.grads.view import View
 from winsor.mechanisms.gaussian import DrawNormal, Gaussian
-from winsor.mechanisms.modelmix import MixedGaussian
 from winsor.mechanisms.noise import NoiseSource
-from winsor.mixing import MixingUpdate
 from winsor.randomness import stream
+from winsor.release.door import Door, Mechanism
 from winsor.rules.averaged import Averaged
 from winsor.rules.discriminative import Discriminative
 from winsor.rules.flat import Flat
@@ -42,7 +42,7 @@ from winsor.rules.quantile import Quantile
 from winsor.rules.rule import State, Sums
 from winsor.rules.value import FORMS, Value
 from winsor.rules.value_bounds.spectral import OperatorNorms
-from winsor.sampling import FullBatch, Poisson
+from winsor.sampling.samplers import FullBatch, Poisson
 
 
 def mutants() -> list[Audit]:

@@ -37,13 +37,13 @@ from winsor.audit.curve import ALPHA as VERDICT_ALPHA
 from winsor.audit.guesses import claim_refuted, gaussian_mu_bound, pointwise_epsilon
 from winsor.audit.watcher import GradientWatcher, Moment, model_scores
 from winsor.contract import ConfigurationError, Neighbouring
-from winsor.making import make_private
+from winsor.contrib.modelmix.mechanism import ModelMix
+from winsor.contrib.modelmix.update import MixingUpdate
 from winsor.mechanisms.laplace import Laplace
-from winsor.mechanisms.modelmix import ModelMix
-from winsor.mixing import MixingUpdate
-from winsor.sampling import FullBatch, Poisson, Sampler
-from winsor.training import PrivateTraining
-from winsor.update import OptimizerUpdate
+from winsor.sampling.samplers import FullBatch, Poisson, Sampler
+from winsor.training.loop import PrivateTraining
+from winsor.training.make_private import make_private
+from winsor.training.update import OptimizerUpdate
 
 if TYPE_CHECKING:
     from winsor.accounting.events import History

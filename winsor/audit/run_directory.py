@@ -14,7 +14,7 @@ from typing import Any
 from winsor.runs.data import load_data
 from winsor.runs.directory import RunDirectory
 from winsor.runs.execute import assemble
-from winsor.training import PrivateTraining
+from winsor.training.loop import PrivateTraining
 
 
 def build(path: Path | str) -> tuple[PrivateTraining, Any]:

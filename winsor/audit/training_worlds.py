@@ -21,12 +21,12 @@ from torch.utils.data import TensorDataset
 from winsor.audit.records import LINE, GradientRecords
 from winsor.audit.worlds import Floats, RuleExperiment, Setting
 from winsor.contract import Neighbouring
-from winsor.making import make_private
 from winsor.mechanisms.gaussian import Gaussian
 from winsor.rules.flat import Flat
 from winsor.rules.rule import Rule
-from winsor.sampling import Poisson
-from winsor.training import PrivateTraining
+from winsor.sampling.samplers import Poisson
+from winsor.training.loop import PrivateTraining
+from winsor.training.make_private import make_private
 
 HUGE = 1e4
 

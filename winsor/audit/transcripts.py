@@ -25,7 +25,7 @@ from winsor.audit.curve import ABSENT, PRESENT
 from winsor.audit.records import Parts, Records, stacked
 from winsor.audit.worlds import STACK, Floats, Likelihoods, Setting, in_noise_units
 from winsor.contract import Released
-from winsor.door import Door
+from winsor.release.door import Door
 from winsor.rules.rule import Rule, State
 
 LAW_RUNS = 300

@@ -30,7 +30,7 @@ from winsor.audit.canaries import rows, size
 from winsor.contract import ConfigurationError, Tree
 from winsor.grads import Need, View, make_engine, trainable_parameters
 from winsor.rules.clip import clip_weights
-from winsor.training import PrivateTraining
+from winsor.training.loop import PrivateTraining
 
 Loss = Callable[[nn.Module, Any], Tensor]
 Floats = NDArray[np.float64]

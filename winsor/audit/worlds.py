@@ -30,13 +30,13 @@ from numpy.typing import NDArray
 from winsor.audit.curve import ABSENT, PRESENT
 from winsor.audit.records import GradientRecords, Parts, Records, chosen, flat, stacked
 from winsor.contract import ConfigurationError, Neighbouring, Released
-from winsor.door import Door, Mechanism
-from winsor.ledger import Ledger
+from winsor.ledger.ledger import Ledger
 from winsor.mechanisms.laplace import Laplace
 from winsor.mechanisms.noise import NoiseSource
 from winsor.randomness import stream
+from winsor.release.door import Door, Mechanism
 from winsor.rules.rule import Rule, State
-from winsor.sampling import FixedSize, FullBatch, Poisson, Sampler
+from winsor.sampling.samplers import FixedSize, FullBatch, Poisson, Sampler
 
 Floats = NDArray[np.float64]
 

@@ -19,10 +19,10 @@ from torch import Tensor
 
 from winsor.contract import ProtocolError, Tree
 from winsor.grads.directions import bases
-from winsor.grads.flat import Layout
 from winsor.grads.no_graph import without_graph
 from winsor.grads.pieces import CHUNK, Piece, total_square
 from winsor.grads.view import Directions
+from winsor.tree import Layout
 
 LARGE_SQUARE = 1e30
 SMALL_SQUARE = 1e-24

@@ -12,11 +12,11 @@ import torch
 from torch import Tensor, nn
 
 from winsor.contract import LossError, ProtocolError, UnsupportedModel
-from winsor.grads.flat import Layout
 from winsor.grads.forward_view import Call, ForwardView, Parameters
 from winsor.grads.graph import Graph
 from winsor.grads.support import refuse_unsupported
 from winsor.grads.tape import PatchedForward
+from winsor.tree import Layout
 
 
 class ForwardEngine:

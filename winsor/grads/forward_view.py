@@ -26,11 +26,11 @@ from torch.utils._pytree import tree_flatten, tree_map
 
 from winsor.contract import LossError, ProtocolError, Tree
 from winsor.grads.backward import gradients
-from winsor.grads.flat import Layout
 from winsor.grads.graph import Graph, Step, outputs_behind, region
 from winsor.grads.no_graph import without_graph
 from winsor.grads.view import Directions, zeros_like_parameters
 from winsor.grads.weight_gradients import gradients_below, own_gradients
+from winsor.tree import Layout
 
 Crosses = Callable[[Step], bool]
 Parameters = Mapping[str, nn.Parameter]

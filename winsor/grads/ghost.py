@@ -19,7 +19,6 @@ from torch import Tensor, nn
 
 from winsor.contract import Tree
 from winsor.grads.bookkeeping import PieceView
-from winsor.grads.flat import Layout
 from winsor.grads.func import call_rows, recorded_module
 from winsor.grads.layers import layer_for
 from winsor.grads.layers.attention import attention_forward
@@ -31,6 +30,7 @@ from winsor.grads.pieces import Piece, Rows, merged
 from winsor.grads.plain import DirectView, PlainView
 from winsor.grads.tape import Call, Forward, Tape, refuse_other_batch, refuse_without_graph
 from winsor.grads.view import Need, View
+from winsor.tree import Layout
 
 PER_SAMPLE = Need.NORMS | Need.GROUP_NORMS | Need.SKETCH | Need.ROWS
 

@@ -19,8 +19,8 @@ from torch import Tensor
 
 from winsor.contract import ProtocolError, Tree
 from winsor.grads.backward import gradients
-from winsor.grads.flat import Layout
 from winsor.grads.view import Directions, View
+from winsor.tree import Layout
 
 SUSPICIOUS = 1e12
 

@@ -31,9 +31,9 @@ from winsor.linear.options import Method, check_positive, check_steps
 from winsor.linear.task import Session, Solution, Task
 from winsor.means.budget import Payment
 from winsor.mechanisms.gaussian import Gaussian
-from winsor.prepaid import Receipt
-from winsor.sampling import FullBatch, Sampler
-from winsor.tails.theorems import (
+from winsor.release.prepaid import Receipt
+from winsor.sampling.samplers import FullBatch, Sampler
+from winsor.theory import (
     AclipParameters,
     AclipProblem,
     aclip_constrained,

@@ -18,7 +18,7 @@ from sklearn.utils.validation import validate_data
 
 from winsor.contract import ConfigurationError, Guarantee
 from winsor.grads.glm import Design, Loss
-from winsor.ledger import Ledger
+from winsor.ledger.ledger import Ledger
 from winsor.linear.averaged import Averaged
 from winsor.linear.flat import Flat
 from winsor.linear.iterative import Iterative
@@ -30,8 +30,8 @@ from winsor.linear.simple import Simple
 from winsor.linear.task import Session, Task
 from winsor.means.budget import Target
 from winsor.means.inputs import as_delta, as_relation
-from winsor.prepaid import PrepaidDoor
 from winsor.randomness import new_key
+from winsor.release.prepaid import PrepaidDoor
 from winsor.rules.rule import Rule
 
 Array = NDArray[np.float64]

@@ -7,8 +7,8 @@ which reads memory in order.
 
 Guarantee
 ---------
-Each record joins each batch independently with probability q, as `winsor.sampling.Poisson` says and
-accounts for; a batch is a function of (key, step) only.
+Each record joins each batch independently with probability q, as `winsor.sampling.Poisson` says
+and accounts for; a batch is a function of (key, step) only.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from winsor.randomness import stream
-from winsor.sampling import FullBatch, Indices, Poisson, Sampler
+from winsor.sampling.samplers import FullBatch, Indices, Poisson, Sampler
 
 _BLOCK_PICKS = 1 << 16
 

@@ -29,7 +29,7 @@ from winsor.linear.task import Session, Solution, Task
 from winsor.means.groups import Groups
 from winsor.means.iterative import COMBINATIONS, combined
 from winsor.mechanisms.gaussian import Gaussian
-from winsor.prepaid import Receipt
+from winsor.release.prepaid import Receipt
 
 Array = NDArray[np.float64]
 

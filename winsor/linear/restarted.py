@@ -24,7 +24,7 @@ from winsor.linear.options import Method, check_steps
 from winsor.linear.task import Session, Solution, Task
 from winsor.means.budget import Payment
 from winsor.mechanisms.gaussian import Gaussian
-from winsor.tails.theorems import RestartSchedule, aclip_restarts
+from winsor.theory import RestartSchedule, aclip_restarts
 
 MOST_STEPS = 200_000
 

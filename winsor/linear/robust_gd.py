@@ -30,8 +30,8 @@ from winsor.linear.options import Method, check_positive, check_steps
 from winsor.linear.task import Session, Solution, Task
 from winsor.means.budget import Payment
 from winsor.mechanisms.gaussian import Gaussian
-from winsor.prepaid import Receipt
-from winsor.sampling import FullBatch
+from winsor.release.prepaid import Receipt
+from winsor.sampling.samplers import FullBatch
 
 Array = NDArray[np.float64]
 

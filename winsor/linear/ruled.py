@@ -22,15 +22,15 @@ from numpy.typing import NDArray
 from winsor import rules
 from winsor.accounting import calibrate
 from winsor.contract import Tree
-from winsor.door import Door
 from winsor.grads.glm import GlmView
 from winsor.linear.batches import sampler_of
 from winsor.linear.descent import Schedule, descend
 from winsor.linear.flat import WHOLE
 from winsor.linear.options import Method, check_steps
 from winsor.linear.task import Session, Solution, Task
-from winsor.making import dry_run
 from winsor.mechanisms.gaussian import Gaussian
+from winsor.release.door import Door
+from winsor.training.make_private import dry_run
 
 Array = NDArray[np.float64]
 

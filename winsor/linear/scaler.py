@@ -24,13 +24,13 @@ from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from winsor.contract import ConfigurationError, Sensitivity
-from winsor.ledger import Ledger
+from winsor.ledger.ledger import Ledger
 from winsor.linear.base import fresh_key
 from winsor.means.budget import Payment, Target, noise_multiplier
 from winsor.means.inputs import as_delta, as_relation
 from winsor.mechanisms.gaussian import Gaussian
-from winsor.prepaid import PrepaidDoor
-from winsor.sampling import FullBatch
+from winsor.release.prepaid import PrepaidDoor
+from winsor.sampling.samplers import FullBatch
 
 Array = NDArray[np.float64]
 

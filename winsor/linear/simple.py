@@ -25,8 +25,8 @@ from winsor.linear.task import Session, Solution, Task
 from winsor.means.budget import Payment
 from winsor.means.clipped import Moments
 from winsor.mechanisms.gaussian import Gaussian
-from winsor.sampling import FullBatch
-from winsor.tails.theorems import ScoParameters, simple_clipping
+from winsor.sampling.samplers import FullBatch
+from winsor.theory import ScoParameters, simple_clipping
 
 
 @dataclass

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from winsor.contract import ConfigurationError, PrivacyLeakWarning, Sensitivity
 from winsor.grads.glm import Design, Loss
 from winsor.means.budget import Payment, Target, noise_multiplier
-from winsor.prepaid import PrepaidDoor
-from winsor.sampling import FullBatch
+from winsor.release.prepaid import PrepaidDoor
+from winsor.sampling.samplers import FullBatch
 
 Array = NDArray[np.float64]
 

@@ -18,7 +18,7 @@ from winsor.accounting import calibrate
 from winsor.contract import Bounded, ConfigurationError, Neighbouring, Sensitivity
 from winsor.means.inputs import positive, probability
 from winsor.mechanisms.gaussian import Gaussian
-from winsor.sampling import Sampler
+from winsor.sampling.samplers import Sampler
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from winsor.contract import ConfigurationError, Neighbouring, Sensitivity
-from winsor.ledger import Ledger
+from winsor.ledger.ledger import Ledger
 from winsor.means.budget import Payment, Target, noise_multiplier
 from winsor.means.inputs import (
     as_centre,
@@ -37,9 +37,9 @@ from winsor.means.inputs import (
 from winsor.means.radius import PrivateRadius
 from winsor.means.result import MeanEstimate
 from winsor.mechanisms.gaussian import Gaussian
-from winsor.prepaid import PrepaidDoor
-from winsor.sampling import FullBatch
-from winsor.tails.theorems import MeanError, simple_clipping_error, simple_clipping_radius
+from winsor.release.prepaid import PrepaidDoor
+from winsor.sampling.samplers import FullBatch
+from winsor.theory import MeanError, simple_clipping_error, simple_clipping_radius
 
 Array = NDArray[np.float64]
 

@@ -26,9 +26,9 @@ from numpy.typing import NDArray
 from winsor.contract import ConfigurationError, Neighbouring, Sensitivity
 from winsor.means.budget import Payment
 from winsor.mechanisms.gaussian import Gaussian
-from winsor.prepaid import PrepaidDoor, Receipt
 from winsor.randomness import stream
-from winsor.sampling import FullBatch, Poisson
+from winsor.release.prepaid import PrepaidDoor, Receipt
+from winsor.sampling.samplers import FullBatch, Poisson
 
 Array = NDArray[np.float64]
 

@@ -31,7 +31,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from winsor.contract import ConfigurationError, Neighbouring
-from winsor.ledger import Ledger
+from winsor.ledger.ledger import Ledger
 from winsor.means.budget import Target
 from winsor.means.clipped import Moments, clip_factors, distances, settle_radius
 from winsor.means.direction import distance_and_direction, lexicographic
@@ -41,8 +41,8 @@ from winsor.means.medians import coordinate_median, geometric_median
 from winsor.means.radius import PrivateRadius
 from winsor.means.result import MeanEstimate
 from winsor.mechanisms.gaussian import Gaussian
-from winsor.prepaid import PrepaidDoor
-from winsor.tails.theorems import MeanError, iterative_error
+from winsor.release.prepaid import PrepaidDoor
+from winsor.theory import MeanError, iterative_error
 
 Array = NDArray[np.float64]
 

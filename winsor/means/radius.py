@@ -27,8 +27,8 @@ from winsor.contract import ConfigurationError, Sensitivity
 from winsor.means.budget import Payment, Target, noise_multiplier
 from winsor.means.inputs import positive, probability
 from winsor.mechanisms.gaussian import Gaussian
-from winsor.prepaid import PrepaidDoor
-from winsor.sampling import FullBatch
+from winsor.release.prepaid import PrepaidDoor
+from winsor.sampling.samplers import FullBatch
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from winsor.contract import Guarantee
-from winsor.ledger import Ledger
-from winsor.tails.theorems import MeanError
+from winsor.ledger.ledger import Ledger
+from winsor.theory import MeanError
 
 Array = NDArray[np.float64]
 

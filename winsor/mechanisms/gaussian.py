@@ -25,8 +25,8 @@ from dp_accounting import dp_event
 from torch import Tensor
 
 from winsor.contract import Bounded, ConfigurationError, Neighbouring, UnsoundRelease
-from winsor.grads.flat import FlatTree
-from winsor.sampling import LocalEvent
+from winsor.sampling.samplers import LocalEvent
+from winsor.tree import FlatTree
 
 
 class DrawNormal(Protocol):

@@ -13,8 +13,8 @@ Guarantee
 ---------
 Given the batch, under add/remove: LaplaceDpEvent(nm), the law of *one* coordinate that takes the
 whole shift. It dominates every way of spreading the shift over coordinates
-(`winsor/accounting/mixed_laplace.py` has the proof), also after Poisson sampling. If no coordinate
-of one record moves by more than 1/p of the whole, in units of its noise, the event is
+(`winsor/accounting/widened/laplace.py` has the proof), also after Poisson sampling. If no
+coordinate of one record moves by more than 1/p of the whole, in units of its noise, the event is
 `MixedLaplaceDpEvent` without mixing, which is never larger. Parts bounded in L2 only are refused:
 the L1 norm of such a vector grows with its length.
 """
@@ -30,7 +30,7 @@ import torch
 from dp_accounting import dp_event
 from torch import Tensor
 
-from winsor.accounting.mixed_laplace import MixedLaplaceDpEvent
+from winsor.accounting.widened.laplace import MixedLaplaceDpEvent
 from winsor.contract import (
     Bounded,
     ConfigurationError,
@@ -39,7 +39,7 @@ from winsor.contract import (
     UnsupportedRelation,
 )
 from winsor.mechanisms.gaussian import DrawNormal, check_shares
-from winsor.sampling import LocalEvent
+from winsor.sampling.samplers import LocalEvent
 
 
 @dataclass(frozen=True)

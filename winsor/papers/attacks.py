@@ -21,31 +21,31 @@ import torch
 from dp_accounting.dp_event import DpEvent, GaussianDpEvent, MixtureOfGaussiansDpEvent
 from scipy.special import ndtri_exp
 from torch import Tensor
+from winsor_reproductions.sco.rates import theorem_6_claim, theorem_6_rho
 
-from winsor.accounting.mixed_gaussian import MixedGaussianDpEvent
+from winsor.accounting.widened.gaussian import MixedGaussianDpEvent
 from winsor.audit.adversaries import worst
 from winsor.audit.claims import point_claim
 from winsor.audit.curve import ABSENT, PRESENT
-from winsor.audit.mixing_worlds import MixingExperiment
 from winsor.audit.records import LINE, GradientRecords, Parts, chosen, stacked
 from winsor.audit.suite import Audit, Prepared
 from winsor.audit.worlds import STACK, Floats, Likelihoods, RuleExperiment, Setting, in_noise_units
 from winsor.contract import Bounded, Neighbouring, Released, Sensitivity, Tree
+from winsor.contrib.modelmix.audit_worlds import MixingExperiment
 from winsor.grads.view import Need, View
-from winsor.ledger import Ledger
+from winsor.ledger.ledger import Ledger
 from winsor.means.groups import Groups
 from winsor.mechanisms.gaussian import Gaussian
-from winsor.papers.aclip_claim import AclipRun
-from winsor.papers.dc_dpsgd_claim import DcDpsgdRun
-from winsor.papers.modelmix_claim import modelmix_claim
+from winsor.papers.aclip.claim import AclipRun
+from winsor.papers.dc_dpsgd.claim import DcDpsgdRun
+from winsor.papers.modelmix.claim import modelmix_claim
 from winsor.papers.published import PublishedClaim
-from winsor.papers.sco_rates import theorem_6_claim, theorem_6_rho
-from winsor.papers.value_claim import ValueRun, as_printed
-from winsor.prepaid import PrepaidDoor
+from winsor.papers.value.claim import ValueRun, as_printed
 from winsor.randomness import stream
+from winsor.release.prepaid import PrepaidDoor
 from winsor.rules.rule import State, Sums
 from winsor.rules.wgc import WeakGrowth
-from winsor.sampling import FullBatch
+from winsor.sampling.samplers import FullBatch
 
 ADD, REPLACE = Neighbouring.ADD_OR_REMOVE_ONE, Neighbouring.REPLACE_ONE
 DELTA = 1e-5

@@ -14,12 +14,12 @@ from typing import Any
 import winsor
 from winsor.accounting import event_from_json
 from winsor.contract import Neighbouring
-from winsor.ledger import Ledger
+from winsor.ledger.ledger import Ledger
+from winsor.ledger.totals import spent_by, together
 from winsor.report.statement import Statement, make_statement
 from winsor.runs.config import Config
 from winsor.runs.directory import Row, RunDirectory, RunError
 from winsor.runs.intervals import Interval, interval, paired_difference
-from winsor.runs.ledgers import spent_by, together
 from winsor.runs.tasks import higher_is_better, make_task
 
 CURVE_POINTS = 16

@@ -12,9 +12,9 @@ from typing import Any
 
 from winsor.accounting import Spent
 from winsor.contract import Neighbouring
-from winsor.ledger import Ledger
+from winsor.ledger.ledger import Ledger
+from winsor.ledger.totals import delta_by, spent_by
 from winsor.runs.config import Config
-from winsor.runs.ledgers import delta_by, spent_by
 from winsor.runs.rounding import rounded_up
 
 RELATIONS = {

@@ -26,7 +26,7 @@ is not finite is replaced by zero, which is in the ball.
 References
 ----------
 Jin, Zhou, Han, Cheng, Zeng: Efficient private SCO for heavy-tailed data via averaged clipping.
-The paper takes the sensitivity to be lambda; that reading lives in `winsor/papers/aclip_claim.py`.
+The paper takes the sensitivity to be lambda; that reading lives in `winsor/papers/aclip/claim.py`.
 The authors' code passes a noise variance where a standard deviation is expected.
 """
 
@@ -40,11 +40,11 @@ import torch
 from torch import Tensor
 
 from winsor.contract import Bounded, Released, Sensitivity, Tree
-from winsor.grads.flat import FlatTree
 from winsor.grads.pieces import LONG
 from winsor.grads.view import Need, View
 from winsor.rules.clip import ROUNDING, clip_weights, positive
 from winsor.rules.rule import State, Sums
+from winsor.tree import FlatTree
 
 SAFE_NORMS = 1e-12, 1e18
 """Between these, squares neither overflow nor vanish in float32."""

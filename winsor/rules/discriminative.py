@@ -47,7 +47,7 @@ References
 ----------
 Anonymous: Clip body and tail separately (DC-DPSGD), Algorithm 1 and Theorem 5.3. The paper adds
 noise to the traces (eps_tr), ranks, and accounts the sum at p c1 + (1-p) c2; that reading lives in
-`winsor/papers/dc_dpsgd_claim.py`. The authors' public code projects only the first layer, in
+`winsor/papers/dc_dpsgd/claim.py`. The authors' public code projects only the first layer, in
 absolute value, and divides by the norm of the whole batch; here all layers, and each row by itself.
 """
 
@@ -66,7 +66,7 @@ from winsor.rules import draws
 from winsor.rules.clip import clip_weights, positive
 from winsor.rules.rule import State, Sums
 from winsor.rules.tracking import QuantileTracker
-from winsor.tails.theorems import dc_dpsgd_thresholds
+from winsor.theory import dc_dpsgd_thresholds
 
 SCORES = ("norm", "loss", "trace")
 SELECTIONS = (*SCORES, "rank", "random")

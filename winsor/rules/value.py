@@ -40,7 +40,7 @@ tied weights and batch statistics are refused.
 Differences from the authors
 ----------------------------
 Algorithm 3 as printed scales every row by the mean loss f(w); then a row with a larger loss is not
-bounded, and rows are coupled (`winsor.papers.value_claim` keeps that reading). Appendix D has no
+bounded, and rows are coupled (`winsor.papers.value.claim` keeps that reading). Appendix D has no
 biases, at x = 0 its bound is zero. A spectral norm from power iteration would be a lower bound;
 here it is certified.
 

@@ -19,13 +19,13 @@ from pathlib import Path
 from typing import Any
 
 from winsor.contract import ConfigurationError, Neighbouring
-from winsor.ledger import Ledger
+from winsor.ledger.ledger import Ledger
+from winsor.ledger.totals import spent_by, together
 from winsor.runs.config import CompareSettings, Config, DataSettings, from_table
 from winsor.runs.data import Data, load_data
 from winsor.runs.directory import RunError, replace_file, writing
 from winsor.runs.execute import execute
 from winsor.runs.intervals import interval, paired_difference
-from winsor.runs.ledgers import spent_by, together
 from winsor.runs.parts import check
 from winsor.runs.progress import make_observer
 from winsor.runs.reading import read

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from winsor.contract import ConfigurationError, Neighbouring
-from winsor.iterates import KINDS as ITERATES
 from winsor.runs.reading import Part, read
+from winsor.training.iterates import KINDS as ITERATES
 
 TASKS = ("classification", "regression", "language")
 LOSSES = ("auto", "cross_entropy", "squared", "huber")

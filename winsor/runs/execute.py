@@ -15,8 +15,6 @@ from torch import nn
 
 from winsor.arguments import make_sampler, planned_steps
 from winsor.contract import BudgetExceeded, Neighbouring
-from winsor.iterates import Ball
-from winsor.making import make_private
 from winsor.runs.config import Config, DataSettings
 from winsor.runs.data import Data, load_data
 from winsor.runs.directory import Row, RunDirectory, RunError
@@ -28,7 +26,9 @@ from winsor.runs.parts import build_mechanism, build_rule, check
 from winsor.runs.spending import Spending
 from winsor.runs.stopping import Interrupted, StopRequest
 from winsor.runs.tasks import Metrics, Task, evaluate, fitting, make_task, probe
-from winsor.training import PrivateTraining
+from winsor.training.iterates import Ball
+from winsor.training.loop import PrivateTraining
+from winsor.training.make_private import make_private
 
 CHECKPOINT_FORMAT = 1
 

@@ -9,11 +9,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from winsor import nn as small
 from winsor.contract import ConfigurationError
+from winsor.models import networks as small
+from winsor.models.gpt import SmallGPT
 from winsor.runs.config import DataSettings
 from winsor.runs.data import Data
-from winsor.runs.gpt import SmallGPT
 from winsor.runs.importing import call_imported, import_object, is_import_path
 from winsor.runs.reading import Part, bind
 

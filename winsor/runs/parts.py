@@ -6,7 +6,7 @@ from typing import Any
 
 from winsor import rules
 from winsor.contract import ConfigurationError
-from winsor.mechanisms.modelmix import ModelMix
+from winsor.contrib.modelmix.mechanism import ModelMix
 from winsor.runs.config import Config
 from winsor.runs.models import check_model
 from winsor.runs.optimisers import check_optimizer, check_schedule

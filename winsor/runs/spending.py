@@ -15,9 +15,9 @@ from __future__ import annotations
 import time
 
 from winsor.contract import Neighbouring
-from winsor.ledger import Ledger
-from winsor.runs.ledgers import spent_by
-from winsor.training import Budget
+from winsor.ledger.ledger import Ledger
+from winsor.ledger.totals import spent_by
+from winsor.training.loop import Budget
 
 FEWEST, MOST = 4, 25
 CHEAP_SECONDS = 0.3

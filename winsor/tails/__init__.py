@@ -13,17 +13,17 @@ from winsor.tails.guide import Advice, Setting, advise
 from winsor.tails.verdict import TailClass, Verdict
 
 if TYPE_CHECKING:
+    from winsor.advise.recipe import Recipe, recipe
+    from winsor.advise.recommend import recommend
     from winsor.tails.debug import DebugMonitor
     from winsor.tails.monitor import PrivateMonitor
-    from winsor.tails.recipe import Recipe, recipe
-    from winsor.tails.recommend import recommend
 
 _LATER = {
     "DebugMonitor": "winsor.tails.debug",
     "PrivateMonitor": "winsor.tails.monitor",
-    "Recipe": "winsor.tails.recipe",
-    "recipe": "winsor.tails.recipe",
-    "recommend": "winsor.tails.recommend",
+    "Recipe": "winsor.advise.recipe",
+    "recipe": "winsor.advise.recipe",
+    "recommend": "winsor.advise.recommend",
 }
 
 __all__ = [

@@ -18,8 +18,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from winsor import theory as theorems
 from winsor.contract import ConfigurationError, Neighbouring
-from winsor.tails import theorems, weibull
+from winsor.tails import weibull
 from winsor.tails.fit import TailFit
 from winsor.tails.verdict import TailClass
 
@@ -124,7 +125,7 @@ def private_quantile(fitted: TailFit | None, setting: Setting) -> Advice:
     a classifier are soon fitted well, higher ones are hardly ever reached from above.
 
     The learning rate is the length of a step, for gradients divided by the threshold
-    (`winsor.tails.recipe` does that); for a plain rule divide it by the threshold.
+    (`winsor.advise.recipe` does that); for a plain rule divide it by the threshold.
     """
     batch = setting.batch_size or max(1, min(setting.n, round(2 * math.sqrt(setting.n))))
     steps = setting.steps or STEPS
@@ -145,7 +146,7 @@ def private_quantile(fitted: TailFit | None, setting: Setting) -> Advice:
     return Advice(
         "private quantile (the default when constants are unknown)",
         values,
-        "Andrew et al. 2021, target from the bias-noise trade; winsor.tails.recipe",
+        "Andrew et al. 2021, target from the bias-noise trade; winsor.advise.recipe",
         (
             "none on the tail: the threshold adapts; its count costs 1 % of each step's privacy",
             "the learning rate is for gradients divided by the threshold, and falls to zero",

@@ -1,0 +1,92 @@
+"""Every table and figure that `winsor reproduce` can make again: paper, table, and where it is.
+
+To add one, write a function ``Request -> Reproduced`` and one line here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import import_module
+
+from winsor_reproductions.reproduction import Reproduction
+
+from winsor.contract import ConfigurationError
+
+
+@dataclass(frozen=True)
+class Paper:
+    """A paper and its reproductions, by the name of the table."""
+
+    title: str
+    tables: dict[str, str]
+
+
+PAPERS = {
+    "dc-dpsgd": Paper(
+        "1. DC-DPSGD: clip body and tail separately",
+        {
+            "mnist": "winsor_reproductions.dc_dpsgd.baseline:mnist",
+            "table-2": "winsor_reproductions.dc_dpsgd.table2:table2",
+            "figure-4": "winsor_reproductions.dc_dpsgd.figure4:figure4",
+            "table-3": "winsor_reproductions.dc_dpsgd.ablations:table3",
+            "table-5": "winsor_reproductions.dc_dpsgd.ablations:table5",
+            "table-7": "winsor_reproductions.dc_dpsgd.ablations:table7",
+            "e2e": "winsor_reproductions.dc_dpsgd.e2e:e2e",
+        },
+    ),
+    "sco": Paper(
+        "2. Heavy-tailed private convex optimisation at optimal rates",
+        {
+            "rates": "winsor_reproductions.sco.tables:rates",
+            "theorem-6": "winsor_reproductions.sco.tables:theorem_6",
+        },
+    ),
+    "value": Paper(
+        "3. DP-SGD with gradient clipping and value clipping",
+        {
+            "figure-1": "winsor_reproductions.value.figures:figure_1",
+            "figures-2-3": "winsor_reproductions.value.figures:figures_2_3",
+            "table-2": "winsor_reproductions.value.runtime:table_2",
+        },
+    ),
+    "aclip": Paper(
+        "4. AClipped-dpSGD: clip the averaged gradient",
+        {
+            "table-2": "winsor_reproductions.aclip.convex:table_2",
+            "table-3": "winsor_reproductions.aclip.table3:table_3",
+            "table-b1": "winsor_reproductions.aclip.convex:table_b1",
+        },
+    ),
+    "modelmix": Paper(
+        "5. ModelMix: random mixing of iterates",
+        {
+            "section-4.3": "winsor_reproductions.modelmix.lines:section_43",
+            "figure-2": "winsor_reproductions.modelmix.lines:figure_2",
+            "table-1": "winsor_reproductions.modelmix.lines:table_1",
+            "table-2": "winsor_reproductions.modelmix.deep:table_2",
+            "table-3": "winsor_reproductions.modelmix.deep:table_3",
+            "section-5.3": "winsor_reproductions.modelmix.lines:section_53",
+        },
+    ),
+}
+
+
+def find(paper: str, table: str | None = None) -> dict[str, Reproduction]:
+    """The reproductions of ``paper``: one table, or all of them in order."""
+    if paper not in PAPERS:
+        raise ConfigurationError(
+            f"paper must be one of {', '.join(PAPERS)}. Got {paper!r} instead."
+        )
+    tables = PAPERS[paper].tables
+    if table is not None and table not in tables:
+        raise ConfigurationError(
+            f"table must be one of {', '.join(tables)} for {paper}. Got {table!r} instead."
+        )
+    wanted = tables if table is None else {table: tables[table]}
+    return {name: _load(home) for name, home in wanted.items()}
+
+
+def _load(home: str) -> Reproduction:
+    module, attribute = home.split(":")
+    function: Reproduction = getattr(import_module(module), attribute)
+    return function

@@ -1,0 +1,136 @@
+"""The methods that paper 1 compares, each with the noise it is trained with.
+
+    DP-SGD, Auto-S, DP-PSAC   bound c2; claim and certificate agree, so one run
+    DC-DPSGD                  tail by rank of the trace. Published: one noise for each of the two
+                              sums, from eps_dp. Certified: the noise that epsilon needs at shift
+                              2 c1 - c2
+    DC-DPSGD, public code     the same rule under the noise which the authors' code adds
+    DC-DPSGD, by norm         the certified design: tail iff the norm exceeds a privately tracked
+                              quantile; shift c1, no budget for identification
+
+The published runs rank by the exact trace. Algorithm 1 adds noise to the traces; after it the
+ranking would be uniform (PRIVACY, section 1), so leaving it out favours the paper.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from winsor_reproductions.dc_dpsgd.runs import Outcome, Task, noise_for, plain_runs, private_runs
+from winsor_reproductions.reproduction import Line
+
+from winsor.papers.dc_dpsgd.claim import DcDpsgdRun
+from winsor.rules.automatic import Automatic
+from winsor.rules.discriminative import Discriminative, Subspace
+from winsor.rules.flat import Flat
+from winsor.rules.psac import PSAC
+from winsor.rules.rule import Rule
+from winsor.rules.tracking import QuantileTracker
+
+DC, DC_CODE, DC_NORM = "DC-DPSGD", "DC-DPSGD, public code", "DC-DPSGD, by norm"
+DC_CERTIFIED = "DC-DPSGD, certified"  # not a line of its own: its rate may differ
+NON_PRIVATE = "non-private"
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Parameters of DC-DPSGD; the defaults are those of section 6.1 and Appendix G.1."""
+
+    c1: float = 1.0
+    c2: float = 0.1
+    tail_fraction: float = 0.1
+    published_trace_epsilon: float = 4.0
+    published_gradient_epsilon: float = 4.0
+    k: int | None = 200
+    """None: no subspace, which is read as a tail chosen at random."""
+    theta: float = 2.0
+    reading: str = "two noises"
+
+    @property
+    def epsilon(self) -> float:
+        return self.published_trace_epsilon + self.published_gradient_epsilon
+
+    def rule(self) -> Discriminative:
+        """Algorithm 1's clipping: the top p of a batch by trace, or a random tail without k."""
+        return Discriminative(
+            self.c1,
+            self.c2,
+            selection="random" if self.k is None else "rank",
+            tail_fraction=self.tail_fraction,
+            subspace=Subspace(k=self.k or 200, theta=self.theta),
+        )
+
+    def by_norm(self) -> Discriminative:
+        """The certified design at the same tail fraction."""
+        tracker = QuantileTracker(target=1 - self.tail_fraction, share=0.05)
+        return Discriminative(self.c1, self.c2, threshold=self.c1, tracker=tracker)
+
+
+@functools.cache
+def account_of(setting: Setting, batch: int, records: int, steps: int, delta: float) -> DcDpsgdRun:
+    """The paper's account of a run with these parameters."""
+    return DcDpsgdRun(
+        setting.published_trace_epsilon,
+        setting.published_gradient_epsilon,
+        delta,
+        setting.c1,
+        setting.c2,
+        setting.tail_fraction,
+        batch,
+        records,
+        steps,
+        setting.reading,
+    )
+
+
+def published_multiplier(task: Task, setting: Setting) -> float:
+    """The paper's noise over the certified sensitivity of `Setting.rule`."""
+    run = account_of(setting, task.batch_size, len(task.train[1]), task.steps, task.delta)
+    return run.noise_multiplier("random" if setting.k is None else "rank")
+
+
+def published_runs(task: Task, setting: Setting, seeds: Sequence[int]) -> Outcome:
+    """Trained with the noise that the paper's account asks for."""
+    return private_runs(task, setting.rule(), published_multiplier(task, setting), seeds)
+
+
+def certified_runs(task: Task, setting: Setting, seeds: Sequence[int]) -> Outcome:
+    """The same clipping with the noise that the setting's epsilon really needs."""
+    rule = setting.rule()
+    return private_runs(task, rule, noise_for(task, rule, setting.epsilon), seeds)
+
+
+def baselines(setting: Setting) -> dict[str, Rule]:
+    """The paper's private baselines. It prints no bound for them; c1 = c2 "is" DP-SGD, so c2."""
+    return {
+        "DP-SGD": Flat(setting.c2),
+        "Auto-S": Automatic(setting.c2),
+        "DP-PSAC": PSAC(setting.c2),
+    }
+
+
+METHODS = ("DP-SGD", "Auto-S", "DP-PSAC", DC, DC_CODE, DC_NORM, NON_PRIVATE)
+
+
+def measured_line(
+    method: str, task: Task, setting: Setting, seeds: Sequence[int], printed: str | None
+) -> Line:
+    """One method on one data set."""
+    label = {"data": task.name, "method": method}
+    at = task.for_method(method)
+    if method == NON_PRIVATE:
+        return Line(label, printed, published=plain_runs(at, seeds).measured)
+    if method == DC_CODE:
+        claimed = published_runs(at, replace(setting, reading="public code"), seeds)
+        return Line(label, printed, claimed.measured, published_certifies=claimed.epsilon)
+    if method == DC:
+        claimed = published_runs(at, setting, seeds)
+        sound = certified_runs(task.for_method(DC_CERTIFIED), setting, seeds)
+        return Line(
+            label, printed, claimed.measured, sound.measured, sound.epsilon, claimed.epsilon
+        )
+    rule = setting.by_norm() if method == DC_NORM else baselines(setting)[method]
+    sound = private_runs(at, rule, noise_for(at, rule, setting.epsilon), seeds)
+    return Line(label, printed, certified=sound.measured, certified_epsilon=sound.epsilon)

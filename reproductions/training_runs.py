@@ -1,0 +1,173 @@
+"""One private training run of a reproduction: a problem, a recipe, an outcome.
+
+Problems are classifications held in memory. Their tuning constants are part of the recipe; nothing
+is tuned here.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from dp_accounting.dp_event import GaussianDpEvent, PoissonSampledDpEvent
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.utils.data import TensorDataset
+
+from winsor.accounting import calibrate
+from winsor.contract import ConfigurationError
+from winsor.contrib.modelmix.mechanism import ModelMix
+from winsor.rules.rule import Rule
+from winsor.training.iterates import Ball
+from winsor.training.make_private import make_private
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """Rows to train on, rows to test on, a model to start from, and the length of a run."""
+
+    name: str
+    train: tuple[Tensor, Tensor]
+    test: tuple[Tensor, Tensor]
+    model: Callable[[], nn.Module]
+    batch_size: int
+    steps: int
+    delta: float = 1e-5
+
+
+@dataclass(frozen=True, eq=False)
+class Recipe:
+    """How to train: one of ``epsilon`` (the noise is calibrated) and ``noise_multiplier``."""
+
+    rule: Rule
+    lr: float
+    epsilon: float | None = None
+    noise_multiplier: float | None = None
+    mechanism: ModelMix | None = None
+    ball: Ball | None = None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Accuracy in per cent and mean loss on the test rows; the loss is infinite after divergence.
+
+    ``trail`` are the test losses at equal distances along the run, the last one included.
+    """
+
+    accuracy: float
+    loss: float
+    epsilon: float
+    noise_multiplier: float
+    trail: tuple[float, ...]
+
+
+Look = Callable[[nn.Module], None]
+
+
+def train(
+    problem: Problem, recipe: Recipe, seed: int, looks: int = 1, look: Look | None = None
+) -> Outcome:
+    """Train privately and test, ``looks`` times along the way; ``look`` then sees the model too."""
+    torch.manual_seed(seed)
+    model = problem.model()
+    private = make_private(
+        model=model,
+        optimizer=torch.optim.SGD(model.parameters(), lr=recipe.lr),
+        dataset=TensorDataset(*problem.train),
+        rule=recipe.rule,
+        batch_size=problem.batch_size,
+        delta=problem.delta,
+        epsilon=recipe.epsilon,
+        noise_multiplier=recipe.noise_multiplier,
+        steps=problem.steps,
+        mechanism=recipe.mechanism,
+        ball=recipe.ball,
+        seed=seed,
+    )
+    trail, accuracy = [], 0.0
+    for count in _segments(problem.steps, looks):
+        for x, y in private.batches(count):
+            private.step(F.cross_entropy(model(x), y, reduction="none"))
+        accuracy, loss = evaluate(model, *problem.test)
+        trail.append(loss)
+        if look is not None:
+            look(model)
+    spent = private.spent()
+    private.detach()
+    return Outcome(accuracy, trail[-1], spent.epsilon, private.noise_multiplier, tuple(trail))
+
+
+def over_seeds(problem: Problem, recipe: Recipe, seeds: Sequence[int]) -> list[Outcome]:
+    """One run per seed; noise is calibrated once."""
+    outcomes: list[Outcome] = []
+    for seed in seeds:
+        outcomes.append(train(problem, recipe, seed))
+        noise = outcomes[0].noise_multiplier
+        recipe = replace(recipe, epsilon=None, noise_multiplier=noise)
+    return outcomes
+
+
+def plain_noise(problem: Problem, epsilon: float) -> float:
+    """The noise multiplier at which DP-SGD without mixing is certified at ``epsilon``."""
+    rate = problem.batch_size / len(problem.train[1])
+    return calibrate.noise_multiplier(
+        lambda noise: PoissonSampledDpEvent(rate, GaussianDpEvent(noise)),
+        problem.steps,
+        epsilon,
+        problem.delta,
+    )
+
+
+def _segments(steps: int, looks: int) -> list[int]:
+    ends = [round(steps * (i + 1) / looks) for i in range(looks)]
+    return [end - start for start, end in zip([0, *ends[:-1]], ends, strict=True)]
+
+
+@torch.no_grad()
+def evaluate(model: nn.Module, x: Tensor, y: Tensor) -> tuple[float, float]:
+    """Accuracy in per cent and mean loss."""
+    logits = torch.cat([model(part) for part in x.split(2000)])
+    loss = float(F.cross_entropy(logits, y))
+    accuracy = 100 * float((logits.argmax(1) == y).double().mean())
+    return accuracy, loss if math.isfinite(loss) else math.inf
+
+
+# -------------------------------------------------------------------------------------- problems
+
+
+def gaussian_classes(
+    n: int = 2000, dimension: int = 40, classes: int = 5, seed: int = 0
+) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
+    """Training and test rows of a synthetic classification: unit Gaussians around random means."""
+    generator = torch.Generator().manual_seed(seed)
+    means = torch.randn(classes, dimension, generator=generator) * (3 / math.sqrt(dimension))
+    y = torch.randint(0, classes, (2 * n,), generator=generator)
+    x = means[y] + torch.randn(2 * n, dimension, generator=generator)
+    return (x[:n], y[:n]), (x[n:], y[n:])
+
+
+def fashion_mnist(folder: str | os.PathLike[str]) -> tuple[tuple[Tensor, Tensor], ...]:
+    """Training and test images (n, 28, 28) in [0, 1] with labels, from ``fashion_mnist.npz``."""
+    return images(folder, "fashion_mnist.npz")
+
+
+def images(folder: str | os.PathLike[str], file: str) -> tuple[tuple[Tensor, Tensor], ...]:
+    """Training and test images in [0, 1] with labels, from a file of bytes."""
+    path = Path(folder) / file
+    names = ("x_train", "y_train", "x_test", "y_test")
+    if not path.is_file():
+        raise ConfigurationError(
+            f"folder must hold {file} with the arrays {', '.join(names)}. Got "
+            f"{os.fspath(folder)!r} instead, which has no such file."
+        )
+    with np.load(path, allow_pickle=False) as archive:
+        arrays = {name: torch.from_numpy(archive[name]) for name in names}
+    return tuple(
+        (arrays[f"x_{part}"].float() / 255, arrays[f"y_{part}"].long())
+        for part in ("train", "test")
+    )

@@ -1,0 +1,86 @@
+"""The untuned recipe: a sound rule, public constants, step lengths that do not move with C."""
+
+from __future__ import annotations
+
+import pytest
+import rule_battery
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.data import TensorDataset
+
+from winsor.advise.recipe import UnitLength, falling, recipe
+from winsor.contract import ConfigurationError, Released
+from winsor.rules import Quantile
+from winsor.rules.tracking import QuantileTracker
+from winsor.tails import fit
+
+CHECKS = [getattr(rule_battery, name) for name in dir(rule_battery) if name.startswith("check_")]
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+def test_the_rule_passes_the_battery_of_rules(check):
+    check(UnitLength(Quantile(0.5)))
+
+
+def test_the_released_gradient_is_divided_by_the_threshold_it_was_clipped_at():
+    rule = UnitLength(Quantile(4.0, QuantileTracker(target=0.9, rate=0.5)))
+    state = rule.init(rule_battery.parameters(), 100.0)
+    released = Released(
+        {"grad": {"weight": torch.full((2,), 8.0)}, "count": torch.tensor(-50.0)}, {}, 0
+    )
+    grad, following = rule.after(released, state)
+    assert grad["weight"].tolist() == [2.0, 2.0]
+    assert following["threshold"] > 4.0  # nobody lay below: the next one is larger
+
+
+def test_defaults_follow_from_public_numbers_alone():
+    small, large = recipe(10_000, 10, 3.0, 1e-6), recipe(10_000, 10**6, 3.0, 1e-6)
+    assert small == recipe(10_000, 10, 3.0, 1e-6)
+    assert small.batch_size == 200 and small.steps == 400
+    assert small.rule.rule.tracker.target > large.rule.rule.tracker.target
+    assert "97% quantile" in str(small) and "70% quantile" in str(large)
+
+
+def test_what_is_given_is_kept_and_a_fit_sets_the_start():
+    norms = torch.distributions.Weibull(1.0, 1.0).sample((1000,)).double().numpy()
+    fitted = fit(7 * norms)
+    run = recipe(10_000, 10, 3.0, 1e-6, fitted=fitted, batch_size=64, steps=30)
+    assert (run.batch_size, run.steps) == (64, 30)
+    target = run.rule.rule.tracker.target
+    assert 0.9 < target <= 0.97
+    assert run.rule.max_grad_norm == pytest.approx(fitted.body_quantile(target))
+
+
+def test_the_learning_rate_falls_to_its_last_fraction():
+    optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=2.0)
+    schedule = falling(optimizer, 4)
+    seen = []
+    for _ in range(5):
+        seen.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        schedule.step()
+    assert seen == pytest.approx([2.0, 1.5, 1.0, 0.5, 0.5])
+
+
+@pytest.mark.parametrize("wrong", [{"n": 1}, {"d": 0}, {"epsilon": -1.0}, {"delta": 0.0}])
+def test_arguments_are_checked(wrong):
+    with pytest.raises(ConfigurationError, match="must"):
+        recipe(**{"n": 1000, "d": 5, "epsilon": 1.0, "delta": 1e-5, **wrong})
+
+
+def test_it_learns_without_any_choice_within_the_budget():
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(2000, 5, generator=generator)
+    clean = (x[:, 0] + x[:, 1] > 0).long()
+    y = torch.where(torch.rand(2000, generator=generator) < 0.2, 1 - clean, clean)
+    torch.manual_seed(0)
+    model = nn.Linear(5, 2)
+    run = recipe(2000, 12, 2.0, 1e-5, steps=120)
+    private = run.make_private(model, TensorDataset(x, y), seed=0)
+    for inputs, labels in private.batches():
+        private.step(F.cross_entropy(model(inputs), labels, reduction="none"))
+    assert private.spent().epsilon <= 2.0
+    assert private.noise_multiplier > 0
+    assert private.rule_state["threshold"] > 1  # it started at 0.1
+    assert float((model(x).argmax(1) == clean).float().mean()) > 0.9

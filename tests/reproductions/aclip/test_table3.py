@@ -1,0 +1,73 @@
+"""Table 3 of paper 4 on images made up here."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+from winsor_reproductions.aclip.table3 import QUICK, table_3, table_3_of, table_3_verdict
+from winsor_reproductions.cifar import Size, problem
+from winsor_reproductions.reproduction import Line, Measured, Request
+
+from winsor.contract import ConfigurationError
+
+
+def pictures(n, seed):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.rand(n, 3, 32, 32, generator=generator), torch.arange(n) % 10
+
+
+def test_the_table_has_printed_published_certified_and_tuned_lines():
+    setting = dataclasses.replace(QUICK, epsilons=(6.0,), rows=40, batch_size=10, epochs=0.5)
+    found = table_3_of(setting, pictures(60, 1), pictures(20, 2), Request(seeds=2))
+    keys = [(line.label["method"], line.label["constants"][:5]) for line in found.lines]
+    assert keys == [("CC", "as pr"), ("UC", "as pr"), ("DP-SGD", "as pr"), ("UC", "tuned"),
+                    ("DP-SGD", "tuned")]  # fmt: skip
+    clipped, _, plain, *_ = found.lines
+    assert clipped.printed == "73.26 ± 0.16"
+    assert plain.published is None
+    for line in found.lines:
+        assert line.certified_epsilon <= 6.0
+        assert line.certified.seeds == 2
+    # the published noise is half of what the nominal epsilon needs
+    assert clipped.published_certifies > 2 * 6.0
+    assert "40 rows, 2 steps of 10" in found.notes[0]
+
+
+def test_problems_come_in_two_sizes():
+    small = problem(Size(20, 5, 2, "cnn"), pictures(30, 1), pictures(10, 2))
+    assert small.train[0].shape == (20, 3, 28, 28)
+    assert small.steps == 8
+    whole = problem(Size(None, 5, 2, "resnet20"), pictures(30, 1), pictures(10, 2))
+    assert whole.train[0].shape == (30, 3, 32, 32)
+    assert whole.model()(whole.test[0]).shape == (10, 10)
+    with pytest.raises(ConfigurationError, match="model must be one of cnn, resnet20"):
+        Size(None, 5, 2, "vgg")
+
+
+def test_it_needs_a_folder(tmp_path):
+    with pytest.raises(ConfigurationError, match="Give --data FOLDER"):
+        table_3(Request(quick=True))
+    with pytest.raises(ConfigurationError, match=r"folder must hold cifar10_20k_5k\.npz"):
+        table_3(Request(quick=True, data=tmp_path))
+
+
+def lines(averaged, claimed, sgd):
+    label = {"nominal": "2", "constants": "as printed"}
+    return [
+        Line({**label, "method": "CC"}, certified=Measured(averaged, None, 1),
+             published=Measured(claimed, None, 1), published_certifies=5.0, extra={"epoch": "2 s"}),
+        Line({**label, "method": "DP-SGD"}, certified=Measured(sgd, None, 1),
+             extra={"epoch": "4 s"}),
+    ]  # fmt: skip
+
+
+def test_the_verdict_is_computed():
+    assert table_3_verdict(lines(60.0, 62.0, 50.0)).startswith("Holds: ")
+    lost = table_3_verdict(lines(12.0, 55.0, 50.0))
+    assert lost.startswith("Does not hold")
+    assert "0 of 1 epsilons certified and at 1 as published" in lost
+    assert "38.0 to 38.0 points behind" in lost
+    assert "take 0.50 of the time" in lost
+    assert "2.5 times its epsilon" in lost

@@ -1,0 +1,150 @@
+"""Runs, methods and verdicts of paper 1's reproductions, on a small synthetic task."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy import stats
+from torch import nn
+from winsor_reproductions.dc_dpsgd.methods import (
+    DC,
+    DC_CODE,
+    DC_NORM,
+    NON_PRIVATE,
+    Setting,
+    measured_line,
+    published_multiplier,
+)
+from winsor_reproductions.dc_dpsgd.runs import (
+    Descent,
+    Task,
+    noise_for,
+    plain_runs,
+    private_runs,
+    steps_of,
+)
+from winsor_reproductions.dc_dpsgd.verdict import by_label, judged, order, span, tally
+from winsor_reproductions.reproduction import Line, Measured
+from winsor_reproductions.training_runs import gaussian_classes
+
+from winsor.accounting import account
+from winsor.papers.dc_dpsgd.claim import DcDpsgdRun
+from winsor.rules.flat import Flat
+
+
+@pytest.fixture(scope="module")
+def task() -> Task:
+    train, test = gaussian_classes(n=1000, dimension=30, classes=4, seed=0)
+    return Task(
+        "toy",
+        train,
+        test,
+        lambda: nn.Linear(30, 4),
+        batch_size=100,
+        steps=steps_of(1000, 100, 3),
+        delta=1e-4,
+        descent=Descent(2.0),
+        rates={DC: 0.5},
+    )
+
+
+def test_private_runs_learn_and_spend_what_was_asked(task: Task) -> None:
+    rule = Flat(0.5)
+    outcome = private_runs(task, rule, noise_for(task, rule, 8.0), (1, 2))
+    assert 7.9 < outcome.epsilon <= 8.0
+    assert outcome.measured.seeds == 2
+    assert min(outcome.accuracies) > 60
+    again = private_runs(task, rule, outcome.noise_multiplier, (1,))
+    assert again.accuracies[0] == outcome.accuracies[0]
+
+
+def test_averaging_and_a_falling_rate_change_the_released_model(task: Task) -> None:
+    rule = Flat(0.5)
+    noise = noise_for(task, rule, 8.0)
+    plain = private_runs(task, rule, noise, (1,)).accuracies
+    tuned = replace(task, descent=Descent(2.0, 0.5, cosine=True, average_from=0.5))
+    assert private_runs(tuned, rule, noise, (1,)).accuracies != plain
+
+
+def test_training_without_privacy_is_not_certified(task: Task) -> None:
+    outcome = plain_runs(task, (1,))
+    assert outcome.accuracies[0] > 75
+    assert math.isinf(outcome.epsilon)
+
+
+def test_a_tail_drawn_by_coins_needs_less_noise(task: Task) -> None:
+    coins, rank = Setting(k=None).rule(), Setting(k=20).rule()
+    assert (coins.selection, rank.selection) == ("random", "rank")
+    assert noise_for(task, coins, 8.0) < noise_for(task, rank, 8.0)
+
+
+def test_the_published_noise_is_that_of_the_account(task: Task) -> None:
+    setting = Setting(k=20)
+    run = DcDpsgdRun(batch=100, records=1000, steps=30, delta=1e-4)
+    assert published_multiplier(task, setting) == pytest.approx(run.noise_multiplier("rank"))
+    code = published_multiplier(task, replace(setting, reading="public code"))
+    assert code == pytest.approx(
+        run.noise_multiplier("rank") * math.hypot(0.1, 0.09) / math.hypot(1, 0.1)
+    )
+
+
+def test_lines_keep_claims_and_certificates_apart(task: Task) -> None:
+    setting = Setting(k=20)
+    line = measured_line(DC, task, setting, (1,), "9")
+    assert line.published is not None and line.certified is not None
+    assert line.certified_epsilon is not None and line.certified_epsilon <= 8.0
+    run = DcDpsgdRun(batch=100, records=1000, steps=30, delta=1e-4)
+    certified = account(run.certified_history(), 1e-4).epsilon
+    assert line.published_certifies == pytest.approx(certified, rel=1e-6)
+    assert line.published_certifies > 8.0
+    code = measured_line(DC_CODE, task, setting, (1,), None)
+    assert code.certified is None and code.published_certifies is not None
+    assert code.published_certifies > line.published_certifies
+    norm = measured_line(DC_NORM, task, setting, (1,), None)
+    assert norm.published is None and norm.certified_epsilon == pytest.approx(8.0, abs=0.1)
+    free = measured_line(NON_PRIVATE, task, setting, (1,), None)
+    assert free.certified is None and free.certified_epsilon is None
+
+
+def test_methods_may_have_rates_of_their_own(task: Task) -> None:
+    assert task.for_method(DC).descent.lr == 0.5
+    assert task.for_method("DP-SGD").descent.lr == 2.0
+
+
+def test_order_is_welchs_test() -> None:
+    low, high = Measured(50.0, 3.0, 3), Measured(55.0, 3.0, 3)
+    assert (order(high, low), order(low, high), order(low, low)) == (1, -1, 0)
+    assert order(Measured(52.0, 3.0, 3), low) == 0
+    assert order(Measured(50.1, None, 1), Measured(50.0, None, 1)) == 1
+    assert tally([(high, low), (low, high), (low, low)]) == (
+        "ahead on 1, behind on 1, level on 1 of 3"
+    )
+
+
+def test_order_agrees_with_scipy() -> None:
+    first, second = (60.1, 60.9, 62.4), (57.0, 59.9, 58.1, 60.2)
+    low, high = sorted((second, first), key=lambda values: sum(values) / len(values))
+    for shift in np.linspace(-3, 3, 13):
+        moved = [value + shift for value in high]
+        test = stats.ttest_ind(moved, low, equal_var=False)
+        expected = int(np.sign(test.statistic)) if test.pvalue < 0.05 else 0
+        assert order(Measured.of(moved), Measured.of(low)) == expected
+
+
+def test_a_claim_is_confirmed_contradicted_or_neither() -> None:
+    low, high = Measured(50.0, 1.0, 3), Measured(55.0, 1.0, 3)
+    assert judged([(high, low), (high, low)]) == "confirmed"
+    assert judged([(high, low), (low, low)]) == "not confirmed"
+    assert judged([(high, low), (low, high)]) == "contradicted"
+    assert judged([(Measured(9.0, None, 1), low)]) == "undecided (one seed)"
+
+
+def test_span_and_lookup() -> None:
+    assert span([8.0, None, 8.001]) == "8"
+    assert span([3.0, 20.04]) == "3 to 20"
+    lines = (Line({"a": "1", "b": "2"}), Line({"a": "1", "b": "3"}))
+    assert by_label(lines, a="1", b="3") is lines[1]
+    assert by_label(lines, a="2") is None

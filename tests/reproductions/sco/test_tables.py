@@ -1,0 +1,64 @@
+"""Paper 2's tables at a size of seconds; verdicts on numbers made up to have them."""
+
+from __future__ import annotations
+
+import pytest
+from winsor_reproductions.reproduction import Line, Measured, Request
+from winsor_reproductions.sco.rates import Experiment
+from winsor_reproductions.sco.tables import (
+    printed_noise_epsilon,
+    rates_of,
+    rates_verdict,
+    theorem_6,
+    theorem_6_verdict,
+)
+
+TINY = Experiment(sizes=(1000, 8000), seeds=2, steps=4, groups=4, signals=(1.0,))
+
+
+def test_rates_have_theory_and_slopes():
+    said = []
+    found = rates_of(TINY, range(1, 3), (2,), Request(say=said.append))
+    simple, iterative = found.lines
+    assert simple.printed == iterative.printed == "-0.500 (theory)"
+    assert simple.certified.seeds == 2
+    assert simple.certified.half_width is not None
+    assert -1.0 < simple.certified.mean < 0.0
+    # the noise of (12) is sound, and more than epsilon asks for
+    assert simple.published is not None
+    assert 0 < simple.published_certifies < TINY.epsilon / 2
+    assert iterative.published is None
+    assert len(said) == 2
+    assert found.settings["repetitions"] == 2
+
+
+def test_repetitions_are_independent():
+    one = rates_of(TINY, range(1, 2), (2,), Request()).lines[0].certified.mean
+    other = rates_of(TINY, range(2, 3), (2,), Request()).lines[0].certified.mean
+    assert one != other
+
+
+def test_printed_noise_is_more_than_needed():
+    assert printed_noise_epsilon(Experiment(epsilon=1.0, delta=1e-5)) < 0.5
+
+
+def line(slope, theory=-0.5):
+    return Line({"p": "2"}, printed=f"{theory} (theory)", certified=Measured(slope, 0.1, 5))
+
+
+def test_the_verdict_counts_slopes_near_the_theory():
+    assert rates_verdict([line(-0.55), line(-0.45)], 2.0).startswith("Holds: 2 of 2")
+    mixed = rates_verdict([line(-0.55), line(-0.2)], 2.0)
+    assert mixed.startswith("Holds in part: 1 of 2")
+    assert "largest gap 0.30" in mixed
+    assert "2 times" in mixed
+
+
+def test_theorem_6_is_false_for_many_groups_and_useless_for_few():
+    found = theorem_6(Request())
+    few, _, many = found.lines
+    assert few.published.mean > few.certified.mean
+    assert many.published.mean == pytest.approx(0.212, abs=1e-3)
+    assert many.certified.mean == pytest.approx(0.413, abs=1e-3)
+    assert found.verdict.startswith("Does not hold: it claims less than the truth for 1,000,000")
+    assert theorem_6_verdict([few]).startswith("No gain")

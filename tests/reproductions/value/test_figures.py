@@ -1,0 +1,162 @@
+"""Figures 1 to 3 of paper 3 on rows made up here."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from winsor_reproductions.modelmix import table1 as modelmix_table1
+from winsor_reproductions.reproduction import Line, Measured, Request
+from winsor_reproductions.training_runs import gaussian_classes
+from winsor_reproductions.value import figures as value_figures
+from winsor_reproductions.value import problems as value_problems
+from winsor_reproductions.value.figures import (
+    figure_1,
+    figure_1_of,
+    figures_2_3_of,
+    frequency_verdict,
+    value_verdict,
+)
+from winsor_reproductions.value.open_runs import (
+    plain_sgd,
+    spectral_norms,
+    value_clipping_as_printed,
+)
+from winsor_reproductions.value.problems import make, mnist
+
+from winsor.contract import ConfigurationError
+
+
+@pytest.fixture
+def tiny():
+    rows = gaussian_classes(n=600, dimension=12, classes=10, seed=1)
+    return [task.for_epochs(2) for task in make("toy", rows, (0.5, 4.0), (0.05, 0.5))]
+
+
+def test_the_models_are_the_papers(tiny):
+    linear, network = tiny
+    assert [tuple(p.shape) for p in linear.problem.model().parameters()] == [(10, 12)]
+    assert [tuple(p.shape) for p in network.problem.model().parameters()] == [(128, 12), (10, 128)]
+    assert (linear.problem.batch_size, linear.problem.delta, linear.problem.steps) == (
+        128,
+        1e-5,
+        10,
+    )
+
+
+def test_figure_1_counts_what_is_clipped(tiny):
+    found = figure_1_of(tiny[:1], Request(seeds=2), "a note")
+    tight, loose = found.lines
+    assert 0 <= loose.certified.mean < tight.certified.mean <= 100
+    assert tight.certified.seeds == 2
+    assert tight.certified_epsilon == loose.certified_epsilon > 0
+    assert set(tight.extra) == {"first epoch", "training accuracy", "step size"}
+    assert found.notes[-1] == "a note"
+
+
+def frequency(first, last):
+    return Line(
+        {"C": "1"}, certified=Measured(last, None, 1), extra={"first epoch": f"{first} ± 1"}
+    )
+
+
+def test_the_verdict_on_frequencies():
+    fall, low, rise = frequency(90.0, 40.0), frequency(0.1, 0.4), frequency(3.0, 15.0)
+    assert frequency_verdict([fall, fall]).startswith("Holds: ")
+    assert frequency_verdict([rise, low]).startswith("Does not hold")
+    assert frequency_verdict([fall, low, rise]) == (
+        "Holds in part: from the first epoch to the last the frequency falls in 1 of 3 lines and "
+        "does not in 2, 1 of which stay below 5 per cent."
+    )
+
+
+def test_figures_2_and_3_have_every_method(tiny):
+    found = figures_2_3_of(tiny[1:], Request(quick=True, seeds=1), "a note")
+    methods = [line.label["method"] for line in found.lines]
+    assert methods == ["SGD", "GC", "VC", "VC, tight bound"]
+    sgd, gradient, value, tight = found.lines
+    assert sgd.certified is None and "not private" in sgd.extra
+    assert gradient.published is None
+    assert value.published is not None
+    assert value.published_certifies == math.inf  # Algorithm 3 as printed has no guarantee
+    assert gradient.certified_epsilon == value.certified_epsilon == tight.certified_epsilon
+    # for a perceptron the tight bound is the norm itself
+    assert tight.certified.mean == pytest.approx(gradient.certified.mean, abs=1.0)
+
+
+def accuracy(method, mean):
+    label = {"data": "d", "model": "m", "C": "1", "method": method}
+    return Line(label, certified=Measured(mean, None, 1))
+
+
+def test_the_verdict_on_value_clipping():
+    near = [accuracy("GC", 90.0), accuracy("VC", 87.0), accuracy("VC, tight bound", 90.0)]
+    assert value_verdict(near).startswith(
+        "Holds with each row's own loss: value clipping loses 3.0"
+    )
+    far = [accuracy("GC", 90.0), accuracy("VC", 60.0), accuracy("VC, tight bound", 89.0)]
+    assert value_verdict(far).startswith("Does not hold everywhere")
+
+
+def test_open_runs(tiny):
+    problem = tiny[1].problem
+    start = problem.model()
+    norms = [float(torch.linalg.matrix_norm(p.detach(), 2)) for p in start.parameters()]
+    assert spectral_norms(start) == pytest.approx(norms, rel=1e-5)
+    first, second = (plain_sgd(problem, 0.1, seed=1) for _ in range(2))
+    assert all(
+        torch.equal(a, b) for a, b in zip(first.parameters(), second.parameters(), strict=True)
+    )
+    # without noise and with a bound that nothing reaches, Algorithm 3 is SGD
+    unclipped = value_clipping_as_printed(problem, 0.1, 1, max_grad_norm=1e6, noise=0.0)
+    for a, b in zip(first.parameters(), unclipped.parameters(), strict=True):
+        torch.testing.assert_close(a, b)
+    clipped = value_clipping_as_printed(problem, 0.1, 1, max_grad_norm=1e-6, noise=0.0)
+    torch.manual_seed(1)
+    for a, b in zip(problem.model().parameters(), clipped.parameters(), strict=True):
+        torch.testing.assert_close(a, b, atol=1e-4, rtol=0)
+
+
+def test_mnist_comes_from_a_folder(tmp_path):
+    with pytest.raises(ConfigurationError, match=r"folder must hold mnist\.npz"):
+        mnist(tmp_path)
+    with pytest.raises(ConfigurationError, match="Give --data FOLDER"):
+        figure_1(Request(quick=True))
+    rng = np.random.default_rng(0)
+    arrays = {}
+    for part, n in (("train", 300), ("test", 50)):
+        arrays[f"x_{part}"] = rng.integers(0, 256, (n, 28, 28), dtype=np.uint8)
+        arrays[f"y_{part}"] = rng.integers(0, 10, n, dtype=np.uint8)
+    np.savez(tmp_path / "mnist.npz", **arrays)
+    linear, _ = mnist(tmp_path, rows=200)
+    assert linear.problem.train[0].shape == (200, 784)
+    assert linear.problem.test[0].shape == (50, 784)
+    assert float(linear.problem.train[0].min()) == pytest.approx(-0.1307 / 0.3081, abs=1e-3)
+    found = figure_1(Request(quick=True, data=tmp_path))
+    assert [line.label["C"] for line in found.lines] == ["5", "40"] * 2
+
+
+def test_full_runs_have_both_data_sets(monkeypatch, tmp_path, tiny):
+    monkeypatch.setattr(value_figures, "mnist", lambda folder: tiny)
+    monkeypatch.setattr(value_figures, "cifar", lambda folder, cache: tiny)
+    assert len(value_figures.tasks(Request(data=tmp_path))) == 4
+
+
+def eighty_one_channels(part):
+    """In place of kymatio, an optional package: any transform to (n, 81, h/4, w/4)."""
+    scales = torch.linspace(0.5, 2.0, 81).view(-1, 1, 1)
+    return part.unsqueeze(1)[..., ::4, ::4] ** scales
+
+
+def test_colour_features_are_rows_of_length_one_and_kept(monkeypatch, tmp_path):
+    monkeypatch.setattr(modelmix_table1, "_transform", lambda shape: eighty_one_channels)
+    x = torch.rand(3, 3, 32, 32)
+    features = value_problems.colour_features(x)
+    assert features.shape == (3, 972)
+    torch.testing.assert_close(features.norm(dim=1), torch.ones(3))
+    path = tmp_path / "cache" / "rows.npy"
+    torch.testing.assert_close(value_problems._cached(x, path), features)
+    monkeypatch.setattr(value_problems, "colour_features", None)  # not called again
+    torch.testing.assert_close(value_problems._cached(x, path), features)

@@ -1,0 +1,163 @@
+"""What to run when nothing is known and nothing may be tuned.
+
+    d = sum(p.numel() for p in model.parameters())
+    recipe = winsor.advise.recipe(n=len(data), d=d, epsilon=3.0, delta=1e-6)
+    private = recipe.make_private(model, data)
+    for x, y in private.batches():
+        private.step(F.cross_entropy(model(x), y, reduction="none"))
+
+1. The threshold C_t follows a private quantile of the norms (`winsor.rules.Quantile`), starting
+   low. Which quantile follows from how loud the noise will be (`guide.private_quantile`): nearly
+   all norms below C_t for small models, 70 % of them for large ones.
+2. The released gradient is divided by C_t, which is public: the learning rate is then the length
+   of a step, means the same for every model and loss, and does not move with the threshold.
+3. Batches of 2 sqrt(n) rows, 400 steps, momentum 0.9, and a learning rate that falls linearly to
+   zero, so that late noise is averaged away.
+
+Inputs should be of order one, as for any optimiser. The constants were chosen once, on three public
+datasets (docs/tails.md has the figures), and not per dataset. A fit of public norms
+(`winsor.tails.fit`) improves the start of the threshold.
+
+Guarantee
+---------
+That of the rule: dividing by a public number is post-processing of what was released.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+from torch.utils.data import Dataset
+
+from winsor.contract import Bounded, ConfigurationError, Released, Tree
+from winsor.grads.view import Need, View
+from winsor.rules.quantile import Quantile
+from winsor.rules.rule import State, Sums
+from winsor.rules.tracking import QuantileTracker
+from winsor.tails.fit import TailFit
+from winsor.tails.guide import Setting, private_quantile
+
+if TYPE_CHECKING:
+    from winsor.training.loop import PrivateTraining
+
+
+@dataclass(frozen=True)
+class UnitLength:
+    """A quantile rule whose released gradient is divided by the threshold it was clipped at."""
+
+    rule: Quantile
+
+    couples_rows = False
+
+    @property
+    def needs(self) -> Need:
+        return self.rule.needs
+
+    @property
+    def max_grad_norm(self) -> float:
+        return self.rule.max_grad_norm
+
+    def weight_of_norm(self, norms: torch.Tensor) -> torch.Tensor:
+        return self.rule.weight_of_norm(norms)
+
+    def init(self, parameters: Tree, expected_size: float) -> State:
+        return self.rule.init(parameters, expected_size)
+
+    def contributions(self, view: View, state: State) -> Sums:
+        return self.rule.contributions(view, state)
+
+    def bounded(self, sums: Sums, state: State) -> dict[str, Bounded]:
+        return self.rule.bounded(sums, state)
+
+    def after(self, released: Released, state: State) -> tuple[Tree, State]:
+        grad, following = self.rule.after(released, state)
+        return {name: leaf / state["threshold"] for name, leaf in grad.items()}, following
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Everything that `make_private` and the optimiser ask for."""
+
+    rule: UnitLength
+    epsilon: float
+    delta: float
+    batch_size: int
+    steps: int
+    learning_rate: float
+    momentum: float
+
+    def optimizer(self, model: nn.Module) -> torch.optim.SGD:
+        trained = [p for p in model.parameters() if p.requires_grad]
+        return torch.optim.SGD(trained, lr=self.learning_rate, momentum=self.momentum)
+
+    def make_private(
+        self, model: nn.Module, dataset: Dataset[Any], **options: Any
+    ) -> PrivateTraining:
+        """A run of this recipe; ``options`` are those of `winsor.make_private`."""
+        from winsor.training.make_private import make_private
+
+        optimizer = self.optimizer(model)
+        schedule = falling(optimizer, self.steps)
+        return make_private(
+            model=model,
+            optimizer=optimizer,
+            dataset=dataset,
+            rule=self.rule,
+            batch_size=self.batch_size,
+            steps=self.steps,
+            delta=self.delta,
+            **{"epsilon": self.epsilon, "scheduler": schedule, **options},
+        )
+
+    def __str__(self) -> str:
+        quantile = self.rule.rule
+        return (
+            f"threshold: private {quantile.tracker.target:.0%} quantile of the norms, starting at "
+            f"{quantile.max_grad_norm:.3g}; batches of {self.batch_size}, {self.steps} steps, "
+            f"learning rate {self.learning_rate:g} (length of a step, falling to zero), momentum "
+            f"{self.momentum:g}"
+        )
+
+
+def falling(optimizer: torch.optim.Optimizer, steps: int) -> torch.optim.lr_scheduler.LambdaLR:
+    """The learning rate falls linearly, from its full value to 1/steps of it at the last step."""
+    return torch.optim.lr_scheduler.LambdaLR(optimizer, lambda t: max(1, steps - t) / steps)
+
+
+def recipe(
+    n: int,
+    d: int,
+    epsilon: float,
+    delta: float,
+    *,
+    fitted: TailFit | None = None,
+    batch_size: int | None = None,
+    steps: int | None = None,
+) -> Recipe:
+    """The default run for ``n`` private rows; nothing in it depends on their values.
+
+    Parameters
+    ----------
+    n, d, epsilon, delta : public facts: rows, trainable parameters, budget.
+    fitted : tail of PUBLIC or synthetic norms, for a better start of the threshold.
+    batch_size, steps : fixed by something else, such as time or memory.
+    """
+    if not n >= 2:
+        raise ConfigurationError(f"n must be at least 2. Got {n!r} instead.")
+    setting = Setting(n=n, d=d, epsilon=epsilon, delta=delta, steps=steps, batch_size=batch_size)
+    advice = private_quantile(fitted, setting).values
+    tracker = QuantileTracker(advice["target"], advice["rate"], advice["share"])
+    start = min(max(advice["max_grad_norm"], tracker.floor), tracker.ceiling)
+    return Recipe(
+        rule=UnitLength(Quantile(start, tracker)),
+        epsilon=epsilon,
+        delta=delta,
+        batch_size=math.floor(advice["batch_size"]),
+        steps=math.floor(advice["steps"]),
+        learning_rate=advice["learning_rate"],
+        momentum=advice["momentum"],
+    )

@@ -1,0 +1,114 @@
+"""The update of ModelMix: mix the last two released iterates, step, release the result.
+
+The mixing weights and the noisy gradient live only inside `MixingUpdate.apply`. They are not
+stored, not logged, not put into ``parameter.grad`` and not part of any checkpoint; they could be
+recomputed from the run's key, so the key is kept out of checkpoints too (``hides_randomness``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from winsor.contract import ConfigurationError, Tree
+from winsor.contrib.modelmix.mechanism import ModelMix
+from winsor.randomness import stream
+from winsor.training.update import refuse_foreign_optimizer
+
+
+class MixingUpdate:
+    """Algorithm 1's update. The optimiser only supplies the learning rates."""
+
+    hides_randomness = True
+
+    def __init__(
+        self,
+        parameters: dict[str, nn.Parameter],
+        optimizer: torch.optim.Optimizer,
+        scheduler: torch.optim.lr_scheduler.LRScheduler | None,
+        mix: ModelMix,
+        key: bytes,
+    ) -> None:
+        refuse_foreign_optimizer(parameters, optimizer)
+        refuse_all_but_plain_sgd(optimizer)
+        self.parameters = parameters
+        self.optimizer = optimizer
+        self.scheduler = scheduler
+        self.mix = mix
+        self._key = key
+        self._step = 0
+        self._before = {name: p.detach().clone() for name, p in parameters.items()}
+        self._group = {
+            name: index
+            for index, group in enumerate(optimizer.param_groups)
+            for p in group["params"]
+            for name, owned in parameters.items()
+            if owned is p
+        }
+
+    @torch.no_grad()
+    def apply(self, grad: Tree, expected_size: float) -> None:
+        uniform = self._uniform()
+        ratio = self.mix.at(self._step)
+        start = 0
+        for name, parameter in self.parameters.items():
+            lr = float(self.optimizer.param_groups[self._group[name]]["lr"])
+            weights = uniform[start : start + parameter.numel()].view_as(parameter)
+            start += parameter.numel()
+            self._move(name, parameter, grad[name].mul_(lr / expected_size), weights, ratio * lr)
+        self._step += 1
+        if self.scheduler is not None:
+            self.optimizer._opt_called = True  # type: ignore[attr-defined]  # the step was ours
+            self.scheduler.step()
+
+    def _move(
+        self, name: str, parameter: nn.Parameter, step: Tensor, weights: Tensor, tau: float
+    ) -> None:
+        before = self._before[name]
+        gap = parameter - before
+        new = parameter.add(before).mul_(0.5)
+        new.addcmul_(weights.to(new), gap.abs().clamp_(min=tau)).sub_(step)
+        if self.mix.heavy_ball:
+            new.add_(gap, alpha=self.mix.heavy_ball)
+        if self.mix.weight_decay:
+            group = self.optimizer.param_groups[self._group[name]]
+            new.sub_(parameter, alpha=float(group["lr"]) * self.mix.weight_decay)
+        before.copy_(parameter)
+        parameter.copy_(new)
+
+    def _uniform(self) -> Tensor:
+        """U(-1/2, 1/2) for every coordinate of this step."""
+        size = sum(p.numel() for p in self.parameters.values())
+        generator = stream(self._key, "mix", self._step)
+        return torch.from_numpy(generator.random(size, dtype="float32")).sub_(0.5)
+
+    def use_key(self, key: bytes) -> None:
+        self._key = key
+
+    def state_dict(self) -> dict[str, Any]:
+        """The last released iterate but one; the model itself is the last."""
+        return {"step": self._step, "before": {k: v.clone() for k, v in self._before.items()}}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self._step = int(state["step"])
+        for name, value in state["before"].items():
+            self._before[name].copy_(value)
+
+
+def refuse_all_but_plain_sgd(optimizer: torch.optim.Optimizer) -> None:
+    """Momentum and Adam keep the noisy gradient and use it again, outside the mixing."""
+    kept = ("momentum", "weight_decay", "dampening", "nesterov", "maximize")
+    plain = type(optimizer) is torch.optim.SGD and not any(
+        group[name] for group in optimizer.param_groups for name in kept
+    )
+    if not plain:
+        raise ConfigurationError(
+            "optimizer must be plain SGD for ModelMix: its amplified account holds for the mixed "
+            "iterate only, and momentum or Adam would use the noisy gradient again at later steps. "
+            f"Got {type(optimizer).__name__} with {optimizer.defaults} instead. Use "
+            "torch.optim.SGD(params, lr), and heavy_ball= or weight_decay= of ModelMix, which are "
+            "functions of released iterates."
+        )

@@ -1,0 +1,58 @@
+"""`winsor.fit`: make_private and its loop in one call, with a progress bar."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from winsor.training.loop import PrivateTraining
+from winsor.training.make_private import make_private
+
+Loss = Callable[[nn.Module, Any], Tensor]
+
+
+def cross_entropy(model: nn.Module, batch: Any) -> Tensor:
+    """Per-row cross-entropy of an (inputs, labels) batch: the default loss of `fit`."""
+    inputs, labels = batch
+    return F.cross_entropy(model(inputs), labels, reduction="none")
+
+
+def fit(loss: Loss = cross_entropy, *, progress: bool = True, **arguments: Any) -> PrivateTraining:
+    """Train privately to the end of the planned steps.
+
+    Parameters
+    ----------
+    loss
+        ``loss(model, batch)`` gives one value per row. Default: cross-entropy.
+    progress
+        Show a progress bar with the epsilon that the finished run will have spent.
+    **arguments
+        Those of `winsor.make_private`.
+    """
+    private = make_private(**arguments)
+    run(private, loss, progress)
+    return private
+
+
+def run(private: PrivateTraining, loss: Loss = cross_entropy, progress: bool = True) -> None:
+    """The loop itself. Shows no value computed from private rows."""
+    columns = (
+        TextColumn("[bold]training privately"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[note]}"),
+    )
+    total = private.budget.planned_steps
+    target = private.budget.epsilon
+    note = f"epsilon {target:g} when done" if target is not None else ""
+    with Progress(*columns, disable=not progress) as bar:
+        task = bar.add_task("train", total=total, completed=private.steps_done, note=note)
+        for batch in private.batches():
+            private.step(loss(private.model, batch))
+            bar.update(task, completed=private.steps_done)
+        bar.update(task, completed=private.steps_done)

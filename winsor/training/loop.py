@@ -1,0 +1,390 @@
+"""The loop a PyTorch user sees: `batches()`, `step(losses)`, `spent()`.
+
+    for batch in private.batches():
+        losses = F.cross_entropy(model(batch[0]), batch[1], reduction="none")
+        private.step(losses)
+
+One object walks the path of the data: feed -> engine (per-sample view) -> rule (bound) -> door
+(record, noise) -> optimiser. It holds no privacy logic of its own.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from winsor.accounting.account import account
+from winsor.contract import (
+    Bounded,
+    BudgetExceeded,
+    ConfigurationError,
+    Guarantee,
+    LedgerError,
+    LossError,
+    Neighbouring,
+    ProtocolError,
+    UnsoundRelease,
+    UnsupportedModel,
+)
+from winsor.grads.joined import JoinedView
+from winsor.grads.view import Engine, View
+from winsor.randomness import fingerprint, subkey
+from winsor.release.door import Door
+from winsor.rules.rule import Rule, State, Sums
+from winsor.sampling.feed import Feed, Fragment
+from winsor.training.iterates import Ball, Iterates
+from winsor.training.update import Update
+
+STATE_FORMAT = 1
+
+
+class _fixed(property):
+    """A property of a run that the ledger relies on: setting it is refused with the reason."""
+
+    def __set__(self, instance: Any, value: Any) -> None:
+        name = getattr(self.fget, "__name__", "this")
+        raise UnsoundRelease(
+            f"{name} of a running training cannot be changed by hand: the ledger accounts for "
+            "what the run was built with. Build a new run with make_private."
+        )
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How long the run may go on: the planned steps, and the steps a target epsilon allows."""
+
+    delta: float
+    planned_steps: int
+    epsilon: float | None = None
+    allowed_steps: int | None = None
+
+
+class PrivateTraining:
+    """A private training run. Build it with `winsor.make_private`."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        engine: Engine,
+        rule: Rule,
+        door: Door,
+        feed: Feed,
+        update: Update,
+        budget: Budget,
+        iterates: Iterates | None = None,
+        ball: Ball | None = None,
+    ) -> None:
+        self.model = model
+        self.budget = budget
+        self.steps_done = 0
+        self._engine = engine
+        self._rule = rule
+        self._door = door
+        self._feed = feed
+        self._update = update
+        self._iterates = iterates or Iterates("last")
+        self._ball = ball
+        self._rule_state = _first_state(rule, update, door, feed.key)
+        self._open: Fragment | None = None
+        self._sums: Sums | None = None
+        self._held: list[View] = []
+        self._neutralised = 0
+        self._batchnorms = [
+            (name, module)
+            for name, module in model.named_modules()
+            if isinstance(module, nn.modules.batchnorm._BatchNorm)
+        ]
+        self._iterates.update(0, update.parameters)
+        engine.attach()
+
+    # ------------------------------------------------------------------------------ the loop
+
+    def batches(self, steps: int | None = None) -> Iterator[Any]:
+        """Yield the physical batches of the next ``steps`` logical steps (default: all planned).
+
+        Call `step` exactly once for each. An empty Poisson batch yields nothing: its step (noise
+        only, accounted like any other) is done here.
+        """
+        count = self._steps_to_run(steps)
+        affordable = min(count, self._affordable_steps())
+        self._engine.recording(True)
+        try:
+            for fragments in self._feed.steps(self.steps_done, affordable):
+                self._refuse_if_model_changed()
+                self._sums, self._held = None, []
+                before = self.steps_done
+                for fragment in fragments:
+                    self._open = fragment
+                    yield fragment.batch
+                    if self._open is not None:
+                        raise ProtocolError(
+                            "each batch needs one private.step(losses) before the next is drawn. "
+                            "Got no step for the last batch: skipping rows would change the "
+                            "sampling that the guarantee rests on."
+                        )
+                if self.steps_done == before:
+                    self._finish()
+        finally:
+            self._open = None
+            self._engine.recording(False)
+        if affordable < count:
+            raise BudgetExceeded(
+                f"step {len(self._door.ledger) + 1} would exceed epsilon = {self.budget.epsilon} "
+                f"at delta = {self.budget.delta}: {self.budget.allowed_steps} steps are covered "
+                "and all are spent. No data were touched for it. Plan a new run with more noise "
+                "or a larger budget."
+            )
+
+    def step(self, losses: Tensor) -> bool:
+        """Use one physical batch. Returns True when this completed a logical step (an update).
+
+        ``losses`` holds one value per row, with its graph: ``reduction="none"``.
+        """
+        fragment = self._open
+        if fragment is None:
+            raise ProtocolError(
+                "private.step must be called once for each batch, inside `for batch in "
+                "private.batches()`. Got a call outside: rows that the sampler did not draw have "
+                "no sampling rate and cannot be accounted for."
+            )
+        _check_losses(losses, fragment.size)
+        view = self._engine.view(losses)
+        with torch.no_grad():  # once, for all that follows
+            if self._rule.couples_rows:
+                self._held.append(view)
+            else:
+                self._add(view)
+            self._open = None
+            if fragment.last:
+                if self._held:
+                    self._add(JoinedView(self._held) if len(self._held) > 1 else self._held[0])
+                self._finish()
+        return fragment.last
+
+    def _add(self, view: View) -> None:
+        sums = self._rule.contributions(view, self._rule_state)
+        self._sums = sums if self._sums is None else _added(self._sums, sums)
+        self._neutralised += view.neutralised
+
+    def _finish(self) -> None:
+        """Release the logical batch and update the model."""
+        sums = self._sums if self._sums is not None else self._empty_sums()
+        parts = self._rule.bounded(sums, self._rule_state)
+        released = self._door.redeem(self._door.release(self.steps_done, parts))
+        grad, self._rule_state = self._rule.after(released, self._rule_state)
+        self._update.apply(grad, self._door.sampler.expected_size)
+        if self._ball is not None:
+            self._ball.project_(self._update.parameters)
+        self._sums, self._held = None, []
+        self.steps_done += 1
+        self._iterates.update(self.steps_done, self._update.parameters)
+
+    def _empty_sums(self) -> Sums:
+        """What the rule contributes for a batch without rows, in the shapes of a real one."""
+        from winsor.grads.rows import RowsView
+
+        rows = {
+            name: p.detach().new_zeros((0, *p.shape)) for name, p in self._update.parameters.items()
+        }
+        return self._rule.contributions(RowsView(rows, torch.zeros(0)), self._rule_state)
+
+    # -------------------------------------------------------------------------- safety checks
+
+    def _steps_to_run(self, steps: int | None) -> int:
+        if steps is not None:
+            if not (isinstance(steps, int) and steps > 0):
+                raise ConfigurationError(f"steps must be a positive whole number. Got {steps!r}.")
+            return steps
+        remaining = self.budget.planned_steps - self.steps_done
+        return remaining if remaining > 0 else self.budget.planned_steps
+
+    def _affordable_steps(self) -> int:
+        """Steps that the target still covers. Steps repeated after a resume are paid already."""
+        if self.budget.allowed_steps is None:
+            return sys.maxsize
+        ledger = self._door.ledger
+        repeated = max(0, ledger.steps(self._door.run) - self.steps_done)
+        return repeated + max(0, self.budget.allowed_steps - len(ledger))
+
+    def _refuse_if_model_changed(self) -> None:
+        for name, module in self._batchnorms:
+            if module.training:
+                raise UnsupportedModel(
+                    f"{name} is a BatchNorm in training mode, which mixes rows of the batch. Put "
+                    "it in eval mode, or replace it: winsor.grads.replace_batchnorm(model)."
+                )
+        for name, parameter in self._update.parameters.items():
+            if not parameter.requires_grad:
+                raise ProtocolError(
+                    f"{name} was frozen after make_private. Freeze parameters before, so that no "
+                    "noise is added to them, and build the run anew."
+                )
+
+    # ------------------------------------------------------------------------------- reports
+
+    def spent(self, delta: float | None = None) -> Guarantee:
+        """The certified guarantee for every step in the ledger so far."""
+        delta = self.budget.delta if delta is None else delta
+        ledger = self._door.ledger
+        spent = account(ledger.history(), delta, self._door.relation)
+        return Guarantee(
+            epsilon=spent.epsilon,
+            delta=delta,
+            relation=self._door.relation,
+            accountant=spent.accountant,
+            steps=len(ledger),
+            sampler=str(self._door.sampler),
+            conditions=(self._rule_description(),),
+        )
+
+    def _rule_description(self) -> str:
+        return f"rule {self._rule!r}"
+
+    @_fixed
+    def noise_multiplier(self) -> float:
+        return float(self._door.mechanism.config()["noise_multiplier"])
+
+    @_fixed
+    def delta(self) -> float:
+        return self.budget.delta
+
+    @_fixed
+    def relation(self) -> Neighbouring:
+        return self._door.relation
+
+    @_fixed
+    def rule(self) -> Rule:
+        return self._rule
+
+    @property
+    def rule_state(self) -> State:
+        """The rule's public state (for instance an adaptive threshold)."""
+        return self._rule_state
+
+    @property
+    def ledger(self) -> Any:
+        return self._door.ledger
+
+    @_fixed
+    def sampler(self) -> Any:
+        return self._door.sampler
+
+    @property
+    def neutralised_rows_not_private(self) -> int:
+        """Rows whose gradient was not finite and counted as zero. Exact, hence NOT PRIVATE."""
+        return self._neutralised
+
+    def public_parts(self) -> dict[str, Bounded]:
+        """What the next step will release for a batch without rows: bounds and shares, no data."""
+        return self._rule.bounded(self._empty_sums(), self._rule_state)
+
+    def explain(self) -> str:
+        """What the engine decided for each layer."""
+        explain = getattr(self._engine, "explain", None)
+        return str(explain()) if explain is not None else f"engine: {self._engine.name}"
+
+    def audit(self, loss: Any, **options: Any) -> Any:
+        """Try to break this run's claim: see `winsor.audit.one_run.audit_training`.
+
+        A twin with canaries is trained; this run stays as it is.
+        """
+        from winsor.audit.one_run import audit_training
+
+        return audit_training(self, loss, **options)
+
+    # -------------------------------------------------------------------------------- resume
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything but the model and the optimiser, as plain values.
+
+        It holds the secret key of batches and noise: guard it like the data. A mechanism whose
+        privacy rests on its own randomness staying hidden (ModelMix) keeps the key out; resuming
+        then needs the same ``seed`` or the ledger's key file.
+        """
+        return {
+            "format": STATE_FORMAT,
+            "steps_done": self.steps_done,
+            "key": None if self._update.hides_randomness else self._feed.key.hex(),
+            "key_fingerprint": self._door.run,
+            "ledger": self._door.ledger.state_dict(),
+            "rule": dict(self._rule_state),
+            "update": self._update.state_dict(),
+            "iterates": self._iterates.state_dict(),
+            "torch_rng": torch.get_rng_state(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue a run from its checkpoint: same batches, same noise, same account."""
+        if state.get("format") != STATE_FORMAT:
+            raise LedgerError(
+                f"the checkpoint must have format {STATE_FORMAT}. Got {state.get('format')!r} "
+                "instead. Save it with private.state_dict() of this version."
+            )
+        key = self._feed.key if state["key"] is None else bytes.fromhex(state["key"])
+        if fingerprint(key) != state["key_fingerprint"]:
+            raise LedgerError(
+                "this run's key is not the checkpoint's, so its batches and noise would differ. "
+                "Build the run with the same seed, or beside the same ledger and key file."
+            )
+        self._door.ledger.load_state_dict(state["ledger"])
+        self._feed.key = key
+        self._door.use_key(key)
+        self._update.use_key(key)
+        self.steps_done = int(state["steps_done"])
+        self._rule_state = dict(state["rule"])
+        self._update.load_state_dict(state["update"])
+        self._iterates.load_state_dict(state["iterates"])
+        torch.set_rng_state(state["torch_rng"])
+
+    def load_released_iterate(self) -> nn.Module:
+        """Put the chosen iterate (``iterate="averaged"`` or ``"random"``) into the model."""
+        with torch.no_grad():
+            for name, value in self._iterates.result().items():
+                self._update.parameters[name].copy_(value)
+        return self.model
+
+    def detach(self) -> nn.Module:
+        """End the run: remove every hook and return the model as a plain module."""
+        self._engine.detach()
+        self._door.ledger.close()
+        return self.model
+
+
+def _first_state(rule: Rule, update: Update, door: Door, key: bytes) -> State:
+    state = rule.init(dict(update.parameters), door.sampler.expected_size)
+    if "key" in state and getattr(rule, "seed", None) is None:
+        # a rule's own coins (bins, ties) follow the run's key, so that they resume with it
+        state["key"] = f"{subkey(key, 'rule'):032x}"
+    return state
+
+
+def _check_losses(losses: Tensor, rows: int) -> None:
+    if not isinstance(losses, Tensor) or losses.ndim != 1 or losses.shape[0] != rows:
+        shape = tuple(losses.shape) if isinstance(losses, Tensor) else type(losses).__name__
+        raise LossError(
+            f"losses must be a vector with one value per row of the batch: shape ({rows},). Got "
+            f'{shape} instead. Use reduction="none" and average only within a row.'
+        )
+    if not losses.requires_grad:
+        raise LossError(
+            "losses must carry their graph to the parameters. Got a tensor without one. Do not "
+            "call .detach() or .item(), and compute the losses outside torch.no_grad()."
+        )
+    if not losses.dtype.is_floating_point:
+        raise LossError(f"losses must be floating point. Got {losses.dtype} instead.")
+
+
+def _added(sums: Sums, more: Sums) -> Sums:
+    """Sums over rows add up over fragments."""
+    for name, value in more.items():
+        if isinstance(value, dict):
+            target = sums[name]
+            torch._foreach_add_([target[k] for k in value], list(value.values()))
+        else:
+            sums[name] = sums[name] + value
+    return sums

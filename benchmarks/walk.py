@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
 import sys
 from pathlib import Path
 from typing import Any
 
 import torch
+from saving import save
 from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import TensorDataset
@@ -25,7 +25,6 @@ from torch.utils.data import TensorDataset
 import winsor
 
 PACKAGE = Path(winsor.__file__).parent
-RESULTS = Path(__file__).parent / "results" / "walk.json"
 
 
 def walk() -> list[tuple[str, str]]:
@@ -83,7 +82,7 @@ def main() -> None:
         print(f"{sum(f == file for f, _ in calls):5d} {file}")
     counted = count(calls)
     print(counted)
-    RESULTS.write_text(json.dumps({"version": winsor.__version__, **counted}) + "\n")
+    save("walk", {**counted})
 
 
 if __name__ == "__main__":

@@ -5,14 +5,17 @@ No torch here: accounting, the command line and the ledger import this file and 
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 import functools
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from collections.abc import Mapping
+
+    from torch import Tensor, nn
 
     Tree = dict[str, Tensor]
     """Gradient-shaped values: parameter name -> tensor."""
@@ -21,7 +24,11 @@ else:
 
 
 class Neighbouring(enum.StrEnum):
-    """Which pairs of datasets must look alike."""
+    """Which pairs of datasets must look alike.
+
+    >>> Neighbouring("replace_one")
+    <Neighbouring.REPLACE_ONE: 'replace_one'>
+    """
 
     ADD_OR_REMOVE_ONE = "add_or_remove_one"
     REPLACE_ONE = "replace_one"
@@ -39,6 +46,10 @@ class WinsorError(Exception):
 
 class ConfigurationError(WinsorError, ValueError):
     """An argument is outside the range for which a guarantee can be given."""
+
+
+class UnknownArgument(ConfigurationError, TypeError):
+    """A keyword that the function does not take."""
 
 
 class UnsupportedModel(WinsorError, TypeError):
@@ -151,17 +162,41 @@ class Bounded:
 
 @dataclass(frozen=True)
 class Released:
-    """What left through the door: noisy values, and the ledger entry that paid for them."""
+    """What left through the door: noisy values, and the ledger entry that paid for them.
+
+    Whatever is computed from ``values`` and public state stays as private as they are;
+    `with_grad` carries the entry along with such a result.
+    """
 
     values: dict[str, Any]
     std: dict[str, float]
     entry: int
-    _seal: object = field(default=None, repr=False, compare=False)
+    seal: object = field(default=None, repr=False, compare=False)
+
+    def with_grad(self, grad: Tree) -> Released:
+        """The same release with its gradient post-processed."""
+        return dataclasses.replace(self, values={"grad": grad})
+
+
+class Update(Protocol):
+    """Changes the model with a released gradient (``values["grad"]``, a sum over rows)."""
+
+    parameters: dict[str, nn.Parameter]
+    hides_randomness: bool
+
+    def apply(self, released: Released) -> None: ...
+    def use_key(self, key: bytes) -> None: ...
+    def state_dict(self) -> dict[str, Any]: ...
+    def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
 
 
 @dataclass(frozen=True)
 class Guarantee:
-    """A certified (epsilon, delta) for what was executed."""
+    """A certified (epsilon, delta) for what was executed.
+
+    >>> print(Guarantee(1.0, 1e-5, Neighbouring.REPLACE_ONE, "pld", steps=3, sampler="full batch"))
+    (epsilon=1, delta=1e-05)-DP, replace one, 3 steps, full batch, certified by PLD
+    """
 
     epsilon: float
     delta: float

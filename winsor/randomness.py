@@ -8,6 +8,7 @@ The key is as sensitive as the data: whoever holds it can subtract the noise.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import secrets
 
@@ -28,6 +29,7 @@ def fingerprint(key: bytes) -> str:
     return hashlib.blake2b(key, digest_size=8, person=b"winsor-id").hexdigest()
 
 
+@functools.lru_cache(maxsize=256)  # asked for at every step
 def subkey(key: bytes, purpose: str) -> int:
     """128 bits that belong to one purpose; streams of different purposes are independent."""
     digest = hashlib.blake2b(purpose.encode(), key=key, digest_size=16).digest()

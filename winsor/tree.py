@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor
 
-_unflatten = torch._C._nn.unflatten_dense_tensors
+unflatten = torch._C._nn.unflatten_dense_tensors
 SMALL = 1 << 18
 """Up to this many values, a copy into one piece costs less than an operation per leaf."""
 
@@ -39,21 +39,21 @@ class Layout:
     def __init__(self, parameters: Mapping[str, Tensor]) -> None:
         first = next(iter(parameters.values()))
         self.dtype, self.device = first.dtype, first.device
-        self._names = list(parameters)
-        self._like = [p.detach() for p in parameters.values()]
-        self._total = sum(p.numel() for p in parameters.values())
+        self.names = list(parameters)
+        self.like = [p.detach() for p in parameters.values()]
+        self.total = sum(p.numel() for p in parameters.values())
 
     def empty(self) -> FlatTree:
         """A tree with undefined values."""
-        return self._over(torch.empty(self._total, dtype=self.dtype, device=self.device))
+        return self._over(torch.empty(self.total, dtype=self.dtype, device=self.device))
 
     def packed(self, leaves: Sequence[Tensor]) -> dict[str, Tensor]:
         """A tree of these leaves, in one piece where the copy is worth it."""
-        if self._total > SMALL:
-            return dict(zip(self._names, leaves, strict=True))
+        if self.total > SMALL:
+            return dict(zip(self.names, leaves, strict=True))
         return self._over(torch.cat([leaf.reshape(-1) for leaf in leaves]))
 
     def _over(self, flat: Tensor) -> FlatTree:
-        tree = FlatTree(zip(self._names, _unflatten(flat, self._like), strict=True))
+        tree = FlatTree(zip(self.names, unflatten(flat, self.like), strict=True))
         tree.flat = flat
         return tree

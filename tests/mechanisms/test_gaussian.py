@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from winsor.contract import Bounded, ConfigurationError, Sensitivity, UnsoundRelease
-from winsor.mechanisms.gaussian import Gaussian, joint_event
+from winsor.mechanisms.events import joint_event
+from winsor.mechanisms.gaussian import Gaussian
 
 
 def part(c: float, share: float = 1.0) -> Bounded:

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from winsor.rules.clip import clip_weights
+from winsor.rules.rule import clip_weights
 
 LENGTHS = st.floats(0.0, 2.0**127, width=32)
 

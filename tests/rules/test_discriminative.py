@@ -231,7 +231,7 @@ def test_thresholds_from_the_theorem():
         ({"c2": 3.0}, "c2 must be at most c1"),
         ({"selection": "topk"}, "selection must be one of"),
         ({"selection": "rank", "rank_by": "coin"}, "rank_by must be one of"),
-        ({"tail_fraction": 1.0}, "tail_fraction must lie"),
+        ({"tail_fraction": 1.0}, "tail_fraction must be strictly between"),
         ({"selection": "loss"}, "threshold must be given"),
         ({"threshold": float("nan")}, "threshold must be finite"),
         ({"selection": "rank", "threshold": 1.0}, "must be None for selection"),

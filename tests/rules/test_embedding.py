@@ -59,7 +59,8 @@ def test_short_rows_come_back_whole():
     rule = Embedding(10.0, 10.0, RandomBasis(4, seed=3))
     parts, state = parts_of(rule, matrix)
     released = Released({name: part.value for name, part in parts.items()}, {}, 0)
-    grad, after = rule.after(released, state)
+    gradient, after = rule.after(released, state)
+    grad = gradient.values["grad"]
     torch.testing.assert_close(flat(grad), matrix.sum(0).double(), rtol=1e-5, atol=1e-6)
     assert after["step"] == 1
     assert after["basis"] is state["basis"]
@@ -96,7 +97,8 @@ def test_the_residuals_noise_is_taken_out_of_the_subspace():
     released = Released(
         {"embedded": coefficients, "residual": {n: t[0] for n, t in tree(noise).items()}}, {}, 0
     )
-    grad, _ = rule.after(released, state)
+    gradient, _ = rule.after(released, state)
+    grad = gradient.values["grad"]
     torch.testing.assert_close(
         state["basis"].double() @ flat(grad), coefficients.double(), rtol=1e-5, atol=1e-5
     )
@@ -163,7 +165,7 @@ def test_a_basis_may_be_refreshed_between_steps():
         ((0.0, 1.0, FIRST_TWO), "c_embedded must be"),
         ((1.0, -1.0, FIRST_TWO), "c_residual must be"),
         ((1.0, 1.0, torch.eye(10)), "basis must be"),
-        ((1.0, 1.0, FIRST_TWO, True, 1.0), "embedded_share must lie"),
+        ((1.0, 1.0, FIRST_TWO, True, 1.0), "embedded_share must be strictly between"),
         ((1.0, 1.0, FIRST_TWO, True, 0.5, 4), "p must be"),
         ((1.0, 1.0, FIRST_TWO, False, 0.5, 0), "p must be"),
     ],

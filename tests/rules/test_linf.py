@@ -43,7 +43,7 @@ def test_constants_are_checked():
     with pytest.raises(ConfigurationError, match="max_grad_norm must be"):
         LInf(-1.0)
     for p in (0, 2.5, -3):
-        with pytest.raises(ConfigurationError, match="p must be a whole number"):
+        with pytest.raises(ConfigurationError, match="p must be a positive whole number"):
             LInf(1.0, p)
     with pytest.raises(ConfigurationError, match="p must be at most the number"):
         LInf(1.0, 11).init(PARAMETERS, 4.0)

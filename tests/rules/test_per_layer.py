@@ -82,7 +82,8 @@ def test_the_released_parts_become_one_gradient():
     rule = PerLayer(1.0, joint=True)
     sums, state = sums_of(rule)
     values = {name: part.value for name, part in rule.bounded(sums, state).items()}
-    grad, after = rule.after(Released(values, {}, 0), state)
+    gradient, after = rule.after(Released(values, {}, 0), state)
+    grad = gradient.values["grad"]
     assert after == state
     assert grad.keys() == PARAMETERS.keys()
     for name in PARAMETERS:

@@ -93,8 +93,8 @@ def test_it_finds_the_quantile(target):
 @pytest.mark.parametrize(
     "options, message",
     [
-        ({"target": 1.0}, "target must lie"),
-        ({"share": 0.0}, "share must lie"),
+        ({"target": 1.0}, "target must be strictly between"),
+        ({"share": 0.0}, "share must be strictly between"),
         ({"rate": -1.0}, "rate must be"),
         ({"floor": 0.0}, "floor must be"),
         ({"floor": 2.0, "ceiling": 1.0}, "ceiling must be at least floor"),

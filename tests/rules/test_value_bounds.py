@@ -14,7 +14,7 @@ from winsor.contract import UnsupportedModel
 from winsor.grads import trainable_parameters
 from winsor.grads.forward import ForwardEngine
 from winsor.models.networks import mlp, resnet_gn, two_layer_cnn
-from winsor.rules.clip import ROUNDING
+from winsor.rules.rule import ROUNDING
 from winsor.rules.value import Value
 
 NETWORKS = 400  # times 25 rows: 10,000 cases

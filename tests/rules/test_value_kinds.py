@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from winsor.contract import UnsupportedModel
 from winsor.grads.graph import Graph
 from winsor.rules.value_bounds import KINDS, kind_of
-from winsor.rules.value_bounds.kind import Rows
+from winsor.rules.value_bounds.kind import RowBlocks
 from winsor.rules.value_bounds.spectral import OperatorNorms
 
 N = 3
@@ -26,7 +26,7 @@ def recorded(function, x, parameters=()):
     y = function(x)
     names = {id(p): f"p{i}" for i, p in enumerate(parameters)}
     (step,) = Graph([y.grad_fn], names).steps
-    rows = Rows(N, OperatorNorms({}))
+    rows = RowBlocks(N, OperatorNorms({}))
     return step, kind_of(step, rows), rows, y
 
 
@@ -127,7 +127,7 @@ def test_slopes_are_the_largest_and_no_larger(name):
     (slopes,) = torch.autograd.grad(y.sum(), x, retain_graph=True)
     (step,) = Graph([y.grad_fn], {}).steps
     assert step.op == op
-    rows = Rows(len(x), OperatorNorms({}))
+    rows = RowBlocks(len(x), OperatorNorms({}))
     bound = float(torch.as_tensor(kind_of(step, rows).back(step, 0, rows)).max())
     assert slopes.abs().max() <= bound <= slopes.abs().max() * 1.002 + 1e-3
 
@@ -232,7 +232,7 @@ def test_a_residual_sum_counts_both_ways():
     x = torch.randn(N, 4, requires_grad=True)
     y = x + torch.tanh(x)
     graph = Graph([y.grad_fn], {})
-    rows = Rows(N, OperatorNorms({}))
+    rows = RowBlocks(N, OperatorNorms({}))
     first = graph.steps[0]
     assert [kind_of(first, rows).back(first, i, rows) for i in (0, 1)] == [1.0, 1.0]
     z = torch.sub(torch.tanh(x), torch.sigmoid(x), alpha=3.0)
@@ -294,7 +294,7 @@ MIXING = {
 def test_settings_without_a_proof_are_refused(name):
     x = torch.randn(N, 4, requires_grad=True)
     y = MIXING[name](x.tanh())
-    rows = Rows(N, OperatorNorms({}))
+    rows = RowBlocks(N, OperatorNorms({}))
     with pytest.raises(UnsupportedModel, match="Flat"):
         for step in Graph([y.grad_fn], {}).steps:
             kind_of(step, rows)

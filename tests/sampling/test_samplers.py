@@ -7,7 +7,7 @@ import pytest
 from dp_accounting import dp_event
 
 from winsor.contract import ConfigurationError, Neighbouring, UnsupportedRelation
-from winsor.mechanisms.gaussian import GaussianEvent
+from winsor.mechanisms.events import GaussianEvent
 from winsor.randomness import new_key
 from winsor.sampling.samplers import FixedSize, FullBatch, Poisson
 

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from torch.utils.data import Dataset, TensorDataset
 
 import winsor
-from winsor.accounting.account import account
+from winsor.accounting.spending import account
 from winsor.contract import (
     BudgetExceeded,
     ConfigurationError,
@@ -263,7 +263,7 @@ def test_the_target_is_spent_but_not_exceeded():
 
 
 def test_planned_events_are_the_events_of_the_real_run():
-    from winsor.training.make_private import dry_run
+    from winsor.rules.rule import dry_run
 
     private = start(noise_multiplier=None, epsilon=2.0)
     parts = dry_run(private.rule, private._update.parameters, private.sampler.expected_size)
@@ -409,13 +409,13 @@ def test_noise_cannot_be_changed_by_hand():
 def test_an_update_takes_only_what_the_door_released_and_only_once():
     private = start()
     with pytest.raises(UnsoundRelease, match="only values"):
-        private._door.redeem(Released({}, {}, 0))
+        private._update.apply(Released({}, {}, 0))
     train(private, steps=1)
-    parts = private.rule.bounded({"grad": {"w": torch.zeros(2)}}, {})
+    parts = private.public_parts()
     released = private._door.release(1, parts)
-    private._door.redeem(released)
+    private._update.apply(released)
     with pytest.raises(UnsoundRelease, match="already used"):
-        private._door.redeem(released)
+        private._update.apply(released)
 
 
 def test_batchnorm_in_training_mode_is_refused_with_the_remedy():

@@ -23,7 +23,7 @@ KEEP = 1.75
 SPARE = 0.25
 
 
-class Budget:
+class RowMemory:
     """What rows may take beyond the factors that they replace, in floats per row."""
 
     def __init__(self) -> None:

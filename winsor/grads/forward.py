@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from winsor.contract import LossError, ProtocolError, UnsupportedModel
-from winsor.grads.forward_view import Call, ForwardView, Parameters
+from winsor.grads.forward_view import ForwardView, Parameters, RecordedForward
 from winsor.grads.graph import Graph
 from winsor.grads.support import refuse_unsupported
 from winsor.grads.tape import PatchedForward
@@ -32,7 +32,7 @@ class ForwardEngine:
         self._own: Any = None
         self._attached = False
         self._verified = False
-        self._call: Call | None = None
+        self._call: RecordedForward | None = None
         self.on = False
 
     def attach(self) -> None:
@@ -50,7 +50,7 @@ class ForwardEngine:
         plain, model = self._model.forward, self._model
 
         def recorded(*args: Any, **kwargs: Any) -> Any:
-            self._call = Call(plain, args, kwargs, model.training)
+            self._call = RecordedForward(plain, args, kwargs, model.training)
             return self._call.output
 
         # A patch is cheaper than hooks: a module with hooks takes PyTorch's slow way to forward.

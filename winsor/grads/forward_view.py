@@ -36,7 +36,7 @@ Crosses = Callable[[Step], bool]
 Parameters = Mapping[str, nn.Parameter]
 
 
-class Call:
+class RecordedForward:
     """One forward pass of the model: what went in, what came out, and the random state before."""
 
     def __init__(self, forward: Callable[..., Any], args: Any, kwargs: Any, draws: bool) -> None:
@@ -126,7 +126,7 @@ class ForwardView:
     def __init__(
         self,
         losses: Tensor,
-        call: Call,
+        call: RecordedForward,
         parameters: Parameters,
         names: Mapping[int, str],
         layout: Layout,
@@ -171,7 +171,7 @@ class ForwardView:
     def losses(self) -> Tensor:
         return torch.where(self._losses.isfinite(), self._losses, 0.0)
 
-    def weighted_sum(self, weights: Tensor | Mapping[str, Tensor]) -> Tree:
+    def weighted_sum(self, weights: Tensor | Mapping[str, Tensor], last: bool = False) -> Tree:
         """sum_i w_i g_i. A row of weight 0 or of a non-finite gradient contributes zero."""
         if not isinstance(weights, Tensor):
             _refuse("one weight per parameter")

@@ -26,7 +26,14 @@ from winsor.grads.layers.recorded import Part, Projection, RecordedLinear
 from winsor.grads.layers.recurrent import recurrent_forward
 from winsor.grads.parameters import Site, find_sites
 from winsor.grads.rows import RowsView
-from winsor.grads.tape import Call, Forward, Tape, refuse_other_batch, refuse_without_graph
+from winsor.grads.tape import (
+    Call,
+    Forward,
+    Tape,
+    refuse_changed_inputs,
+    refuse_other_batch,
+    refuse_without_graph,
+)
 from winsor.grads.view import View
 
 Parameters = Mapping[str, nn.Parameter]
@@ -66,7 +73,8 @@ class FuncEngine:
         self._tape.on = on
 
     def view(self, losses: Tensor) -> View:
-        refuse_without_graph(losses)
+        if losses.grad_fn is None:
+            refuse_without_graph()
         n = len(losses)
         fired: dict[int, Call] = {}
 
@@ -109,7 +117,7 @@ class FuncEngine:
             pure = self._pure.setdefault(projection, pure_projection(projection))
             current = dict(site.module.named_parameters(remove_duplicate=False))
             w, b = current[weight].detach(), current[bias].detach() if bias else None
-            return self._tape.track_one(Call(pure, (x,)), projection(w, b, x))
+            return self._tape.record(pure, projection(w, b, x), x)
 
         return linear
 
@@ -196,7 +204,7 @@ def _differentiable(x: Any) -> bool:
 def call_rows(call: Call, parameters: Parameters, n: int, verify: bool = False) -> Tree:
     """{parameter name: (n, *shape)} of one recorded call. The tape must be paused."""
     pure: Pure = call.operation
-    call.refuse_changed_inputs()
+    refuse_changed_inputs(call)
     current = {key: parameters[name].detach() for key, name in pure.names.items()}
     dtype = next(iter(current.values())).dtype  # autocast may have recorded narrower numbers
     inputs = [x.to(dtype) if x.is_floating_point() else x for x in call.inputs]

@@ -142,20 +142,20 @@ class Design:
     def shape(self, outputs: int) -> tuple[int, ...]:
         return (self.size,) if outputs == 1 else (self.size, outputs)
 
-    def rows(self, indices: Indices) -> Rows:
+    def rows(self, indices: Indices) -> DesignRows:
         if isinstance(self.x, np.ndarray):
-            return Rows(self.x.take(indices, axis=0), self.intercept, self.unit)
-        return Rows(self.x[indices], self.intercept, self.unit)
+            return DesignRows(self.x.take(indices, axis=0), self.intercept, self.unit)
+        return DesignRows(self.x[indices], self.intercept, self.unit)
 
-    def chunks(self, numbers: int = _CHUNK) -> Iterator[tuple[slice, Rows]]:
+    def chunks(self, numbers: int = _CHUNK) -> Iterator[tuple[slice, DesignRows]]:
         """All rows in order, in pieces of about this many numbers and without copies."""
         step = max(1, numbers // max(1, self.d))
         for start in range(0, self.n, step):
             piece = slice(start, min(start + step, self.n))
-            yield piece, Rows(self.x[piece], self.intercept, self.unit)
+            yield piece, DesignRows(self.x[piece], self.intercept, self.unit)
 
 
-class Rows:
+class DesignRows:
     """Some rows of a design, ready for the two products of a gradient step."""
 
     __slots__ = ("intercept", "unit", "x")
@@ -231,7 +231,9 @@ class GlmView:
     Only `sketch` and `map_sum` form per-sample gradients, a chunk at a time.
     """
 
-    def __init__(self, rows: Rows, y: Array, loss: Loss, theta: Array, chunk: int = 256) -> None:
+    def __init__(
+        self, rows: DesignRows, y: Array, loss: Loss, theta: Array, chunk: int = 256
+    ) -> None:
         self._rows = rows
         self._chunk = chunk
         with np.errstate(over="ignore", invalid="ignore"):  # such rows are neutralised below
@@ -274,7 +276,7 @@ class GlmView:
     def total(self) -> Tree:
         return self._tree(self._residual, self._residual)
 
-    def weighted_sum(self, weights: Tensor | Mapping[str, Tensor]) -> Tree:
+    def weighted_sum(self, weights: Tensor | Mapping[str, Tensor], last: bool = False) -> Tree:
         if isinstance(weights, Tensor):
             scaled = self._weighted(weights)
             return self._tree(scaled, scaled)
@@ -306,7 +308,7 @@ class GlmView:
         for start in range(0, self.size, self._chunk):
             piece = slice(start, start + self._chunk)
             residual = self._residual[piece]
-            chunk = Rows(self._rows.x[piece], self._rows.intercept, self._rows.unit)
+            chunk = DesignRows(self._rows.x[piece], self._rows.intercept, self._rows.unit)
             explicit = torch.from_numpy(chunk.gradients(residual.numpy()))
             rows = {"coef": explicit[:, : self._rows.x.shape[1]]}
             if self._rows.intercept:

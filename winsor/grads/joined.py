@@ -41,7 +41,7 @@ class JoinedView:
     def total(self) -> Tree:
         return _sum([view.total() for view in self._views])
 
-    def weighted_sum(self, weights: Tensor | Mapping[str, Tensor]) -> Tree:
+    def weighted_sum(self, weights: Tensor | Mapping[str, Tensor], last: bool = False) -> Tree:
         if isinstance(weights, Tensor):
             pieces = weights.split(self._sizes)
             return _sum([v.weighted_sum(w) for v, w in zip(self._views, pieces, strict=True)])

@@ -73,7 +73,8 @@ class LoopEngine:
             self._runs[-1].outputs = [x for x in found if isinstance(x, Tensor) and x.requires_grad]
 
     def view(self, losses: Tensor) -> View:
-        refuse_without_graph(losses)
+        if losses.grad_fn is None:
+            refuse_without_graph()
         runs, self._runs = self._runs, []
         rows = {name: p.new_zeros((len(losses), *p.shape)) for name, p in self._parameters.items()}
         for i in range(len(losses)):

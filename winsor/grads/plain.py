@@ -74,7 +74,7 @@ class PlainView(LossesView):
             ]
         )
 
-    def weighted_sum(self, weights: Tensor | Mapping[str, Tensor]) -> Tree:
+    def weighted_sum(self, weights: Tensor | Mapping[str, Tensor], last: bool = False) -> Tree:
         raise _refusal("weighted_sum")
 
 
@@ -100,7 +100,7 @@ class DirectView(LossesView):
     def total(self) -> Tree:
         return self._sweep(torch.ones_like(self._loss))
 
-    def weighted_sum(self, weights: Tensor | Mapping[str, Tensor]) -> Tree:
+    def weighted_sum(self, weights: Tensor | Mapping[str, Tensor], last: bool = False) -> Tree:
         if self._full is not None:
             return self._full.weighted_sum(weights)
         if not isinstance(weights, Tensor):

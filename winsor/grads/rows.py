@@ -65,7 +65,7 @@ class RowsView:
     def total(self) -> Tree:
         return {name: tensor.sum(0) for name, tensor in self._raw.items()}
 
-    def weighted_sum(self, weights: Tensor | Mapping[str, Tensor]) -> Tree:
+    def weighted_sum(self, weights: Tensor | Mapping[str, Tensor], last: bool = False) -> Tree:
         return {
             name: torch.tensordot(self._usable(weights, name), tensor, dims=1)
             for name, tensor in self._clean().items()

@@ -16,14 +16,14 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten
 
 from winsor.contract import LossError, ProtocolError, UnsupportedModel
-from winsor.grads.budget import Budget
+from winsor.grads.budget import RowMemory
 from winsor.grads.parameters import Site
 
 _unsafe_view = torch.ops.aten._unsafe_view.default
@@ -44,17 +44,9 @@ class Call:
         self.operation = operation
         self.note = note
         self.inputs = inputs
-        self.versions = tuple(x._version for x in inputs)
+        self.versions = [x._version for x in inputs]
         self.grads: list[Tensor | None] = [None] * count
         self.outputs: Sequence[Tensor] = ()
-
-    def refuse_changed_inputs(self) -> None:
-        for x, version in zip(self.inputs, self.versions, strict=True):
-            if x._version != version:
-                raise UnsupportedModel(
-                    f"the input of {self.operation} must not be changed in place after the call. "
-                    "Got a modified tensor: use an out-of-place operation there."
-                )
 
 
 class PatchedForward:
@@ -93,7 +85,7 @@ class Tape:
         self.verified = False
         self.totals_only = False  # layers need not prepare for norms
         self.rows: int | None = None
-        self.budget = Budget()
+        self.budget = RowMemory()
         self._ones: Tensor | None = None
         self._shared: dict[str, bool] = {}
         self._receive: Callable[[Call, int, Tensor], None] = _ignore
@@ -196,16 +188,29 @@ class Tape:
             _unsafe_view(out, out.shape) if out.requires_grad else out.detach() for out in outputs
         ]
         if len(outputs) > 1 and _saved_tensor_hooks(True) is not None:
-            inputs, call.inputs, call.versions, call.outputs = call.inputs, (), (), ()
+            inputs, call.inputs, call.versions, call.outputs = call.inputs, (), [], ()
             return [self._track_saved(call, j, out, inputs) for j, out in enumerate(outputs)]
         return [self.track_one(call, out, j) for j, out in enumerate(outputs)]
+
+    @staticmethod
+    def detached(module: nn.Module) -> tuple[Tensor | None, Tensor | None]:
+        """Weight and bias as the recorded forward uses them."""
+        weight, bias = module._parameters.get("weight"), module._parameters.get("bias")
+        return (
+            None if weight is None else weight.detach(),
+            None if bias is None else bias.detach(),
+        )
+
+    def record(self, operation: Any, out: Tensor, *inputs: Tensor, note: Any = None) -> Tensor:
+        """Note a call of ``operation`` and pass its output on, to be met again in the backward."""
+        return self.track_one(Call(operation, inputs, note=note), out)
 
     def track_one(self, call: Call, out: Tensor, j: int = 0) -> Tensor:
         """`track` for one fresh output: on the path of every step, so kept short."""
         if not self.verified and call.inputs:
             self.note_input(call.inputs[0])
         if _saved_tensor_hooks(True) is not None:
-            inputs, call.inputs, call.versions, call.outputs = call.inputs, (), (), ()
+            inputs, call.inputs, call.versions, call.outputs = call.inputs, (), [], ()
             return self._track_saved(call, j, out, inputs)
         if out.requires_grad:
             out.register_hook(lambda g: self._receive(call, j, g))
@@ -226,7 +231,7 @@ class Tape:
         """Under gradient checkpointing: let autograd save, drop and recompute the inputs."""
 
         def deliver(g: Tensor, saved: Sequence[Tensor]) -> None:
-            call.inputs, call.versions = saved, tuple(x._version for x in saved)
+            call.inputs, call.versions = saved, [x._version for x in saved]
             self._receive(call, j, g)
 
         anchor = torch.empty(0, requires_grad=True)
@@ -336,12 +341,20 @@ def refuse_other_batch(call: Call, g: Tensor, n: int) -> None:
         )
 
 
-def refuse_without_graph(losses: Tensor) -> None:
-    if losses.grad_fn is None:
-        raise LossError(
-            "losses must carry their graph to the parameters. Got a tensor without grad_fn. Do "
-            "not call .detach(), and compute the losses outside torch.no_grad()."
+def refuse_changed_inputs(call: Call) -> None:
+    """What a call kept must still be what it saw."""
+    if call.versions != [x._version for x in call.inputs]:
+        raise UnsupportedModel(
+            f"the input of {call.operation} must not be changed in place after the call. Got a "
+            "modified tensor: use an out-of-place operation there."
         )
+
+
+def refuse_without_graph() -> NoReturn:
+    raise LossError(
+        "losses must carry their graph to the parameters. Got a tensor without grad_fn. Do "
+        "not call .detach(), and compute the losses outside torch.no_grad()."
+    )
 
 
 def _ignore(call: Call, j: int, g: Tensor) -> None:

@@ -83,8 +83,12 @@ class View(Protocol):
         """sum_i g_i by plain backward: no per-sample work at all, nothing is neutralised."""
         ...
 
-    def weighted_sum(self, weights: Tensor | Mapping[str, Tensor]) -> Tree:
-        """sum_i w_i g_i. ``weights`` is (n,), or one (n,) per parameter name."""
+    def weighted_sum(self, weights: Tensor | Mapping[str, Tensor], last: bool = False) -> Tree:
+        """sum_i w_i g_i. ``weights`` is (n,), or one (n,) per parameter name.
+
+        ``last`` says that nothing more will be asked: an engine that can, frees what it recorded
+        while the sum comes into being.
+        """
         ...
 
     def map_sum(self, f: Callable[[dict[str, Tensor]], dict[str, Tensor]]) -> Tree:
@@ -114,6 +118,10 @@ class Engine(Protocol):
 
     def view(self, losses: Tensor) -> View:
         """Run the backward pass of `losses` and return the view of this physical batch."""
+        ...
+
+    def explain(self) -> str:
+        """What was decided for each layer, and why."""
         ...
 
 

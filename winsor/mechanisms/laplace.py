@@ -31,15 +31,10 @@ from dp_accounting import dp_event
 from torch import Tensor
 
 from winsor.accounting.widened.laplace import MixedLaplaceDpEvent
-from winsor.contract import (
-    Bounded,
-    ConfigurationError,
-    Neighbouring,
-    UnsoundRelease,
-    UnsupportedRelation,
-)
-from winsor.mechanisms.gaussian import DrawNormal, check_shares
-from winsor.sampling.samplers import LocalEvent
+from winsor.contract import Bounded, Neighbouring, UnsoundRelease, UnsupportedRelation
+from winsor.mechanisms.events import check_shares
+from winsor.mechanisms.gaussian import FixedNoise
+from winsor.mechanisms.protocol import DrawNormal, LocalEvent
 
 
 @dataclass(frozen=True)
@@ -73,27 +68,8 @@ class LaplaceEvent:
         return MixedLaplaceDpEvent(1.0, self.add_remove, 0.0, self.coordinates)
 
 
-class Laplace:
+class Laplace(FixedNoise):
     """Laplace noise of scale ``noise_multiplier`` times the joint add/remove L1 sensitivity."""
-
-    noise_multiplier: float
-
-    def __init__(self, noise_multiplier: float) -> None:
-        value = noise_multiplier
-        if not (isinstance(value, int | float) and math.isfinite(value) and value > 0):
-            raise ConfigurationError(
-                f"noise_multiplier must be a positive finite number. Got {value!r} instead."
-            )
-        object.__setattr__(self, "noise_multiplier", float(value))
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        raise UnsoundRelease(
-            f"{name} of a mechanism cannot be changed by hand: the ledger accounts for the noise "
-            "the mechanism was built with. Build a new run with the noise you want."
-        )
-
-    def config(self) -> dict[str, Any]:
-        return {"mechanism": "Laplace", "noise_multiplier": self.noise_multiplier}
 
     def std(self, parts: Mapping[str, Bounded]) -> dict[str, float]:
         """Standard deviations: sqrt(2) times the scales."""

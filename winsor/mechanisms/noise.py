@@ -34,6 +34,7 @@ import os
 import sys
 import threading
 import weakref
+from collections.abc import Mapping
 from queue import SimpleQueue
 from typing import Any, ClassVar
 
@@ -41,7 +42,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from winsor.contract import ConfigurationError
+from winsor.contract import Bounded, ConfigurationError
+from winsor.mechanisms.protocol import DrawNormal
+from winsor.tree import FlatTree
 
 BLOCK = 1 << 18
 GROUP = 64
@@ -146,6 +149,24 @@ class NoiseOfStep:
 
     def add(self, name: str, flat: Tensor, std: float) -> None:
         self._source.add(self._step, name, flat, std)
+
+
+def add_normal(
+    parts: Mapping[str, Bounded], std: Mapping[str, float], draw: DrawNormal
+) -> dict[str, Any]:
+    """Add Gaussian noise to every part in place, and return the values."""
+    values: dict[str, Any] = {}
+    for name, part in parts.items():
+        values[name] = value = part.value
+        if isinstance(value, FlatTree):
+            draw.add(name, value.flat, std[name])
+            continue
+        leaves = list(value.values()) if isinstance(value, dict) else [value]
+        sizes = [leaf.numel() for leaf in leaves]
+        pieces = torch.split(draw(name, sum(sizes)), sizes)
+        shaped = [_like(z.view(leaf.shape), leaf) for z, leaf in zip(pieces, leaves, strict=True)]
+        torch._foreach_add_(leaves, shaped, alpha=std[name])
+    return values
 
 
 class _Request:

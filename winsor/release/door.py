@@ -2,33 +2,26 @@
 
 Every value computed from private rows leaves through `Door.release`. It checks the bounds it is
 given, derives the noise and the event from the very same numbers, writes the event to the ledger,
-and only then draws the noise. Updates accept only what this door released, once.
+and only then draws the noise. Updates accept only what a door released, once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Protocol
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from dp_accounting import dp_event
 
 from winsor.contract import Bounded, Neighbouring, Released, UnsoundRelease
 from winsor.ledger.ledger import Ledger
-from winsor.mechanisms.gaussian import DrawNormal
 from winsor.mechanisms.noise import NoiseOfStep, NoiseSource
+from winsor.mechanisms.protocol import Mechanism
 from winsor.randomness import fingerprint
-from winsor.sampling.samplers import LocalEvent, Sampler
+from winsor.sampling.samplers import Sampler
 
-
-class Mechanism(Protocol):
-    """Adds noise, and states the event from the very standard deviations it uses."""
-
-    def std(self, parts: Mapping[str, Bounded]) -> dict[str, float]: ...
-    def event(self, parts: Mapping[str, Bounded], step: int = 0) -> LocalEvent: ...
-    def add_noise(
-        self, parts: Mapping[str, Bounded], std: Mapping[str, float], draw: DrawNormal
-    ) -> dict[str, Any]: ...
-    def config(self) -> dict[str, Any]: ...
+SEAL = object()
+"""Carried by what a door released, and by nothing else."""
 
 
 class Door:
@@ -46,44 +39,62 @@ class Door:
         self.mechanism = mechanism
         self.sampler = sampler
         self.relation = relation
-        self._token = object()
-        self._last: tuple[LocalEvent, dp_event.DpEvent] | None = None
+        self._priced: list[Any] = []  # what the price below was asked for
+        self._steps = range(0)  # and the steps for which it holds
+        self._price: tuple[dict[str, float], dp_event.DpEvent] = {}, dp_event.NoOpDpEvent()
         self.use_key(key)
 
     def use_key(self, key: bytes) -> None:
         """Draw noise and sign ledger entries under ``key`` (a resumed run brings its own)."""
         self.run = fingerprint(key)
         self.noise = NoiseSource(key)
-        self._redeemed = -1
 
     def event(self, parts: Mapping[str, Bounded], step: int = 0) -> dp_event.DpEvent:
-        """What one step costs. Depends on bounds, noise and sampler; never on values."""
-        given_batch = self.mechanism.event(parts, step)
-        if self._last is None or self._last[0] != given_batch:  # steps are usually alike
-            self._last = given_batch, self.sampler.amplify(given_batch, self.relation)
-        return self._last[1]
+        """What a release of ``parts`` costs."""
+        return price(self.mechanism, self.sampler, self.relation, parts, step)
 
     def release(self, step: int, parts: Mapping[str, Bounded]) -> Released:
         """Noise ``parts`` jointly as step ``step``. Their tensors are overwritten."""
-        if not parts or not all(isinstance(part, Bounded) for part in parts.values()):
-            raise UnsoundRelease(
-                "only Bounded values pass the door: state the sensitivity of each part. Got "
-                f"{ {name: type(part).__name__ for name, part in parts.items()} } instead."
-            )
-        std = self.mechanism.std(parts)
-        entry = self.ledger.record(self.run, step, self.event(parts, step))
+        asked: list[Any] = []
+        for name, part in parts.items():
+            if not isinstance(part, Bounded):
+                raise _unbounded(parts)
+            asked += (name, part.sensitivity, part.share, part.coordinate_bound)
+        if asked != self._priced or step not in self._steps:  # steps are usually alike
+            if not parts:
+                raise _unbounded(parts)
+            self._price = self.mechanism.std(parts), self.event(parts, step)
+            self._priced, self._steps = asked, stretch(self.mechanism.phases, step)
+        std, event = self._price
+        entry = self.ledger.record(self.run, step, event)
         values = self.mechanism.add_noise(parts, std, NoiseOfStep(self.noise, step))
-        return Released(values, std, entry, self._token)
+        return Released(values, std, entry, SEAL)
 
-    def redeem(self, released: Released) -> Released:
-        """Accept a released value for an update: it came from here, is recorded, and is new."""
-        genuine = isinstance(released, Released) and released._seal is self._token
-        if not genuine or not self.ledger.has(self.run, released.entry):
-            raise UnsoundRelease(
-                "an update accepts only values that this run's door released and its ledger "
-                "records. Got something else: do not build gradients by hand."
-            )
-        if released.entry <= self._redeemed:
-            raise UnsoundRelease(f"the release of step {released.entry} was already used.")
-        self._redeemed = released.entry
-        return released
+
+def price(
+    mechanism: Mechanism,
+    sampler: Sampler,
+    relation: Neighbouring,
+    parts: Mapping[str, Bounded],
+    step: int = 0,
+) -> dp_event.DpEvent:
+    """The event of a release: a function of bounds, mechanism and sampler, never of values.
+
+    Plans ask here, and so does the door: what is planned is what is recorded.
+    """
+    return sampler.amplify(mechanism.event(parts, step), relation)
+
+
+def stretch(phases: Sequence[int], step: int) -> range:
+    """The steps around ``step`` between two of ``phases``: they cost the same."""
+    later = [phase for phase in phases if phase > step]
+    first = max((phase for phase in phases if phase <= step), default=0)
+    return range(first, min(later, default=sys.maxsize))
+
+
+def _unbounded(parts: Mapping[str, Any]) -> UnsoundRelease:
+    kinds = {name: type(part).__name__ for name, part in parts.items()}
+    return UnsoundRelease(
+        "only Bounded values pass the door: state the sensitivity of each part. Got "
+        f"{kinds} instead."
+    )

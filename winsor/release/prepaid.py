@@ -23,7 +23,6 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from winsor.accounting.account import account
 from winsor.contract import (
     Bounded,
     BudgetExceeded,
@@ -32,6 +31,7 @@ from winsor.contract import (
     Sensitivity,
     UnsoundRelease,
 )
+from winsor.ledger.guarantee import guarantee
 from winsor.ledger.ledger import Ledger
 from winsor.mechanisms.gaussian import Gaussian
 from winsor.randomness import fingerprint, stream
@@ -80,16 +80,8 @@ class PrepaidDoor:
 
     def guarantee(self, delta: float, conditions: tuple[str, ...] = ()) -> Guarantee:
         """The certified account of everything in the ledger, whether released yet or not."""
-        spent = account(self.ledger.history(), delta, self.relation)
-        return Guarantee(
-            epsilon=spent.epsilon,
-            delta=delta,
-            relation=self.relation,
-            accountant=spent.accountant,
-            steps=len(self.ledger),
-            sampler=", ".join(self._samplers),
-            conditions=(*self._proofs, *conditions),
-        )
+        reasons = (*self._proofs, *conditions)
+        return guarantee([self.ledger], delta, self.relation, self._samplers, reasons)
 
 
 class Receipt:

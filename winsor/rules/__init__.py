@@ -4,6 +4,10 @@ A rule is a module of this folder that exports ``EXAMPLES``: a few instances of 
 classes. The test battery, the audit, the command line and the documentation go through the
 functions below, so adding a rule is adding one file.
 
+The file may also live outside winsor: in a folder named by the environment variable
+``WINSOR_RULES`` (several, separated as in PATH), or in an installed package with an entry point of
+the group ``winsor.rules`` that names its module.
+
 >>> from winsor import rules
 >>> rules.Flat(1.0)
 Flat(max_grad_norm=1.0)
@@ -15,34 +19,83 @@ from __future__ import annotations
 
 import functools
 import importlib
+import importlib.metadata
+import os
 import pkgutil
+from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from winsor.contract import ConfigurationError
+
+if TYPE_CHECKING:  # the classes below are found when asked for: type checkers read their names here
+    from winsor.rules._names import *  # written by docs/rule_pages.py (make docs)
+
+FOLDERS = "WINSOR_RULES"
+ENTRY_POINTS = "winsor.rules"
 
 
 @functools.cache
 def _modules() -> tuple[Any, ...]:
+    _extend_path()
     found = sorted(module.name for module in pkgutil.iter_modules(__path__))
-    loaded = (importlib.import_module(f"{__name__}.{name}") for name in found)
+    loaded = [importlib.import_module(f"{__name__}.{name}") for name in found]
+    installed = importlib.metadata.entry_points(group=ENTRY_POINTS)
+    loaded += [point.load() for point in sorted(installed, key=lambda point: point.name)]
     return tuple(module for module in loaded if hasattr(module, "EXAMPLES"))
+
+
+def _extend_path() -> None:
+    """Folders named in the environment become part of this package, after its own."""
+    taken = {module.name for module in pkgutil.iter_modules(__path__)}
+    for folder in filter(None, os.environ.get(FOLDERS, "").split(os.pathsep)):
+        if not Path(folder).is_dir():
+            raise ConfigurationError(
+                f"{FOLDERS} must name folders with rules. Got {folder!r} instead, which is none."
+            )
+        names = {module.name for module in pkgutil.iter_modules([folder])}
+        if names & taken:
+            raise ConfigurationError(
+                f"files in {FOLDERS} must have names of their own. Got {sorted(names & taken)} "
+                f"in {folder!r} instead, which winsor has already. Rename them."
+            )
+        taken |= names
+        __path__.append(folder)
 
 
 @functools.cache
 def all_rules() -> MappingProxyType[str, type[Any]]:
-    """Class name -> rule class, in the order of their files."""
-    classes = [type(example) for module in _modules() for example in module.EXAMPLES]
-    return MappingProxyType({cls.__name__: cls for cls in dict.fromkeys(classes)})
+    """Class name -> rule class, in the order of their files.
+
+    >>> all_rules()["Flat"].__module__
+    'winsor.rules.flat'
+    """
+    found: dict[str, type[Any]] = {}
+    for cls in dict.fromkeys(type(example) for example in all_examples()):
+        if cls.__name__ in found:
+            raise ConfigurationError(
+                f"rules must have names of their own. Got {cls.__name__!r} in both "
+                f"{found[cls.__name__].__module__} and {cls.__module__} instead. Rename one."
+            )
+        found[cls.__name__] = cls
+    return MappingProxyType(found)
 
 
 def all_examples() -> tuple[Any, ...]:
-    """The example instances of every rule."""
+    """The example instances of every rule.
+
+    >>> all_examples()[0]
+    Automatic(max_grad_norm=1.0, gamma=0.01)
+    """
     return tuple(example for module in _modules() for example in module.EXAMPLES)
 
 
 def by_name(name: str, /, **options: Any) -> Any:
-    """The rule called ``name``, whatever its spelling: "per_layer", "PerLayer", "per-layer"."""
+    """The rule called ``name``, whatever its spelling: "per_layer", "PerLayer", "per-layer".
+
+    >>> by_name("flat", max_grad_norm=0.5)
+    Flat(max_grad_norm=0.5)
+    """
     known = {_plain(rule): cls for rule, cls in all_rules().items()}
     if _plain(name) not in known:
         raise ConfigurationError(
@@ -58,13 +111,17 @@ def _plain(name: str) -> str:
     return name.lower().replace("_", "").replace("-", "")
 
 
-def __getattr__(name: str) -> Any:
-    if not name[:1].isupper():  # the import system probes for submodules: no discovery for those
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    rules = all_rules()
-    if name in rules:
-        return rules[name]
-    raise AttributeError(f"module {__name__!r} has no rule {name!r}; it has {sorted(rules)}")
+if not TYPE_CHECKING:  # or a type checker would believe in rules that do not exist
+
+    def __getattr__(name: str) -> Any:
+        if name == "__all__":
+            return __dir__()
+        if not name[:1].isupper():  # the import system probes for submodules: no discovery then
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        rules = all_rules()
+        if name in rules:
+            return rules[name]
+        raise AttributeError(f"module {__name__!r} has no rule {name!r}; it has {sorted(rules)}")
 
 
 def __dir__() -> list[str]:

@@ -38,10 +38,10 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from winsor.checks import positive
 from winsor.contract import ConfigurationError
 from winsor.grads.view import View
-from winsor.rules.clip import ROUNDING, positive
-from winsor.rules.rule import PerSampleRule, State
+from winsor.rules.rule import ROUNDING, PerSampleRule, State
 
 SHORTEST = 1e-15
 """Rows shorter than this are scaled as if this long: below it, squares in float32 lose their digits

@@ -34,16 +34,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from winsor.contract import Bounded, Released, Sensitivity, Tree
+from winsor.checks import positive
+from winsor.contract import Bounded, Sensitivity, Tree
 from winsor.grads.pieces import LONG
 from winsor.grads.view import Need, View
-from winsor.rules.clip import ROUNDING, clip_weights, positive
-from winsor.rules.rule import State, Sums
+from winsor.rules.rule import ROUNDING, Rule, State, Sums, clip_weights
 from winsor.tree import FlatTree
 
 SAFE_NORMS = 1e-12, 1e18
@@ -51,13 +50,12 @@ SAFE_NORMS = 1e-12, 1e18
 
 
 @dataclass(frozen=True)
-class Averaged:
+class Averaged(Rule):
     """Clip the batch mean to L2 norm ``max_mean_norm`` (the paper's lambda)."""
 
     max_mean_norm: float
 
-    needs: ClassVar[Need] = Need.MEAN
-    couples_rows: ClassVar[bool] = False  # the sum is additive; clipping sees the whole batch
+    needs = Need.MEAN
 
     def __post_init__(self) -> None:
         positive("max_mean_norm", self.max_mean_norm)
@@ -77,9 +75,6 @@ class Averaged:
         proof = "the clipped mean lies in a ball of radius lambda; its diameter is 2 lambda"
         value = clip_to_ball(sums["grad"], radius)
         return {"grad": Bounded(value, Sensitivity.of_range(radius, proof))}
-
-    def after(self, released: Released, state: State) -> tuple[Tree, State]:
-        return released.values["grad"], state
 
 
 def clip_to_ball(tree: Tree, radius: float) -> Tree:

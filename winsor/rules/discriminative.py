@@ -60,11 +60,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from winsor.checks import choice, positive, probability, whole
 from winsor.contract import Bounded, ConfigurationError, Released, Sensitivity, Tree
 from winsor.grads.view import Directions, Need, View
 from winsor.rules import draws
-from winsor.rules.clip import clip_weights, positive
-from winsor.rules.rule import State, Sums
+from winsor.rules.rule import Rule, State, Sums, clip_weights
 from winsor.rules.tracking import QuantileTracker
 from winsor.theory import dc_dpsgd_thresholds
 
@@ -84,9 +84,7 @@ class Subspace:
     def __post_init__(self) -> None:
         positive("theta", self.theta)
         for name in ("k", "refresh"):
-            value = getattr(self, name)
-            if not (isinstance(value, int) and value >= 1):
-                raise ConfigurationError(f"{name} must be a whole number >= 1. Got {value!r}.")
+            whole(name, getattr(self, name))
 
     def directions(self, step: int) -> Directions:
         period = step // self.refresh
@@ -94,7 +92,7 @@ class Subspace:
 
 
 @dataclass(frozen=True)
-class Discriminative:
+class Discriminative(Rule):
     """Clip the tail to ``c1`` and the body to ``c2``.
 
     ``threshold`` is t: c1 if not given for "norm", k/d for "trace". With a ``tracker`` it is where
@@ -120,12 +118,9 @@ class Discriminative:
                 f"c2 must be at most c1 = {self.c1}: the tail keeps more than the body. "
                 f"Got c2 = {self.c2} instead."
             )
-        _one_of("selection", self.selection, SELECTIONS)
-        _one_of("rank_by", self.rank_by, SCORES)
-        if not 0 < self.tail_fraction < 1:
-            raise ConfigurationError(
-                f"tail_fraction must lie in (0, 1). Got {self.tail_fraction!r} instead."
-            )
+        choice("selection", self.selection, SELECTIONS)
+        choice("rank_by", self.rank_by, SCORES)
+        probability("tail_fraction", self.tail_fraction)
         self._check_threshold()
 
     def _check_threshold(self) -> None:
@@ -167,16 +162,16 @@ class Discriminative:
         return self.rank_by if self.selection == "rank" else self.selection
 
     @property
-    def needs(self) -> Need:
+    def needs(self) -> Need:  # type: ignore[override]
         extra = {"loss": Need.LOSSES, "trace": Need.SKETCH}.get(self.score or "", Need.NORMS)
         return Need.NORMS | Need.WEIGHTED_SUM | extra
 
     @property
-    def couples_rows(self) -> bool:
+    def couples_rows(self) -> bool:  # type: ignore[override]
         return self.randomised
 
     @property
-    def randomised(self) -> bool:
+    def randomised(self) -> bool:  # type: ignore[override]
         """Coins and tie-breaking keys are attached to positions of the joined batch."""
         return self.selection in ("rank", "random")
 
@@ -194,6 +189,9 @@ class Discriminative:
         start = defaults[self.selection] if self.threshold is None else self.threshold
         state["threshold"] = self.tracker.start(start) if self.tracker else float(start)
         return state
+
+    def with_key(self, state: State, key: bytes) -> State:
+        return draws.keyed(state, self.seed, key) if self.randomised else state
 
     def weight_of_norm(self, norms: Tensor) -> Tensor:
         """For "norm" at the initial t; otherwise the mean over a tail of ``tail_fraction``."""
@@ -222,13 +220,13 @@ class Discriminative:
             "count": self.tracker.part(sums["count"]),
         }
 
-    def after(self, released: Released, state: State) -> tuple[Tree, State]:
+    def after(self, released: Released, state: State) -> tuple[Released, State]:
         following = draws.advance(state)
         if self.tracker is not None:
             following["threshold"] = self.tracker.following(
                 state["threshold"], released.values["count"], state["expected_size"]
             )
-        return released.values["grad"], following
+        return released, following
 
     # ---------------------------------------------------------------------------- the parts
 
@@ -277,11 +275,6 @@ def top(scores: Tensor, size: int, keys: Tensor) -> Tensor:
     chosen = torch.zeros(len(scores), dtype=torch.bool)
     chosen[order[:size]] = True
     return chosen
-
-
-def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
-    if value not in allowed:
-        raise ConfigurationError(f"{name} must be one of {list(allowed)}. Got {value!r} instead.")
 
 
 _SMALL = Subspace(k=4, refresh=2)

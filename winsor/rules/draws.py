@@ -18,13 +18,18 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from winsor.randomness import new_key, stream
+from winsor.randomness import new_key, stream, subkey
 from winsor.rules.rule import State
 
 
 def start(seed: int | None) -> State:
     """State from which the draws of every step follow. As sensitive as the run's own key."""
     return {"key": new_key(seed).hex(), "step": 0}
+
+
+def keyed(state: State, seed: int | None, key: bytes) -> State:
+    """Without a seed, the draws follow the run's key, so that they resume with it."""
+    return state if seed is not None else {**state, "key": f"{subkey(key, 'rule'):032x}"}
 
 
 def uniforms(state: State, n: int) -> Tensor:

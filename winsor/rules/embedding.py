@@ -43,15 +43,14 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
+from winsor.checks import positive, probability, whole
 from winsor.contract import Bounded, ConfigurationError, Released, Sensitivity, Tree
 from winsor.grads.view import Need, View
-from winsor.rules.clip import ROUNDING, clip_weights, positive
-from winsor.rules.rule import State, Sums
+from winsor.rules.rule import ROUNDING, Rule, State, Sums, clip_weights
 
 _LEAST = 1e-30  # norms below are not divided by
 
@@ -115,7 +114,7 @@ class PublicBasis(Basis):
 
 
 @dataclass(frozen=True)
-class Embedding:
+class Embedding(Rule):
     """Clip the part along ``basis`` to ``c_embedded`` and the rest to ``c_residual``.
 
     ``embedded_share`` is the embedded part's share of the privacy of a joint release; ``p`` is the
@@ -129,8 +128,7 @@ class Embedding:
     embedded_share: float = 0.5
     p: int = 1
 
-    needs: ClassVar[Need] = Need.ROWS
-    couples_rows: ClassVar[bool] = False
+    needs = Need.ROWS
 
     def __post_init__(self) -> None:
         positive("c_embedded", self.c_embedded)
@@ -140,13 +138,10 @@ class Embedding:
                 "basis must be a PublicBasis or RandomBasis. Got "
                 f"{type(self.basis).__name__} instead. Wrap a tensor: PublicBasis(vectors)."
             )
-        if not 0 < self.embedded_share < 1:
+        probability("embedded_share", self.embedded_share)
+        if whole("p", self.p) != 1 and self.joint:
             raise ConfigurationError(
-                f"embedded_share must lie in (0, 1). Got {self.embedded_share!r} instead."
-            )
-        if not (isinstance(self.p, int) and self.p >= 1) or (self.joint and self.p != 1):
-            raise ConfigurationError(
-                "p must be a whole number >= 1, and 1 for a joint release, whose coordinates are "
+                "p must be a whole number, and 1 for a joint release, whose coordinates are "
                 f"not those of the gradient. Got {self.p!r} instead. Use joint=False."
             )
 
@@ -191,17 +186,18 @@ class Embedding:
             "residual": Bounded(sums["residual"], residual, 1 - self.embedded_share),
         }
 
-    def after(self, released: Released, state: State) -> tuple[Tree, State]:
+    def after(self, released: Released, state: State) -> tuple[Released, State]:
         step = state["step"] + 1
         fresh = self.basis.refreshed(step)
         new = {"basis": state["basis"] if fresh is None else fresh, "step": step}
         if not self.joint:
-            return released.values["grad"], new
+            return released, new
         tree = released.values["residual"]
         residual = _flat(_with_row(tree))[0]
         basis = state["basis"].to(residual)
         grad = residual + (released.values["embedded"] - basis @ residual) @ basis
-        return {n: t[0] for n, t in _shaped(grad[None], _with_row(tree)).items()}, new
+        shaped = _shaped(grad[None], _with_row(tree))
+        return released.with_grad({name: leaf[0] for name, leaf in shaped.items()}), new
 
     # ------------------------------------------------------------------------------ one chunk
 

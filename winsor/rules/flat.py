@@ -29,9 +29,9 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from winsor.checks import positive
 from winsor.grads.view import View
-from winsor.rules.clip import clip_weights, positive
-from winsor.rules.rule import PerSampleRule, State
+from winsor.rules.rule import PerSampleRule, State, clip_weights
 
 
 @dataclass(frozen=True)

@@ -35,10 +35,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from winsor.checks import positive, whole
 from winsor.contract import Bounded, ConfigurationError, Sensitivity, Tree
 from winsor.grads.view import Need, View
-from winsor.rules.clip import ROUNDING, clip_weights, positive
-from winsor.rules.rule import RowwiseRule, State, Sums
+from winsor.rules.rule import ROUNDING, RowwiseRule, State, Sums, clip_weights
 
 
 @dataclass(frozen=True)
@@ -53,8 +53,7 @@ class L1(RowwiseRule):
 
     def __post_init__(self) -> None:
         positive("max_grad_norm", self.max_grad_norm)
-        if not (isinstance(self.p, int) and self.p >= 1):
-            raise ConfigurationError(f"p must be a whole number >= 1. Got {self.p!r} instead.")
+        whole("p", self.p)
 
     @property
     def coordinate_bound(self) -> float:

@@ -33,10 +33,10 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from winsor.checks import positive, whole
 from winsor.contract import Bounded, ConfigurationError, Tree
 from winsor.grads.view import Need, View
-from winsor.rules.clip import ROUNDING, clip_weights, positive
-from winsor.rules.rule import RowwiseRule, State, Sums
+from winsor.rules.rule import ROUNDING, RowwiseRule, State, Sums, clip_weights
 
 
 @dataclass(frozen=True)
@@ -51,8 +51,7 @@ class LInf(RowwiseRule):
 
     def __post_init__(self) -> None:
         positive("max_grad_norm", self.max_grad_norm)
-        if not (isinstance(self.p, int) and self.p >= 1):
-            raise ConfigurationError(f"p must be a whole number >= 1. Got {self.p!r} instead.")
+        whole("p", self.p)
 
     @property
     def coordinate_bound(self) -> float:

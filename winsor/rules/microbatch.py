@@ -44,17 +44,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
+from winsor.checks import choice, positive, whole
 from winsor.contract import Bounded, ConfigurationError, Released, Sensitivity, Tree
 from winsor.grads.view import Need, View
 from winsor.rules import draws
 from winsor.rules.averaged import clip_to_ball
-from winsor.rules.clip import clip_weights, positive
-from winsor.rules.rule import State, Sums
+from winsor.rules.rule import Rule, State, Sums, clip_weights
 
 SHIFTS = {
     "bins": (2.0, 2.0, "a record touches one bin; each clipped bin lies in a ball of radius bC"),
@@ -64,7 +63,7 @@ SHIFTS = {
 
 
 @dataclass(frozen=True)
-class Microbatch:
+class Microbatch(Rule):
     """Clip the mean of each microbatch of about ``size`` rows to ``max_mean_norm``."""
 
     max_mean_norm: float
@@ -72,25 +71,19 @@ class Microbatch:
     assignment: str = "bins"
     seed: int | None = None
 
-    needs: ClassVar[Need] = Need.LOSSES | Need.NORMS | Need.WEIGHTED_SUM
-    couples_rows: ClassVar[bool] = True
-    randomised: ClassVar[bool] = True
+    needs = Need.LOSSES | Need.NORMS | Need.WEIGHTED_SUM
+    couples_rows = True
+    randomised = True
 
     def __post_init__(self) -> None:
         positive("max_mean_norm", self.max_mean_norm)
-        if not (isinstance(self.size, int) and self.size >= 1):
-            raise ConfigurationError(
-                f"size must be a whole number >= 1. Got {self.size!r} instead."
-            )
+        whole("size", self.size)
         if self.assignment == "order":
             raise ConfigurationError(
                 'assignment must not be "order": without one record all later rows change their '
                 'microbatch, so no sensitivity can be certified. Use "bins" (shift 2bC) instead.'
             )
-        if self.assignment not in SHIFTS:
-            raise ConfigurationError(
-                f"assignment must be one of {sorted(SHIFTS)}. Got {self.assignment!r} instead."
-            )
+        choice("assignment", self.assignment, sorted(SHIFTS))
 
     def init(self, parameters: Tree, expected_size: float) -> State:
         bins = max(1, round(expected_size / self.size))
@@ -98,6 +91,9 @@ class Microbatch:
         if self.size == 1:
             nominal = 1.0
         return {**draws.start(self.seed), "bins": bins, "nominal": float(nominal)}
+
+    def with_key(self, state: State, key: bytes) -> State:
+        return draws.keyed(state, self.seed, key)
 
     def weight_of_norm(self, norms: Tensor) -> Tensor:
         """Of a microbatch mean, as a function of its norm."""
@@ -125,8 +121,8 @@ class Microbatch:
             sensitivity = Sensitivity(added * unit, replaced * unit, proof)
         return {"grad": Bounded(sums["grad"], sensitivity)}
 
-    def after(self, released: Released, state: State) -> tuple[Tree, State]:
-        return released.values["grad"], draws.advance(state)
+    def after(self, released: Released, state: State) -> tuple[Released, State]:
+        return released, draws.advance(state)
 
     def _microbatches(self, n: int, state: State) -> Iterator[Tensor]:
         uniforms = draws.uniforms(state, n)

@@ -36,20 +36,19 @@ import math
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import ClassVar
 
 from torch import Tensor
 
+from winsor.checks import positive
 from winsor.contract import Bounded, ConfigurationError, Released, Sensitivity, Tree
 from winsor.grads.view import Need, View
-from winsor.rules.clip import clip_weights, positive
-from winsor.rules.rule import State, Sums
+from winsor.rules.rule import Rule, State, Sums, clip_weights
 
 Groups = tuple[tuple[str, ...], ...]
 
 
 @dataclass(frozen=True)
-class PerLayer:
+class PerLayer(Rule):
     """Clip each group of parameters by itself, to ``max_grad_norm`` over all groups together.
 
     ``groups`` is "module" (a weight and its bias together), "parameter", or tuples of parameter
@@ -62,8 +61,7 @@ class PerLayer:
     joint: bool = False
     noise_shares: tuple[float, ...] | None = None
 
-    needs: ClassVar[Need] = Need.GROUP_NORMS | Need.WEIGHTED_SUM
-    couples_rows: ClassVar[bool] = False
+    needs = Need.GROUP_NORMS | Need.WEIGHTED_SUM
 
     def __post_init__(self) -> None:
         positive("max_grad_norm", self.max_grad_norm)
@@ -124,11 +122,11 @@ class PerLayer:
             for index, group in enumerate(groups)
         }
 
-    def after(self, released: Released, state: State) -> tuple[Tree, State]:
+    def after(self, released: Released, state: State) -> tuple[Released, State]:
         grad: Tree = {}
         for part in released.values.values():
             grad |= part
-        return grad, state
+        return released.with_grad(grad), state
 
     def _thresholds(self, groups: list[list[str]]) -> list[float]:
         shares = self.shares or _equal(len(groups))

@@ -32,9 +32,9 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from winsor.checks import positive
 from winsor.grads.view import View
-from winsor.rules.clip import ROUNDING, positive
-from winsor.rules.rule import PerSampleRule, State
+from winsor.rules.rule import ROUNDING, PerSampleRule, State
 
 
 @dataclass(frozen=True)

@@ -38,20 +38,18 @@ from torch import Tensor
 
 from winsor.contract import Bounded, Released, Sensitivity, Tree
 from winsor.grads.view import Need, View
-from winsor.rules.clip import clip_weights
-from winsor.rules.rule import State, Sums
+from winsor.rules.rule import Rule, State, Sums, clip_weights
 from winsor.rules.tracking import QuantileTracker
 
 
 @dataclass(frozen=True)
-class Quantile:
+class Quantile(Rule):
     """Clip to a threshold that starts at ``max_grad_norm`` and follows ``tracker``'s quantile."""
 
     max_grad_norm: float = 1.0
     tracker: QuantileTracker = field(default_factory=QuantileTracker)
 
     needs = Need.NORMS | Need.WEIGHTED_SUM
-    couples_rows = False
 
     def __post_init__(self) -> None:
         self.tracker.start(self.max_grad_norm)
@@ -78,11 +76,11 @@ class Quantile:
             "count": self.tracker.part(sums["count"]),
         }
 
-    def after(self, released: Released, state: State) -> tuple[Tree, State]:
+    def after(self, released: Released, state: State) -> tuple[Released, State]:
         threshold = self.tracker.following(
             state["threshold"], released.values["count"], state["expected_size"]
         )
-        return released.values["grad"], {**state, "threshold": threshold}
+        return released, {**state, "threshold": threshold}
 
 
 EXAMPLES = (

@@ -13,9 +13,14 @@ public state. A rule never draws noise and never learns the noise scale before i
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
 
 from winsor.contract import Bounded, Released, Sensitivity, Tree
+from winsor.grads.rows import RowsView
 from winsor.grads.view import Need, View
 
 State = dict[str, Any]
@@ -24,41 +29,54 @@ State = dict[str, Any]
 Sums = dict[str, Any]
 """Named sums over rows: a Tensor or a Tree each. The gradient is always called "grad"."""
 
+ROUNDING = 1e-5
+"""Clip to C/(1+ROUNDING): float32 norms carry relative errors near 1e-6, and the bound must hold
+for the numbers that are really summed."""
 
-@runtime_checkable
-class Rule(Protocol):
+SMALLEST = 1e-37
+"""Shorter norms are not divided by: in float32 the quotient would overflow."""
+
+
+class Rule(ABC):
     """One clipping idea. "grad" is a sum over rows; training divides by the expected size."""
 
-    @property
-    def needs(self) -> Need: ...
+    needs: Need = Need.ROWS
+    """What `contributions` will ask of the view. Engines skip everything else."""
 
-    @property
-    def couples_rows(self) -> bool:
-        """True if a row's contribution depends on other rows; then fragments are joined first."""
-        ...
+    couples_rows: bool = False
+    """True if a row's contribution depends on other rows; then fragments are joined first."""
 
-    def init(self, parameters: Tree, expected_size: float) -> State: ...
-    def contributions(self, view: View, state: State) -> Sums: ...
-    def bounded(self, sums: Sums, state: State) -> dict[str, Bounded]: ...
-    def after(self, released: Released, state: State) -> tuple[Tree, State]: ...
+    randomised: bool = False
+    """True if contributions depend on coins of the rule's own (bins, ties, selections)."""
+
+    def init(self, parameters: Tree, expected_size: float) -> State:
+        """The public state before the first step."""
+        return {}
+
+    def with_key(self, state: State, key: bytes) -> State:
+        """``state`` with the rule's own coins, if it has any, drawn from the run's key."""
+        return state
+
+    @abstractmethod
+    def contributions(self, view: View, state: State) -> Sums:
+        """Sums over the rows of one fragment."""
+
+    @abstractmethod
+    def bounded(self, sums: Sums, state: State) -> dict[str, Bounded]:
+        """What will be released for the whole batch, and how far one record can have moved it."""
+
+    def after(self, released: Released, state: State) -> tuple[Released, State]:
+        """The gradient, as post-processing of ``released``, and the next public state."""
+        return released, state
 
 
-class RowwiseRule(ABC):
+class RowwiseRule(Rule):
     """Base for rules of the form sum_i h(g_i), where h depends on row i and public state only.
 
     Subclasses give `needs`, `contributions` and `clipped_norm`.
     """
 
-    needs: Need = Need.ROWS
-    couples_rows: ClassVar[bool] = False
     proof: str = ""
-
-    def init(self, parameters: Tree, expected_size: float) -> State:
-        return {}
-
-    @abstractmethod
-    def contributions(self, view: View, state: State) -> Sums:
-        """{"grad": sum_i h(g_i)} over the rows of one fragment."""
 
     @abstractmethod
     def clipped_norm(self, state: State) -> float:
@@ -67,9 +85,6 @@ class RowwiseRule(ABC):
     def bounded(self, sums: Sums, state: State) -> dict[str, Bounded]:
         sensitivity = Sensitivity.per_sample(self.clipped_norm(state), self.proof)
         return {"grad": Bounded(sums["grad"], sensitivity)}
-
-    def after(self, released: Released, state: State) -> tuple[Tree, State]:
-        return released.values["grad"], state
 
 
 class PerSampleRule(RowwiseRule):
@@ -82,7 +97,55 @@ class PerSampleRule(RowwiseRule):
         """(n,) weights, detached, each a function of its own row."""
 
     def contributions(self, view: View, state: State) -> Sums:
-        weights = self.weights(view, state)
-        # The last thing asked of the view: an engine that can, frees what it recorded on the way.
-        last: Any = getattr(view, "final_sum", view.weighted_sum)
-        return {"grad": last(weights)}
+        return {"grad": view.weighted_sum(self.weights(view, state), last=True)}
+
+
+class WrappedRule(Rule):
+    """Another rule with something added: whatever is not overridden is the inner ``rule``'s."""
+
+    rule: Rule
+
+    @property
+    def needs(self) -> Need:  # type: ignore[override]
+        return self.rule.needs
+
+    @property
+    def couples_rows(self) -> bool:  # type: ignore[override]
+        return self.rule.couples_rows
+
+    @property
+    def randomised(self) -> bool:  # type: ignore[override]
+        return self.rule.randomised
+
+    def init(self, parameters: Tree, expected_size: float) -> State:
+        return self.rule.init(parameters, expected_size)
+
+    def with_key(self, state: State, key: bytes) -> State:
+        return self.rule.with_key(state, key)
+
+    def contributions(self, view: View, state: State) -> Sums:
+        return self.rule.contributions(view, state)
+
+    def bounded(self, sums: Sums, state: State) -> dict[str, Bounded]:
+        return self.rule.bounded(sums, state)
+
+    def after(self, released: Released, state: State) -> tuple[Released, State]:
+        return self.rule.after(released, state)
+
+
+def clip_weights(norms: Tensor, threshold: float) -> Tensor:
+    """min(1, C/|g|) for each row, as C/max(C, |g|): safe at |g| = 0, and for any C > 0."""
+    clip = threshold / (1 + ROUNDING)
+    return norms.clamp_min(max(clip, SMALLEST)).reciprocal_().mul_(clip)
+
+
+def no_rows(parameters: Mapping[str, Tensor]) -> RowsView:
+    """The view of a batch without rows, in the shapes of a real one."""
+    rows = {name: p.detach().new_zeros((0, *p.shape)) for name, p in parameters.items()}
+    return RowsView(rows, torch.zeros(0))
+
+
+def dry_run(rule: Rule, parameters: Mapping[str, Tensor], size: float) -> dict[str, Bounded]:
+    """The bounded parts of a step without data: what calibration and planning need to know."""
+    state = rule.init(dict(parameters), size)
+    return rule.bounded(rule.contributions(no_rows(parameters), state), state)

@@ -21,8 +21,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from winsor.checks import positive, probability
 from winsor.contract import Bounded, ConfigurationError, Sensitivity
-from winsor.rules.clip import positive
 
 
 @dataclass(frozen=True)
@@ -42,9 +42,7 @@ class QuantileTracker:
 
     def __post_init__(self) -> None:
         for name in ("target", "share"):
-            value = getattr(self, name)
-            if not (math.isfinite(value) and 0 < value < 1):
-                raise ConfigurationError(f"{name} must lie in (0, 1). Got {value!r} instead.")
+            probability(name, getattr(self, name))
         for name in ("rate", "floor", "ceiling"):
             positive(name, getattr(self, name))
         if self.ceiling < self.floor:

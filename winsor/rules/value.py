@@ -58,12 +58,12 @@ from typing import Any
 
 from torch import Tensor
 
-from winsor.contract import ConfigurationError, Tree
+from winsor.checks import choice, positive
+from winsor.contract import Tree
 from winsor.grads.forward_view import ForwardView
 from winsor.grads.graph import Step
 from winsor.grads.view import Need, View
-from winsor.rules.clip import ROUNDING, clip_weights, positive
-from winsor.rules.rule import PerSampleRule, State
+from winsor.rules.rule import ROUNDING, PerSampleRule, State, clip_weights
 from winsor.rules.value_bounds import KINDS
 from winsor.rules.value_bounds.chain import chain_squares
 from winsor.rules.value_bounds.network import gradient_squares
@@ -104,10 +104,7 @@ class Value(PerSampleRule):
 
     def __post_init__(self) -> None:
         positive("max_grad_norm", self.max_grad_norm)
-        if self.form not in FORMS:
-            raise ConfigurationError(
-                f"form must be one of {sorted(FORMS)}. Got {self.form!r} instead."
-            )
+        choice("form", self.form, sorted(FORMS))
 
     def init(self, parameters: Tree, expected_size: float) -> State:
         memory: dict[str, Any] = {}  # norms of past (public) weights, see OperatorNorms

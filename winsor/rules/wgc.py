@@ -24,8 +24,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from winsor.checks import positive
 from winsor.contract import ConfigurationError
-from winsor.rules.clip import positive
 
 LOGISTIC = 0.4074
 """sup_f (1 - exp(-f))^2 / f, reached near f = 1.2564: the smallest beta_1 of log(1 + exp(-m)).

@@ -9,24 +9,17 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from dp_accounting import dp_event
 from numpy.typing import NDArray
 
 from winsor.contract import ConfigurationError, Neighbouring, UnsupportedRelation
-from winsor.randomness import stream
+from winsor.mechanisms.protocol import LocalEvent
+from winsor.randomness import subkey
 
 Indices = NDArray[np.int64]
-
-
-class LocalEvent(Protocol):
-    """The privacy of one release given its batch. Each mechanism says how sampling amplifies it."""
-
-    def poisson(self, q: float, relation: Neighbouring) -> dp_event.DpEvent: ...
-    def fixed_size(self, n: int, size: int, relation: Neighbouring) -> dp_event.DpEvent: ...
-    def whole(self, relation: Neighbouring) -> dp_event.DpEvent: ...
 
 
 class Sampler(ABC):
@@ -47,6 +40,11 @@ class Sampler(ABC):
     @abstractmethod
     def indices(self, key: bytes, step: int) -> Indices:
         """The rows of step ``step``: a function of (key, step) only."""
+
+    @staticmethod
+    def coins(key: bytes, step: int) -> np.random.Generator:
+        """The generator that draws the batch of ``step``."""
+        return np.random.Generator(np.random.Philox(key=subkey(key, "batch"), counter=step << 128))
 
     @abstractmethod
     def amplify(self, event: LocalEvent, relation: Neighbouring) -> dp_event.DpEvent:
@@ -80,6 +78,9 @@ class Poisson(Sampler):
 
     Sizes are drawn as Binomial(n, q) and then a uniform subset of that size: the same law as n
     coin flips, in time proportional to the batch.
+
+    >>> Poisson.of_batch_size(n=60_000, batch_size=600).rate
+    0.01
     """
 
     n: int
@@ -105,7 +106,7 @@ class Poisson(Sampler):
         return self.q
 
     def indices(self, key: bytes, step: int) -> Indices:
-        generator = stream(key, "batch", step)
+        generator = self.coins(key, step)
         size = int(generator.binomial(self.n, self.q))
         return generator.choice(self.n, size, replace=False, shuffle=True)
 
@@ -115,7 +116,11 @@ class Poisson(Sampler):
 
 @dataclass(frozen=True)
 class FixedSize(Sampler):
-    """A uniform subset of exactly ``size`` records. Proven for replace-one, where n is public."""
+    """A uniform subset of exactly ``size`` records. Proven for replace-one, where n is public.
+
+    >>> len(FixedSize(n=1000, size=50).indices(b"key of the run", step=0))
+    50
+    """
 
     n: int
     size: int
@@ -135,7 +140,7 @@ class FixedSize(Sampler):
         return self.size / self.n
 
     def indices(self, key: bytes, step: int) -> Indices:
-        return stream(key, "batch", step).choice(self.n, self.size, replace=False, shuffle=True)
+        return self.coins(key, step).choice(self.n, self.size, replace=False, shuffle=True)
 
     def amplify(self, event: LocalEvent, relation: Neighbouring) -> dp_event.DpEvent:
         if relation is not Neighbouring.REPLACE_ONE:
@@ -149,7 +154,11 @@ class FixedSize(Sampler):
 
 @dataclass(frozen=True)
 class FullBatch(Sampler):
-    """Every record at every step. Under add/remove, ``n`` is the nominal size used as divisor."""
+    """Every record at every step. Under add/remove, ``n`` is the nominal size used as divisor.
+
+    >>> FullBatch(1000).expected_size
+    1000.0
+    """
 
     n: int
 

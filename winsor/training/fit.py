@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Unpack
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from winsor.training.loop import PrivateTraining
-from winsor.training.make_private import make_private
+from winsor.training.make_private import Arguments, make_private
 
 Loss = Callable[[nn.Module, Any], Tensor]
 
@@ -21,7 +21,9 @@ def cross_entropy(model: nn.Module, batch: Any) -> Tensor:
     return F.cross_entropy(model(inputs), labels, reduction="none")
 
 
-def fit(loss: Loss = cross_entropy, *, progress: bool = True, **arguments: Any) -> PrivateTraining:
+def fit(
+    loss: Loss = cross_entropy, *, progress: bool = True, **arguments: Unpack[Arguments]
+) -> PrivateTraining:
     """Train privately to the end of the planned steps.
 
     Parameters
@@ -32,6 +34,20 @@ def fit(loss: Loss = cross_entropy, *, progress: bool = True, **arguments: Any) 
         Show a progress bar with the epsilon that the finished run will have spent.
     **arguments
         Those of `winsor.make_private`.
+
+    Examples
+    --------
+    >>> import torch, winsor
+    >>> from torch.utils.data import TensorDataset
+    >>> x = torch.randn(500, 3)
+    >>> model = torch.nn.Linear(3, 2)
+    >>> private = winsor.fit(
+    ...     model=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.1),
+    ...     dataset=TensorDataset(x, (x[:, 0] > 0).long()), rule=winsor.rules.Flat(1.0),
+    ...     batch_size=50, steps=20, epsilon=2.0, delta=1e-4, progress=False,
+    ... )
+    >>> private.spent().epsilon <= 2.0
+    True
     """
     private = make_private(**arguments)
     run(private, loss, progress)

@@ -5,20 +5,20 @@
         private.step(losses)
 
 One object walks the path of the data: feed -> engine (per-sample view) -> rule (bound) -> door
-(record, noise) -> optimiser. It holds no privacy logic of its own.
+(record, noise) -> optimiser. It holds no privacy logic of its own. Everything after the door is
+post-processing of released values, so any `torch.optim` optimiser and scheduler is sound.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor, nn
 
-from winsor.accounting.account import account
 from winsor.contract import (
     Bounded,
     BudgetExceeded,
@@ -28,34 +28,49 @@ from winsor.contract import (
     LossError,
     Neighbouring,
     ProtocolError,
+    Released,
     UnsoundRelease,
     UnsupportedModel,
+    Update,
 )
 from winsor.grads.joined import JoinedView
 from winsor.grads.view import Engine, View
-from winsor.randomness import fingerprint, subkey
-from winsor.release.door import Door
-from winsor.rules.rule import Rule, State, Sums
+from winsor.ledger.guarantee import guarantee
+from winsor.ledger.ledger import Ledger
+from winsor.randomness import fingerprint
+from winsor.release.door import SEAL, Door
+from winsor.rules.rule import Rule, State, Sums, no_rows
 from winsor.sampling.feed import Feed, Fragment
+from winsor.sampling.samplers import Sampler
 from winsor.training.iterates import Ball, Iterates
-from winsor.training.update import Update
+from winsor.training.update import refuse_unreleased
+from winsor.tree import FlatTree
 
 STATE_FORMAT = 1
 
 
-class _fixed(property):
+_Value = TypeVar("_Value")
+
+
+class _fixed(Generic[_Value]):
     """A property of a run that the ledger relies on: setting it is refused with the reason."""
 
-    def __set__(self, instance: Any, value: Any) -> None:
-        name = getattr(self.fget, "__name__", "this")
+    def __init__(self, read: Callable[[Any], _Value]) -> None:
+        self._read = read
+        self.__doc__ = read.__doc__
+
+    def __get__(self, instance: Any, owner: type | None = None) -> _Value:
+        return self._read(instance)
+
+    def __set__(self, instance: Any, value: _Value) -> None:
         raise UnsoundRelease(
-            f"{name} of a running training cannot be changed by hand: the ledger accounts for "
-            "what the run was built with. Build a new run with make_private."
+            f"{self._read.__name__} of a running training cannot be changed by hand: the ledger "
+            "accounts for what the run was built with. Build a new run with make_private."
         )
 
 
 @dataclass(frozen=True)
-class Budget:
+class StepBudget:
     """How long the run may go on: the planned steps, and the steps a target epsilon allows."""
 
     delta: float
@@ -65,7 +80,26 @@ class Budget:
 
 
 class PrivateTraining:
-    """A private training run. Build it with `winsor.make_private`."""
+    """A private training run. Build it with `winsor.make_private`.
+
+    Examples
+    --------
+    >>> import torch, winsor
+    >>> from torch.utils.data import TensorDataset
+    >>> x = torch.randn(400, 3)
+    >>> model = torch.nn.Linear(3, 2)
+    >>> private = winsor.make_private(
+    ...     model=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.1),
+    ...     dataset=TensorDataset(x, (x[:, 0] > 0).long()), rule=winsor.rules.Flat(1.0),
+    ...     batch_size=40, steps=10, noise_multiplier=2.0, delta=1e-4,
+    ... )
+    >>> for rows, labels in private.batches():
+    ...     losses = torch.nn.functional.cross_entropy(model(rows), labels, reduction="none")
+    ...     done = private.step(losses)
+    >>> print(private.spent())
+    (epsilon=0.6273, delta=0.0001)-DP, add or remove one, 10 steps, Poisson(n=400, rate=0.1), \
+certified by PLD
+    """
 
     def __init__(
         self,
@@ -75,7 +109,7 @@ class PrivateTraining:
         door: Door,
         feed: Feed,
         update: Update,
-        budget: Budget,
+        budget: StepBudget,
         iterates: Iterates | None = None,
         ball: Ball | None = None,
     ) -> None:
@@ -89,7 +123,8 @@ class PrivateTraining:
         self._update = update
         self._iterates = iterates or Iterates("last")
         self._ball = ball
-        self._rule_state = _first_state(rule, update, door, feed.key)
+        first = rule.init(dict(update.parameters), door.sampler.expected_size)
+        self._rule_state = rule.with_key(first, feed.key)
         self._open: Fragment | None = None
         self._sums: Sums | None = None
         self._held: list[View] = []
@@ -175,23 +210,19 @@ class PrivateTraining:
         """Release the logical batch and update the model."""
         sums = self._sums if self._sums is not None else self._empty_sums()
         parts = self._rule.bounded(sums, self._rule_state)
-        released = self._door.redeem(self._door.release(self.steps_done, parts))
-        grad, self._rule_state = self._rule.after(released, self._rule_state)
-        self._update.apply(grad, self._door.sampler.expected_size)
+        released = self._door.release(self.steps_done, parts)
+        gradient, self._rule_state = self._rule.after(released, self._rule_state)
+        self._update.apply(gradient)
         if self._ball is not None:
             self._ball.project_(self._update.parameters)
         self._sums, self._held = None, []
         self.steps_done += 1
-        self._iterates.update(self.steps_done, self._update.parameters)
+        if self._iterates.kind != "last":
+            self._iterates.update(self.steps_done, self._update.parameters)
 
     def _empty_sums(self) -> Sums:
         """What the rule contributes for a batch without rows, in the shapes of a real one."""
-        from winsor.grads.rows import RowsView
-
-        rows = {
-            name: p.detach().new_zeros((0, *p.shape)) for name, p in self._update.parameters.items()
-        }
-        return self._rule.contributions(RowsView(rows, torch.zeros(0)), self._rule_state)
+        return self._rule.contributions(no_rows(self._update.parameters), self._rule_state)
 
     # -------------------------------------------------------------------------- safety checks
 
@@ -230,24 +261,13 @@ class PrivateTraining:
     def spent(self, delta: float | None = None) -> Guarantee:
         """The certified guarantee for every step in the ledger so far."""
         delta = self.budget.delta if delta is None else delta
-        ledger = self._door.ledger
-        spent = account(ledger.history(), delta, self._door.relation)
-        return Guarantee(
-            epsilon=spent.epsilon,
-            delta=delta,
-            relation=self._door.relation,
-            accountant=spent.accountant,
-            steps=len(ledger),
-            sampler=str(self._door.sampler),
-            conditions=(self._rule_description(),),
-        )
-
-    def _rule_description(self) -> str:
-        return f"rule {self._rule!r}"
+        door = self._door
+        conditions = (f"rule {self._rule!r}",)
+        return guarantee([door.ledger], delta, door.relation, [str(door.sampler)], conditions)
 
     @_fixed
     def noise_multiplier(self) -> float:
-        return float(self._door.mechanism.config()["noise_multiplier"])
+        return self._door.mechanism.noise_multiplier
 
     @_fixed
     def delta(self) -> float:
@@ -267,11 +287,11 @@ class PrivateTraining:
         return self._rule_state
 
     @property
-    def ledger(self) -> Any:
+    def ledger(self) -> Ledger:
         return self._door.ledger
 
     @_fixed
-    def sampler(self) -> Any:
+    def sampler(self) -> Sampler:
         return self._door.sampler
 
     @property
@@ -285,17 +305,7 @@ class PrivateTraining:
 
     def explain(self) -> str:
         """What the engine decided for each layer."""
-        explain = getattr(self._engine, "explain", None)
-        return str(explain()) if explain is not None else f"engine: {self._engine.name}"
-
-    def audit(self, loss: Any, **options: Any) -> Any:
-        """Try to break this run's claim: see `winsor.audit.one_run.audit_training`.
-
-        A twin with canaries is trained; this run stays as it is.
-        """
-        from winsor.audit.one_run import audit_training
-
-        return audit_training(self, loss, **options)
+        return self._engine.explain()
 
     # -------------------------------------------------------------------------------- resume
 
@@ -355,12 +365,49 @@ class PrivateTraining:
         return self.model
 
 
-def _first_state(rule: Rule, update: Update, door: Door, key: bytes) -> State:
-    state = rule.init(dict(update.parameters), door.sampler.expected_size)
-    if "key" in state and getattr(rule, "seed", None) is None:
-        # a rule's own coins (bins, ties) follow the run's key, so that they resume with it
-        state["key"] = f"{subkey(key, 'rule'):032x}"
-    return state
+class OptimizerUpdate:
+    """The ordinary update: divide by the expected batch size, then optimiser and scheduler."""
+
+    hides_randomness = False
+
+    def __init__(
+        self,
+        parameters: dict[str, nn.Parameter],
+        optimizer: torch.optim.Optimizer,
+        scheduler: torch.optim.lr_scheduler.LRScheduler | None,
+        expected_size: float,
+    ) -> None:
+        self.parameters = parameters
+        self.optimizer = optimizer
+        self.scheduler = scheduler
+        self._scale = 1 / expected_size
+        self._ordered = list(parameters.items())
+        self._last = -1
+
+    def apply(self, released: Released) -> None:
+        if released.seal is not SEAL or released.entry <= self._last:
+            refuse_unreleased(released)
+        self._last = released.entry
+        grad = released.values["grad"]
+        if isinstance(grad, FlatTree):
+            grad.flat.mul_(self._scale)
+        else:
+            torch._foreach_mul_(list(grad.values()), self._scale)
+        for name, parameter in self._ordered:
+            parameter.grad = grad[name]
+        self.optimizer.step()
+        if self.scheduler is not None:
+            self.scheduler.step()
+
+    def use_key(self, key: bytes) -> None:
+        del key  # an optimiser's step draws nothing
+        self._last = -1  # a resumed run repeats the steps since its checkpoint
+
+    def state_dict(self) -> dict[str, Any]:
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        del state  # the optimiser's own state_dict is the user's to save, as in plain PyTorch
 
 
 def _check_losses(losses: Tensor, rows: int) -> None:

@@ -5,12 +5,11 @@ All validation happens here, before any row is read.
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypedDict, Unpack
+from typing import Any, Required, TypedDict, Unpack
 
 import torch
 from dp_accounting import dp_event
@@ -18,24 +17,23 @@ from torch import nn
 from torch.utils.data import Dataset
 
 from winsor.accounting import calibrate
-from winsor.arguments import as_relation, check_delta, dataset_size, make_sampler, planned_steps
+from winsor.checks import as_delta, as_relation, choice, positive, refuse_unknown
 from winsor.contract import Bounded, ConfigurationError, Neighbouring
-from winsor.contrib.modelmix.laplace import MixedLaplace
-from winsor.contrib.modelmix.mechanism import MixedGaussian, ModelMix
-from winsor.contrib.modelmix.update import MixingUpdate
 from winsor.grads import make_engine, refuse_unsupported, trainable_parameters
 from winsor.ledger.ledger import Ledger
 from winsor.mechanisms import noise
 from winsor.mechanisms.gaussian import Gaussian
 from winsor.mechanisms.laplace import Laplace
+from winsor.mechanisms.protocol import Choice, Mechanism
 from winsor.randomness import new_key, subkey
-from winsor.release.door import Door, Mechanism
-from winsor.rules.rule import Rule
+from winsor.release.door import Door, price, stretch
+from winsor.rules.rule import Rule, dry_run
+from winsor.sampling.choose import dataset_size, make_sampler, planned_steps
 from winsor.sampling.feed import Feed
 from winsor.sampling.samplers import Sampler
 from winsor.training.iterates import Ball, Iterates
-from winsor.training.loop import Budget, PrivateTraining
-from winsor.training.update import OptimizerUpdate, Update
+from winsor.training.loop import OptimizerUpdate, PrivateTraining, StepBudget
+from winsor.training.update import refuse_foreign_optimizer
 
 
 class Options(TypedDict, total=False):
@@ -46,7 +44,7 @@ class Options(TypedDict, total=False):
     max_physical_batch_size: int | None  # rows per forward pass; default: no limit
     ledger: str | os.PathLike[str] | None  # path of the ledger on disk; default: in memory
     seed: int | None  # reproducible, hence not secret; default: a fresh secret key
-    mechanism: str | ModelMix | None  # "gaussian" (default), "laplace", or ModelMix(...)
+    mechanism: str | Choice | None  # "gaussian" (default), "laplace", or winsor.ModelMix(...)
     iterate: str  # which iterate to release: "last" (default), "averaged" or "random"
     ball: Ball | None  # project every iterate onto this ball
     engine: str  # "auto" (default), "ghost", "func" or "loop"
@@ -54,6 +52,34 @@ class Options(TypedDict, total=False):
     collate_fn: Callable[[list[Any]], Any] | None
     num_workers: int
     allow_large_delta: bool  # accept delta >= 1/n
+
+
+class Arguments(Options, total=False):
+    """Everything `make_private` takes, for functions that pass it on."""
+
+    model: Required[nn.Module]
+    optimizer: Required[torch.optim.Optimizer]
+    dataset: Required[Dataset[Any]]
+    rule: Required[Rule]
+    batch_size: Required[int]
+    delta: Required[float]
+    epsilon: float | None
+    noise_multiplier: float | None
+    epochs: float | None
+    steps: int | None
+
+
+ELSEWHERE = {
+    "lr_scheduler": "scheduler=",
+    "max_grad_norm": "rule=winsor.rules.Flat(max_grad_norm)",
+    "clipping": "rule=",
+    "poisson_sampling": 'sampling="poisson"',
+    "data_loader": "dataset= and batch_size=",
+    "target_epsilon": "epsilon=",
+    "target_delta": "delta=",
+    "random_state": "seed=",
+}
+"""What other libraries call an argument, and what says the same here."""
 
 
 def make_private(
@@ -91,31 +117,51 @@ def make_private(
     epochs, steps
         Length of the run; give one of them.
     **options
-        See `Options`.
+        See `Options`. An unknown name is refused.
 
     Guarantee
     ---------
     `PrivateTraining.spent()` is an upper bound, under the stated neighbouring relation, on the
     privacy loss of all released gradients, hence of every model along the way.
+
+    Examples
+    --------
+    >>> import torch, winsor
+    >>> from torch.utils.data import TensorDataset
+    >>> model = torch.nn.Linear(3, 2)
+    >>> private = winsor.make_private(
+    ...     model=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.1),
+    ...     dataset=TensorDataset(torch.randn(500, 3), torch.zeros(500, dtype=torch.long)),
+    ...     rule=winsor.rules.Flat(1.0), batch_size=50, steps=20, epsilon=2.0, delta=1e-4,
+    ... )
+    >>> round(private.noise_multiplier, 2)
+    1.21
     """
+    refuse_unknown("make_private", options, Options.__annotations__, ELSEWHERE)
     n = dataset_size(dataset)
-    check_delta(delta, n, options.get("allow_large_delta", False))
+    delta = as_delta(delta, n, options.get("allow_large_delta", False))
     sampler = make_sampler(options.get("sampling", "poisson"), n, batch_size)
     relation = as_relation(options.get("relation", Neighbouring.ADD_OR_REMOVE_ONE))
     refuse_unsupported(model)
     parameters = trainable_parameters(model)
     engine = make_engine(model, parameters, options.get("engine", "auto"), rule.needs)
-    parts = dry_run(rule, parameters, sampler.expected_size)
-    asked = options.get("mechanism")
-    mix = asked if isinstance(asked, ModelMix) else None
-    plan = Plan(parts, asked, sampler, relation, delta, planned_steps(epochs, steps, sampler))
-    mechanism, budget = plan.noise_and_budget(epsilon, noise_multiplier)
+    size = sampler.expected_size
+    asked = options.get("mechanism") or "gaussian"
+    planned = PlannedSteps(
+        dry_run(rule, parameters, size), asked, sampler, relation, delta,
+        planned_steps(epochs, steps, sampler),
+    )  # fmt: skip
+    mechanism, budget = planned.noise_and_budget(epsilon, noise_multiplier)
     path = options.get("ledger")
-    key = _key(options.get("seed"), path if mix is not None else None)
+    own = asked if isinstance(asked, Choice) else None  # a mechanism with an update of its own
+    key = _key(options.get("seed"), path if own is not None and own.hides_randomness else None)
     scheduler = options.get("scheduler")
-    update: Update = OptimizerUpdate(parameters, optimizer, scheduler)
-    if mix is not None:
-        update = MixingUpdate(parameters, optimizer, scheduler, mix, key)
+    refuse_foreign_optimizer(parameters, optimizer)
+    update = (
+        OptimizerUpdate(parameters, optimizer, scheduler, size)
+        if own is None
+        else own.update(parameters, optimizer, scheduler, size, key)
+    )
     feed = Feed(
         dataset,
         sampler,
@@ -133,50 +179,42 @@ def make_private(
 
 
 @dataclass(frozen=True)
-class Plan:
+class PlannedSteps:
     """What a run will release, before it releases anything: enough to choose its noise."""
 
     parts: Mapping[str, Bounded]
-    asked: str | ModelMix | None
+    asked: str | Choice
     sampler: Sampler
     relation: Neighbouring
     delta: float
     steps: int
 
     def mechanism(self, noise_multiplier: float) -> Mechanism:
-        size = self.sampler.expected_size
-        match self.asked:
-            case None | "gaussian":
-                return Gaussian(noise_multiplier)
-            case "laplace":
-                return Laplace(noise_multiplier)
-            case ModelMix(noise="laplace") as mix:
-                return MixedLaplace(noise_multiplier, mix, size)
-            case ModelMix() as mix:
-                return MixedGaussian(noise_multiplier, mix, size)
-        raise ConfigurationError(
-            f'mechanism must be "gaussian", "laplace" or ModelMix(...). Got {self.asked!r} instead.'
-        )
+        if isinstance(self.asked, Choice):
+            return self.asked.with_noise(noise_multiplier, self.sampler.expected_size)
+        names: dict[str, type[Gaussian] | type[Laplace]]
+        names = {"gaussian": Gaussian, "laplace": Laplace}
+        remedy = "Or pass winsor.ModelMix(...)."
+        return names[choice("mechanism", self.asked, names, remedy)](noise_multiplier)
 
     def events(self, noise_multiplier: float) -> list[tuple[dp_event.DpEvent, int]]:
         """The events of the planned steps, with how often each happens."""
         mechanism = self.mechanism(noise_multiplier)
-        starts = [0]
-        if isinstance(self.asked, ModelMix):
-            starts = [first for first, _ in self.asked.schedule if first < self.steps]
-        return [
-            (self.sampler.amplify(mechanism.event(self.parts, first), self.relation), last - first)
-            for first, last in zip(starts, [*starts[1:], self.steps], strict=True)
-        ]
+        found = []
+        first = 0
+        while first < self.steps:
+            alike = stretch(mechanism.phases, first)
+            event = price(mechanism, self.sampler, self.relation, self.parts, first)
+            found.append((event, min(alike.stop, self.steps) - first))
+            first = alike.stop
+        return found
 
     def noise_and_budget(
         self, epsilon: float | None, noise_multiplier: float | None
-    ) -> tuple[Mechanism, Budget]:
+    ) -> tuple[Mechanism, StepBudget]:
         """The mechanism, and the steps that the target covers with it."""
-        if epsilon is not None and not (math.isfinite(epsilon) and epsilon > 0):
-            raise ConfigurationError(
-                f"epsilon must be positive and finite. Got {epsilon!r} instead."
-            )
+        if epsilon is not None:
+            positive("epsilon", epsilon)
         if noise_multiplier is None:
             if epsilon is None:
                 raise ConfigurationError("give epsilon (the target) or noise_multiplier. Got none.")
@@ -190,8 +228,8 @@ class Plan:
         )
         return self.mechanism(noise_multiplier), self._budget(epsilon, allowed)
 
-    def _budget(self, epsilon: float | None, allowed: int | None) -> Budget:
-        return Budget(self.delta, self.steps, epsilon, allowed)
+    def _budget(self, epsilon: float | None, allowed: int | None) -> StepBudget:
+        return StepBudget(self.delta, self.steps, epsilon, allowed)
 
     def _calibrated(self, epsilon: float) -> float:
         def whole_run(multiplier: float) -> dp_event.DpEvent:
@@ -216,17 +254,6 @@ def _key(seed: int | None, hidden_beside: str | os.PathLike[str] | None) -> byte
         file.flush()
         os.fsync(file.fileno())
     return key
-
-
-def dry_run(
-    rule: Rule, parameters: Mapping[str, nn.Parameter], expected_size: float
-) -> dict[str, Bounded]:
-    """The bounded parts of a step without data: what calibration and planning need to know."""
-    from winsor.grads.rows import RowsView
-
-    rows = {name: p.detach().new_zeros((0, *p.shape)) for name, p in parameters.items()}
-    state = rule.init(dict(parameters), expected_size)
-    return rule.bounded(rule.contributions(RowsView(rows, torch.zeros(0)), state), state)
 
 
 def run_config(

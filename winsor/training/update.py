@@ -1,69 +1,25 @@
-"""What happens to the model with a released gradient.
-
-Everything here is post-processing of released values, so any `torch.optim` optimiser and
-scheduler is sound.
-"""
+"""What may update a model: an optimiser of its own parameters, with what the door released."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, NoReturn
 
 import torch
 from torch import nn
 
-from winsor.contract import ConfigurationError, Tree
-from winsor.tree import FlatTree
+from winsor.contract import ConfigurationError, Released, UnsoundRelease
+from winsor.release.door import SEAL
 
 
-class Update(Protocol):
-    """Consumes released gradients. ModelMix replaces the optimiser's step by one of its own."""
-
-    parameters: dict[str, nn.Parameter]
-    hides_randomness: bool
-
-    def apply(self, grad: Tree, expected_size: float) -> None: ...
-    def use_key(self, key: bytes) -> None: ...
-    def state_dict(self) -> dict[str, Any]: ...
-    def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
-
-
-class OptimizerUpdate:
-    """Divide by the expected batch size, hand over to the optimiser, then to the scheduler."""
-
-    hides_randomness = False
-
-    def __init__(
-        self,
-        parameters: dict[str, nn.Parameter],
-        optimizer: torch.optim.Optimizer,
-        scheduler: torch.optim.lr_scheduler.LRScheduler | None = None,
-    ) -> None:
-        refuse_foreign_optimizer(parameters, optimizer)
-        self.parameters = parameters
-        self.optimizer = optimizer
-        self.scheduler = scheduler
-        self._ordered = list(parameters.items())
-
-    def apply(self, grad: Tree, expected_size: float) -> None:
-        if isinstance(grad, FlatTree):
-            grad.flat.mul_(1 / expected_size)
-        else:
-            torch._foreach_mul_(list(grad.values()), 1 / expected_size)
-        for name, parameter in self._ordered:
-            parameter.grad = grad[name]
-        self.optimizer.step()
-        if self.scheduler is not None:
-            self.scheduler.step()
-
-    def use_key(self, key: bytes) -> None:
-        del key  # an optimiser's step draws nothing
-
-    def state_dict(self) -> dict[str, Any]:
-        return {}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        del state  # the optimiser's own state_dict is the user's to save, as in plain PyTorch
+def refuse_unreleased(released: Any) -> NoReturn:
+    """Say why this gradient may not be applied."""
+    if not isinstance(released, Released) or released.seal is not SEAL:
+        raise UnsoundRelease(
+            "an update accepts only values that a door released and its ledger records. Got "
+            "something else: do not build gradients by hand."
+        )
+    raise UnsoundRelease(f"the release of step {released.entry} was already used.")
 
 
 def refuse_foreign_optimizer(

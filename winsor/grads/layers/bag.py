@@ -100,7 +100,7 @@ class EmbeddingBagLayer(Layer):
         )
         with torch.no_grad():
             index, coefficient = self._bags(input, offsets, per_sample_weights)
-        return self.record(out, index, coefficient)
+        return self.tape.record(self, out, index, coefficient)
 
     def _bags(
         self, index: Tensor, offsets: Tensor | None, weights: Tensor | None

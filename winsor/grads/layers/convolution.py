@@ -158,14 +158,16 @@ class ConvolutionLayer(Layer):
 
     def forward(self, input: Tensor, output_size: Any = None) -> Tensor:
         module = self.module
-        weight, bias = self.detached()
+        weight, bias = self.tape.detached(self.module)
         assert weight is not None
         if module.transposed:
             geometry = self._transposed(input, output_size)
         else:
             input, geometry = self._padded(input)
         out = geometry.forward(input, weight, bias)
-        return self.record(out, *([input] if self.weight is not None else []), note=geometry)
+        return self.tape.record(
+            self, out, *([input] if self.weight is not None else []), note=geometry
+        )
 
     def _padded(self, x: Tensor) -> tuple[Tensor, Geometry]:
         """Padding that the kernel cannot do itself (circular, uneven "same") comes first."""

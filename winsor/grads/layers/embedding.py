@@ -117,7 +117,7 @@ class EmbeddingLayer(Layer):
     def forward(self, input: Tensor) -> Tensor:
         weight = self.module._parameters["weight"].detach()
         index = self.tape.lift(self.site, input)
-        return self.record(F.embedding(index, weight), index)
+        return self.tape.record(self, F.embedding(index, weight), index)
 
     def pieces(self, call: Call, g: Tensor) -> Named:
         (index,) = call.inputs

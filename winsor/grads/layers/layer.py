@@ -20,7 +20,7 @@ Named = Iterable[tuple[str, Piece]]
 class Layer(ABC):
     """One module with parameters, in closed form.
 
-    Subclasses run the module on detached parameters in `forward` (through `record`), and turn
+    Subclasses run the module on detached parameters in `forward` (through `Tape.record`), and turn
     (input, output-gradient) into `pieces`.
     """
 
@@ -52,17 +52,6 @@ class Layer(ABC):
 
     @abstractmethod
     def pieces(self, call: Call, g: Tensor) -> Named: ...
-
-    def record(self, out: Tensor, *inputs: Tensor, note: Any = None) -> Tensor:
-        return self.tape.track_one(Call(self, inputs, note=note), out)
-
-    def detached(self) -> tuple[Tensor | None, Tensor | None]:
-        parameters = self.module._parameters
-        weight, bias = parameters.get("weight"), parameters.get("bias")
-        return (
-            None if weight is None else weight.detach(),
-            None if bias is None else bias.detach(),
-        )
 
     def unbatched(self, g: Tensor) -> UnsupportedModel:
         return UnsupportedModel(

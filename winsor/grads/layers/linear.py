@@ -38,15 +38,17 @@ class LinearLayer(Layer):
     """True if the weight is stored as (in, out)."""
 
     def forward(self, input: Tensor) -> Tensor:
-        weight, bias = self.detached()
+        weight, bias = self.tape.detached(self.module)
         assert weight is not None
         return self.keep(F.linear(input, weight, bias), input)
 
     def keep(self, out: Tensor, x: Tensor) -> Tensor:
-        return self.record(out, x) if self.weight is not None else self.record(out)
+        """Record the call; the input is needed for the weight's gradient only."""
+        return self.tape.record(self, out, *(() if self.weight is None else (x,)))
 
     def pieces(self, call: Call, g: Tensor) -> Named:
-        g = as_dtype(g, self.dtype)
+        if g.dtype is not self.dtype:
+            g = as_dtype(g, self.dtype)
         if g.dim() == 1:
             raise self.unbatched(g)
         if g.dim() == 2:
@@ -62,15 +64,17 @@ class LinearLayer(Layer):
 
     def one_place(self, call: Call, g: Tensor) -> Named:
         pieces: list[tuple[str, Piece]] = []
-        rows = Rows(self.for_bias(g)) if self.bias is not None else None
-        if self.weight is not None:
-            e = self.for_weight(g)
-            left = rows if rows is not None and e is rows.values else Rows(e)
-            right = Rows(as_dtype(call.inputs[0], self.dtype))
+        for_bias = self.for_bias(g) if self.bias is not None else None
+        e = self.for_weight(g) if self.weight is not None else None
+        bias = Rows(for_bias) if for_bias is not None else None
+        if e is not None and self.weight is not None:
+            x = call.inputs[0]
+            left = bias if bias is not None and e is for_bias else Rows(e)
+            right = Rows(x if x.dtype is self.dtype else as_dtype(x, self.dtype))
             outer = Outer(right, left) if self.transposed else Outer(left, right)
             pieces.append((self.weight, outer))
-        if rows is not None and self.bias is not None:
-            pieces.append((self.bias, rows))
+        if bias is not None and self.bias is not None:
+            pieces.append((self.bias, bias))
         return pieces
 
     def many_places(self, e: Tensor, x: Tensor) -> Piece:
@@ -107,7 +111,7 @@ class TransposedLinearLayer(LinearLayer):
         return type(module).__name__ == "Conv1D" and isinstance(getattr(module, "nf", None), int)
 
     def forward(self, x: Tensor) -> Tensor:
-        weight, bias = self.detached()
+        weight, bias = self.tape.detached(self.module)
         assert weight is not None
         return self.keep(F.linear(x, weight.T, bias), x)
 

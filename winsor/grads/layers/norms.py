@@ -26,9 +26,9 @@ class LayerNormLayer(Layer):
 
     def forward(self, input: Tensor) -> Tensor:
         m = self.module
-        weight, bias = self.detached()
+        weight, bias = self.tape.detached(self.module)
         out = F.layer_norm(input, m.normalized_shape, weight, bias, m.eps)
-        return self.record(out, *([input] if self.weight is not None else []))
+        return self.tape.record(self, out, *([input] if self.weight is not None else []))
 
     def normalised(self, x: Tensor) -> Tensor:
         return F.layer_norm(x, self.module.normalized_shape, None, None, self.module.eps)
@@ -53,7 +53,7 @@ class RMSNormLayer(LayerNormLayer):
     def forward(self, x: Tensor) -> Tensor:
         m = self.module
         out = F.rms_norm(x, m.normalized_shape, m._parameters["weight"].detach(), m.eps)
-        return self.record(out, x)
+        return self.tape.record(self, out, x)
 
     def normalised(self, x: Tensor) -> Tensor:
         return F.rms_norm(x, self.module.normalized_shape, None, self.module.eps)
@@ -67,7 +67,7 @@ class GroupNormLayer(Layer):
         return int(self.module.num_groups)
 
     def forward(self, input: Tensor) -> Tensor:
-        weight, bias = self.detached()
+        weight, bias = self.tape.detached(self.module)
         x = as_dtype(input, self.dtype)
         if not self.tape.verified:
             self.tape.note_input(x)

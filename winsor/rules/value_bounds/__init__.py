@@ -14,13 +14,13 @@ from winsor.rules.value_bounds import (
     pooling,
     shape,
 )
-from winsor.rules.value_bounds.kind import Kind, Rows, refuse
+from winsor.rules.value_bounds.kind import Kind, RowBlocks, refuse
 
 _FILES = (activation, convolution, linear, normalisation, pooling, shape)
 KINDS: dict[str, Kind] = {op: kind for file in _FILES for kind in file.KINDS for op in kind.ops}
 
 
-def kind_of(step: Step, rows: Rows) -> Kind:
+def kind_of(step: Step, rows: RowBlocks) -> Kind:
     """The kind of a recorded operation, after its checks; refuse one without a proof."""
     kind = KINDS.get(step.op)
     if kind is None:

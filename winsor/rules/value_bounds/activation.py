@@ -11,7 +11,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from winsor.grads.graph import Step
-from winsor.rules.value_bounds.kind import Factor, Kind, Rows, refuse
+from winsor.rules.value_bounds.kind import Factor, Kind, RowBlocks, refuse
 
 _SLOPES = {
     "SigmoidBackward0": 0.25,
@@ -37,15 +37,15 @@ _PLAIN = (
 )
 
 
-def _slope(step: Step, position: int, rows: Rows) -> float:
+def _slope(step: Step, position: int, rows: RowBlocks) -> float:
     return _SLOPES[step.op]
 
 
-def _leaky(step: Step, position: int, rows: Rows) -> float:
+def _leaky(step: Step, position: int, rows: RowBlocks) -> float:
     return max(1.0, abs(float(step.saved("negative_slope"))))
 
 
-def _elu(step: Step, position: int, rows: Rows) -> float:
+def _elu(step: Step, position: int, rows: RowBlocks) -> float:
     alpha, scale, inner = (float(step.saved(x)) for x in ("alpha", "scale", "input_scale"))
     return abs(scale) * max(1.0, abs(alpha * inner)) * (1 + 1e-6)  # saved in single precision
 
@@ -58,28 +58,28 @@ def _constant(step: Step, position: int) -> Tensor:
     return constant
 
 
-def _times(step: Step, position: int, rows: Rows) -> Factor:
+def _times(step: Step, position: int, rows: RowBlocks) -> Factor:
     constant = _constant(step, position)
     if constant.numel() == 1:
         return abs(float(constant))
     return rows.largest(constant.abs().expand(step.shape))
 
 
-def _check_times(step: Step, rows: Rows) -> None:
+def _check_times(step: Step, rows: RowBlocks) -> None:
     for position, below in step.inputs.items():
         _constant(step, position)
         if below.shape != step.shape:
             refuse(step, "repeats its input along a dimension")
 
 
-def _over(step: Step, position: int, rows: Rows) -> Factor:
+def _over(step: Step, position: int, rows: RowBlocks) -> Factor:
     constant = step.saved("other").abs()
     if constant.numel() == 1:
         return 1 / float(constant)
     return rows.largest((1 / constant).expand(step.shape))
 
 
-def _check_over(step: Step, rows: Rows) -> None:
+def _check_over(step: Step, rows: RowBlocks) -> None:
     if any(below.shape != step.shape for below in step.inputs.values()):
         refuse(step, "repeats its input along a dimension")
 

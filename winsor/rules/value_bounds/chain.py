@@ -26,7 +26,7 @@ from winsor.grads.forward_view import ForwardView
 from winsor.grads.graph import Step
 from winsor.rules.value_bounds import kind_of
 from winsor.rules.value_bounds.activation import CONTRACTIONS
-from winsor.rules.value_bounds.kind import Rows, refuse
+from winsor.rules.value_bounds.kind import RowBlocks, refuse
 from winsor.rules.value_bounds.network import FLOOR
 from winsor.rules.value_bounds.spectral import OUTWARDS, OperatorNorms, spectral_norm
 
@@ -34,7 +34,7 @@ _LINEAR = ("AddmmBackward0", "MmBackward0")
 _VIEWS = ("ViewBackward0", "UnsafeViewBackward0", "ReshapeAliasBackward0")
 
 
-class Layer:
+class BoundedLayer:
     """One linear layer of the chain."""
 
     def __init__(self, step: Step) -> None:
@@ -56,7 +56,7 @@ class Layer:
 
 def chain_squares(view: ForwardView, norms: OperatorNorms) -> Tensor:
     """(n,) appendix D's bounds on the squared norms of the rows' gradients."""
-    rows = Rows(view.size, norms)
+    rows = RowBlocks(view.size, norms)
     layers = _chain(view, rows)  # from the input to the logits
     with torch.no_grad():
         (seed,) = view.seeds
@@ -83,7 +83,7 @@ def chain_squares(view: ForwardView, norms: OperatorNorms) -> Tensor:
         return (total * OUTWARDS).float() * (1 + 1e-6) + FLOOR
 
 
-def _last(layer: Layer, v: Tensor, seed: Tensor) -> Tensor:
+def _last(layer: BoundedLayer, v: Tensor, seed: Tensor) -> Tensor:
     """|W_H^T d| with W_H centred over classes."""
     weight = layer.weight.double()
     mean = weight.mean(0)
@@ -91,9 +91,9 @@ def _last(layer: Layer, v: Tensor, seed: Tensor) -> Tensor:
     return v * spectral_norm(weight - mean) + offset
 
 
-def _chain(view: ForwardView, rows: Rows) -> list[Layer]:
+def _chain(view: ForwardView, rows: RowBlocks) -> list[BoundedLayer]:
     """The linear layers from input to output; anything but a plain chain is refused."""
-    layers: list[Layer] = []
+    layers: list[BoundedLayer] = []
     for step in view.graph.steps:
         kind_of(step, rows)
         if len(step.users) > 1 or len(step.inputs) > 1:
@@ -101,7 +101,7 @@ def _chain(view: ForwardView, rows: Rows) -> list[Layer]:
         if step.op in _LINEAR:
             if rows.blocks(step) != 1:
                 refuse(step, 'acts on several positions per row (try form="outputs")')
-            layers.append(Layer(step))
+            layers.append(BoundedLayer(step))
         elif step.op not in CONTRACTIONS + _VIEWS:
             refuse(step, 'is not a layer of appendix D (try form="outputs")')
     if not layers or view.graph.steps[0] is not layers[0].step:

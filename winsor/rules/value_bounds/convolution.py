@@ -23,7 +23,7 @@ from winsor.rules.value_bounds.kind import (
     SLACK,
     TINY,
     Kind,
-    Rows,
+    RowBlocks,
     check_first_dimension,
     refuse,
     summed,
@@ -32,13 +32,13 @@ from winsor.rules.value_bounds.spectral import top_eigenvalue, trace
 from winsor.rules.value_bounds.windows import cover, geometry, patches
 
 
-def _check(step: Step, rows: Rows) -> None:
+def _check(step: Step, rows: RowBlocks) -> None:
     check_first_dimension(step, rows)
     if step.saved("transposed"):
         refuse(step, "is a transposed convolution")
 
 
-def _back(step: Step, position: int, rows: Rows) -> float:
+def _back(step: Step, position: int, rows: RowBlocks) -> float:
     weight = step.weights.get(1)
     return rows.norms.convolution(
         weight.name if weight else None,
@@ -75,7 +75,7 @@ def _patch_sums(step: Step, h: Tensor) -> Tensor:
     return sums.view(h.shape[0], int(step.saved("groups")), -1)
 
 
-def _own(step: Step, rows: Rows) -> Tensor | float:
+def _own(step: Step, rows: RowBlocks) -> Tensor | float:
     bias = float(math.prod(step.shape[2:]) * rows.blocks(step)) if 2 in step.weights else 0.0
     if 1 not in step.weights:
         return bias
@@ -84,7 +84,7 @@ def _own(step: Step, rows: Rows) -> Tensor | float:
     return energy.view(rows.n, -1, energy.shape[1]).sum(1).amax(1) + bias
 
 
-def _given(step: Step, e: Tensor, rows: Rows) -> Tensor:
+def _given(step: Step, e: Tensor, rows: RowBlocks) -> Tensor:
     grouped = _by_group(e, int(step.saved("groups")))  # (rows, groups, K/groups, P)
     sums = grouped.sum(3)
     if 1 in step.weights:

@@ -37,7 +37,7 @@ TINY = 1e-37
 1e-38 is lost, and the other factor may be as large as 1e38."""
 
 
-class Rows:
+class RowBlocks:
     """The number of rows of the batch, and the certified norms of the weights."""
 
     def __init__(self, n: int, norms: OperatorNorms) -> None:
@@ -73,11 +73,11 @@ def summed(squares: Tensor, energy: Tensor, terms: float) -> Tensor:
     return 1.001 * squares + (1.001e-9 * terms) * energy
 
 
-def free(step: Step, rows: Rows) -> None:
+def free(step: Step, rows: RowBlocks) -> None:
     """Nothing to check: the operation works entry by entry."""
 
 
-def one(step: Step, position: int, rows: Rows) -> Factor:
+def one(step: Step, position: int, rows: RowBlocks) -> Factor:
     return 1.0
 
 
@@ -86,10 +86,10 @@ class Kind:
     """The bounds of one kind of operation, by the name autograd gives it."""
 
     ops: tuple[str, ...]
-    back: Callable[[Step, int, Rows], Factor] = one
-    check: Callable[[Step, Rows], None] = free
-    own: Callable[[Step, Rows], Factor] | None = None
-    given: Callable[[Step, Tensor, Rows], Tensor] | None = None
+    back: Callable[[Step, int, RowBlocks], Factor] = one
+    check: Callable[[Step, RowBlocks], None] = free
+    own: Callable[[Step, RowBlocks], Factor] | None = None
+    given: Callable[[Step, Tensor, RowBlocks], Tensor] | None = None
     data: frozenset[int] | None = frozenset({0})
     """Argument positions that may carry activations (None: any)."""
     weights: frozenset[int] = frozenset()
@@ -105,7 +105,7 @@ def refuse(step: Step, why: str) -> NoReturn:
     )
 
 
-def check_first_dimension(step: Step, rows: Rows) -> None:
+def check_first_dimension(step: Step, rows: RowBlocks) -> None:
     """The rows must be whole blocks of the first dimension."""
     shape = step.shape
     if not shape or shape[0] % rows.n:

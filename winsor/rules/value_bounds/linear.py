@@ -15,7 +15,7 @@ from winsor.grads.graph import Step
 from winsor.rules.value_bounds.kind import (
     TINY,
     Kind,
-    Rows,
+    RowBlocks,
     check_first_dimension,
     refuse,
     summed,
@@ -26,7 +26,7 @@ _INPUT = {"AddmmBackward0": "mat1", "MmBackward0": "self"}
 _WEIGHT = {"AddmmBackward0": 2, "MmBackward0": 1}
 
 
-def _back(step: Step, position: int, rows: Rows) -> float:
+def _back(step: Step, position: int, rows: RowBlocks) -> float:
     weight = step.weights.get(_WEIGHT[step.op])
     matrix = step.saved("mat2") if weight is None else weight.tensor
     return rows.norms.matrix(weight.name if weight else None, matrix)
@@ -36,20 +36,20 @@ def _has_bias(step: Step) -> bool:
     return step.op == "AddmmBackward0" and 0 in step.weights
 
 
-def _weight_own(step: Step, rows: Rows) -> Tensor | None:
+def _weight_own(step: Step, rows: RowBlocks) -> Tensor | None:
     """|h|_F^2, if the weight is trained."""
     if _WEIGHT[step.op] not in step.weights:
         return None
     return rows.squares(step.saved(_INPUT[step.op]))
 
 
-def _own(step: Step, rows: Rows) -> Tensor | float:
+def _own(step: Step, rows: RowBlocks) -> Tensor | float:
     bias = float(rows.blocks(step)) if _has_bias(step) else 0.0
     weight = _weight_own(step, rows)
     return bias if weight is None else weight + bias
 
 
-def _given(step: Step, e: Tensor, rows: Rows) -> Tensor:
+def _given(step: Step, e: Tensor, rows: RowBlocks) -> Tensor:
     positions = rows.blocks(step)
     if positions == 1:
         size, own = rows.gradients(e), _weight_own(step, rows)
@@ -64,7 +64,7 @@ def _given(step: Step, e: Tensor, rows: Rows) -> Tensor:
     return total + summed(per_row.sum(1).square().sum(1), rows.squares(e), positions)
 
 
-def _check(step: Step, rows: Rows) -> None:
+def _check(step: Step, rows: RowBlocks) -> None:
     check_first_dimension(step, rows)
     if step.op == "AddmmBackward0" and (step.saved("alpha") != 1 or step.saved("beta") != 1):
         refuse(step, "scales its product")

@@ -24,7 +24,7 @@ from torch import Tensor
 from winsor.grads.forward_view import Crosses, ForwardView
 from winsor.grads.graph import Step
 from winsor.rules.value_bounds import kind_of
-from winsor.rules.value_bounds.kind import Factor, Kind, Rows
+from winsor.rules.value_bounds.kind import Factor, Kind, RowBlocks
 from winsor.rules.value_bounds.spectral import OperatorNorms
 
 FLOOR = 1e-12
@@ -33,7 +33,7 @@ FLOOR = 1e-12
 
 def gradient_squares(view: ForwardView, crosses: Crosses | None, norms: OperatorNorms) -> Tensor:
     """(n,) upper bounds on the squared norms of the rows' gradients."""
-    rows = Rows(view.size, norms)
+    rows = RowBlocks(view.size, norms)
     backward = view.cross(crosses)
     with torch.no_grad():
         terms: list[Tensor] = []
@@ -57,18 +57,18 @@ def gradient_squares(view: ForwardView, crosses: Crosses | None, norms: Operator
         return functools.reduce(torch.add, terms) + FLOOR
 
 
-def _given(step: Step, kind: Kind, e: Tensor, rows: Rows) -> Tensor:
+def _given(step: Step, kind: Kind, e: Tensor, rows: RowBlocks) -> Tensor:
     if kind.given is None:
         return rows.gradients(e) * _own(step, kind, rows)
     return kind.given(step, e, rows)
 
 
-def _own(step: Step, kind: Kind, rows: Rows) -> Factor:
+def _own(step: Step, kind: Kind, rows: RowBlocks) -> Factor:
     assert kind.own is not None  # kind_of refuses weights elsewhere
     return kind.own(step, rows)
 
 
-def _hand_down(step: Step, kind: Kind, rows: Rows, reach: dict[Step, Tensor]) -> None:
+def _hand_down(step: Step, kind: Kind, rows: RowBlocks, reach: dict[Step, Tensor]) -> None:
     for position, below in step.inputs.items():
         factor = kind.back(step, position, rows)
         part = reach[step] if isinstance(factor, float) and factor == 1.0 else reach[step] * factor

@@ -15,16 +15,16 @@ from __future__ import annotations
 from torch import Tensor
 
 from winsor.grads.graph import Step
-from winsor.rules.value_bounds.kind import Kind, Rows, check_first_dimension, refuse, summed
+from winsor.rules.value_bounds.kind import Kind, RowBlocks, check_first_dimension, refuse, summed
 
 
-def _back_group(step: Step, position: int, rows: Rows) -> Tensor:
+def _back_group(step: Step, position: int, rows: RowBlocks) -> Tensor:
     rstd, gamma = step.saved("result2"), step.saved("weight")  # (rows, groups), (channels,)
     scale = rstd if gamma is None else rstd * gamma.abs().view(rstd.shape[1], -1).amax(1)
     return rows.largest(scale)
 
 
-def _own_group(step: Step, rows: Rows) -> Tensor:
+def _own_group(step: Step, rows: RowBlocks) -> Tensor:
     positions = int(step.saved("HxW")) * rows.blocks(step)
     # With several blocks a channel's entries add up over them, and so do both parts of a^2.
     per_group = int(step.saved("C")) // int(step.saved("group"))
@@ -32,19 +32,19 @@ def _own_group(step: Step, rows: Rows) -> Tensor:
     return bound + _broken(step, rows)
 
 
-def _broken(step: Step, rows: Rows) -> Tensor:
+def _broken(step: Step, rows: RowBlocks) -> Tensor:
     """(n,) zero, or NaN where the input overflowed: s is infinite, and xhat looks like zero."""
     size = step.saved("result1").abs() + step.saved("result2").reciprocal()
     return 0 * rows.largest(size)
 
 
-def _back_layer(step: Step, position: int, rows: Rows) -> Tensor:
+def _back_layer(step: Step, position: int, rows: RowBlocks) -> Tensor:
     gamma = step.saved("weight")
     largest = rows.largest(step.saved("result2"))
     return largest if gamma is None else largest * gamma.abs().amax()
 
 
-def _normalised(step: Step, rows: Rows) -> Tensor:
+def _normalised(step: Step, rows: RowBlocks) -> Tensor:
     """(n, positions, features) xhat."""
     x, mean, rstd = (step.saved(name) for name in ("input", "result1", "result2"))
     features = _features(step)
@@ -59,7 +59,7 @@ def _features(step: Step) -> int:
     return size
 
 
-def _own_layer(step: Step, rows: Rows) -> Tensor:
+def _own_layer(step: Step, rows: RowBlocks) -> Tensor:
     xhat = _normalised(step, rows)
     total = _broken(step, rows)
     if 1 in step.weights:
@@ -67,7 +67,7 @@ def _own_layer(step: Step, rows: Rows) -> Tensor:
     return total + xhat.shape[1] if 2 in step.weights else total
 
 
-def _given_layer(step: Step, e: Tensor, rows: Rows) -> Tensor:
+def _given_layer(step: Step, e: Tensor, rows: RowBlocks) -> Tensor:
     size, features = rows.squares(e), _features(step)
     e = e.reshape(rows.n, -1, features)
     positions = e.shape[1]
@@ -80,7 +80,7 @@ def _given_layer(step: Step, e: Tensor, rows: Rows) -> Tensor:
     return total
 
 
-def _check_layer(step: Step, rows: Rows) -> None:
+def _check_layer(step: Step, rows: RowBlocks) -> None:
     check_first_dimension(step, rows)
     if len(step.saved("normalized_shape")) >= len(step.shape):
         refuse(step, "normalises over the batch")

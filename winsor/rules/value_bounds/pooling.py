@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 
 from winsor.grads.graph import Step
-from winsor.rules.value_bounds.kind import Kind, Rows, refuse
+from winsor.rules.value_bounds.kind import Kind, RowBlocks, refuse
 from winsor.rules.value_bounds.windows import overlap
 
 _MAX = ("MaxPool2DWithIndicesBackward0", "MaxPool3DWithIndicesBackward0")
@@ -29,16 +29,16 @@ def _windows(step: Step, dilation: tuple[int, ...] | None = None) -> tuple[int, 
     return cover, math.prod(kernel)
 
 
-def _max(step: Step, position: int, rows: Rows) -> float:
+def _max(step: Step, position: int, rows: RowBlocks) -> float:
     return math.sqrt(_windows(step, tuple(step.saved("dilation")))[0])
 
 
-def _average(step: Step, position: int, rows: Rows) -> float:
+def _average(step: Step, position: int, rows: RowBlocks) -> float:
     cover, size = _windows(step)
     return math.sqrt(cover / size)
 
 
-def _check_average(step: Step, rows: Rows) -> None:
+def _check_average(step: Step, rows: RowBlocks) -> None:
     padded = any(step.saved("padding"))
     if step.saved("divisor_override") is not None or step.saved("ceil_mode"):
         refuse(step, "divides by something other than the size of its window")
@@ -52,12 +52,12 @@ def _ratios(step: Step) -> list[float]:
     return [sizes[-d] / outs[-d] for d in range(1, dims + 1)]
 
 
-def _check_adaptive(step: Step, rows: Rows) -> None:
+def _check_adaptive(step: Step, rows: RowBlocks) -> None:
     if any(ratio != int(ratio) for ratio in _ratios(step)):
         refuse(step, "pools windows that overlap unevenly (its output does not divide its input)")
 
 
-def _adaptive(step: Step, position: int, rows: Rows) -> float:
+def _adaptive(step: Step, position: int, rows: RowBlocks) -> float:
     return 1 / math.sqrt(math.prod(_ratios(step)))
 
 

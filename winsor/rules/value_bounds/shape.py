@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 
 from winsor.grads.graph import Step
-from winsor.rules.value_bounds.kind import Kind, Rows, check_first_dimension, refuse
+from winsor.rules.value_bounds.kind import Kind, RowBlocks, check_first_dimension, refuse
 
 _VIEWS = (
     "ViewBackward0",
@@ -42,13 +42,13 @@ def _signed(value: int) -> int:
     return value - 2**64 if value >= 2**63 else value
 
 
-def _check_not_first(step: Step, rows: Rows) -> None:
+def _check_not_first(step: Step, rows: RowBlocks) -> None:
     if 0 in _dims(step):
         refuse(step, "works along the first dimension and so mixes rows")
     check_first_dimension(step, rows)
 
 
-def _check_transpose(step: Step, rows: Rows) -> None:
+def _check_transpose(step: Step, rows: RowBlocks) -> None:
     rank = len(step.shape)
     moved = [_signed(int(step.saved(name))) % rank for name in ("dim0", "dim1")]
     if 0 in moved:
@@ -56,37 +56,37 @@ def _check_transpose(step: Step, rows: Rows) -> None:
     check_first_dimension(step, rows)
 
 
-def _check_permute(step: Step, rows: Rows) -> None:
+def _check_permute(step: Step, rows: RowBlocks) -> None:
     if _signed(int(step.saved("dims")[0])) != 0:
         refuse(step, "moves the first dimension, which must stay the batch")
     check_first_dimension(step, rows)
 
 
-def _check_part(step: Step, rows: Rows) -> None:
+def _check_part(step: Step, rows: RowBlocks) -> None:
     if _signed(int(step.saved("dim"))) % len(step.saved("self_sym_sizes")) == 0:
         refuse(step, "takes a part of the batch")
     check_first_dimension(step, rows)
 
 
-def _check_pad(step: Step, rows: Rows) -> None:
+def _check_pad(step: Step, rows: RowBlocks) -> None:
     if len(step.saved("pad")) >= 2 * len(step.shape):
         refuse(step, "pads the batch")
     check_first_dimension(step, rows)
 
 
-def _check_cat(step: Step, rows: Rows) -> None:
+def _check_cat(step: Step, rows: RowBlocks) -> None:
     if _signed(int(step.saved("dim"))) % len(step.shape) == 0:
         refuse(step, "joins batches")
     check_first_dimension(step, rows)
 
 
-def _check_add(step: Step, rows: Rows) -> None:
+def _check_add(step: Step, rows: RowBlocks) -> None:
     check_first_dimension(step, rows)
     if any(below.shape != step.shape for below in step.inputs.values()):
         refuse(step, "adds tensors of different shapes")
 
 
-def _add(step: Step, position: int, rows: Rows) -> float:
+def _add(step: Step, position: int, rows: RowBlocks) -> float:
     return 1.0 if position == 0 else abs(float(step.saved("alpha")))
 
 
@@ -95,20 +95,20 @@ def _reduced(step: Step) -> int:
     return math.prod(int(sizes[d]) for d in set(_dims(step)))
 
 
-def _mean(step: Step, position: int, rows: Rows) -> float:
+def _mean(step: Step, position: int, rows: RowBlocks) -> float:
     return 1 / math.sqrt(_reduced(step))
 
 
-def _sum(step: Step, position: int, rows: Rows) -> float:
+def _sum(step: Step, position: int, rows: RowBlocks) -> float:
     return math.sqrt(_reduced(step))
 
 
-def _check_softmax(step: Step, rows: Rows) -> None:
+def _check_softmax(step: Step, rows: RowBlocks) -> None:
     if _signed(int(step.saved("dim"))) % len(step.shape) == 0:
         refuse(step, "normalises over the batch")
 
 
-def _log_softmax(step: Step, position: int, rows: Rows) -> float:
+def _log_softmax(step: Step, position: int, rows: RowBlocks) -> float:
     return 1 + math.sqrt(step.shape[_signed(int(step.saved("dim")))])
 
 

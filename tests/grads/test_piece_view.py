@@ -175,30 +175,33 @@ def small_view() -> View:
     return engine.view(model(torch.randn(5, 4)).square().sum(1))
 
 
-def test_the_final_sum_is_the_weighted_sum_and_frees_what_was_recorded() -> None:
+def test_the_last_sum_is_the_weighted_sum_and_frees_what_was_recorded() -> None:
     weights = torch.linspace(0.1, 1.0, 5)
     expected = small_view().weighted_sum(weights)
     view = small_view()
-    found = view.final_sum(weights)
+    found = view.weighted_sum(weights, last=True)
     norms = view.norms()  # known already
     assert all(torch.equal(found[name], expected[name]) for name in expected)
     assert torch.equal(norms, small_view().norms())
     assert not view._recorded
     for ask in (
         lambda: view.weighted_sum(weights),
-        lambda: view.final_sum(weights),
+        lambda: view.weighted_sum(weights, last=True),
         view.total,
         lambda: view.group_norms([["0.weight"]]),
         lambda: view.map_sum(lambda rows: rows),
     ):
-        with pytest.raises(ProtocolError, match="after its final_sum"):
+        with pytest.raises(ProtocolError, match="after its last sum"):
             ask()
 
 
-def test_the_final_sum_takes_weights_per_parameter() -> None:
+def test_the_last_sum_takes_weights_per_parameter() -> None:
     names = small_view().total().keys()
     weights = {name: torch.full((5,), 0.5) for name in names}
-    found, expected = small_view().final_sum(weights), small_view().weighted_sum(weights)
+    found, expected = (
+        small_view().weighted_sum(weights, last=True),
+        small_view().weighted_sum(weights),
+    )
     assert all(torch.equal(found[name], expected[name]) for name in names)
 
 

@@ -7,8 +7,8 @@ from dp_accounting.dp_event import GaussianDpEvent, PoissonSampledDpEvent
 
 from winsor.accounting import account, account_delta
 from winsor.contract import LedgerError, Neighbouring
+from winsor.ledger.guarantee import delta_by, guarantee, spent_by, together
 from winsor.ledger.ledger import Ledger
-from winsor.ledger.totals import delta_by, spent_by, together
 
 RELATION = Neighbouring.ADD_OR_REMOVE_ONE
 STEP = PoissonSampledDpEvent(0.1, GaussianDpEvent(1.0))
@@ -48,3 +48,12 @@ def test_files_that_are_no_ledger(tmp_path, content):
         Ledger.read(tmp_path / "x")
     with pytest.raises(LedgerError, match="cannot read the ledger"):
         Ledger.read(tmp_path / "y")
+
+
+def test_several_ledgers_make_one_guarantee():
+    one, two = make(None, [STEP, STEP]), make(None, [STEP, OTHER])
+    found = guarantee([one, two], 1e-4, RELATION, ["a", "b", "a"], ["x", "y", "x"])
+    spent = account([(STEP, 3), (OTHER, 1)], 1e-4)
+    assert (found.epsilon, found.accountant) == (spent.epsilon, spent.accountant)
+    assert (found.delta, found.relation, found.steps) == (1e-4, RELATION, 4)
+    assert found.sampler == "a, b" and found.conditions == ("x", "y")

@@ -1,0 +1,83 @@
+"""What a mechanism is: it scales noise to a bound, and says what that costs. No torch here.
+
+Mechanism    one noise: standard deviations, the event, and how noise is added
+LocalEvent   the event given the batch; samplers amplify it
+DrawNormal   the standard normals of one step, by the name of the part they are for
+Choice       what a user may pass as ``mechanism=``: builds the mechanism for a noise multiplier,
+             and may replace the optimiser's step (ModelMix does)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+from dp_accounting import dp_event
+
+from winsor.contract import Bounded, Neighbouring
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor, nn
+
+    from winsor.contract import Update
+
+
+class LocalEvent(Protocol):
+    """The privacy of one release given its batch. Each mechanism says how sampling amplifies it."""
+
+    def poisson(self, q: float, relation: Neighbouring) -> dp_event.DpEvent: ...
+    def fixed_size(self, n: int, size: int, relation: Neighbouring) -> dp_event.DpEvent: ...
+    def whole(self, relation: Neighbouring) -> dp_event.DpEvent: ...
+
+
+class DrawNormal(Protocol):
+    """The standard normals of one step, by the name of the part that they are for."""
+
+    def __call__(self, name: str, size: int) -> Tensor:
+        """(size,) float32."""
+
+    def add(self, name: str, flat: Tensor, std: float) -> None:
+        """``flat += std * self(name, len(flat))``."""
+
+
+class Mechanism(Protocol):
+    """Scales noise to bounds; derives event and noise from the very same numbers."""
+
+    @property
+    def noise_multiplier(self) -> float: ...
+
+    @property
+    def phases(self) -> Sequence[int]:
+        """The first steps of stretches in which every step costs the same; 0 among them."""
+        ...
+
+    def std(self, parts: Mapping[str, Bounded]) -> dict[str, float]: ...
+    def event(self, parts: Mapping[str, Bounded], step: int = 0) -> LocalEvent: ...
+    def add_noise(
+        self, parts: Mapping[str, Bounded], std: Mapping[str, float], draw: DrawNormal
+    ) -> dict[str, Any]: ...
+    def config(self) -> dict[str, Any]: ...
+
+
+@runtime_checkable
+class Choice(Protocol):
+    """A mechanism before its noise is known. ``"gaussian"`` and ``"laplace"`` have their own."""
+
+    @property
+    def hides_randomness(self) -> bool:
+        """True if privacy rests on more than the noise; the key then stays out of checkpoints."""
+        ...
+
+    def with_noise(self, noise_multiplier: float, expected_size: float) -> Mechanism: ...
+
+    def update(
+        self,
+        parameters: dict[str, nn.Parameter],
+        optimizer: torch.optim.Optimizer,
+        scheduler: torch.optim.lr_scheduler.LRScheduler | None,
+        expected_size: float,
+        key: bytes,
+    ) -> Update:
+        """The step that replaces the optimiser's own."""
+        ...

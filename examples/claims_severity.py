@@ -2,8 +2,9 @@
 
     python examples/claims_severity.py [DIRECTORY]
 
-DIRECTORY holds aus_injury_claims.npz (22,036 settled Australian injury claims; see
-`winsor.data.DATASETS`). Without it, a synthetic stand-in of the same shape is used.
+DIRECTORY holds aus_injury_claims.npz (22,036 settled Australian injury claims, read by
+reproductions/datasets.py: `pip install -e reproductions`). Without it, a synthetic stand-in of the
+same shape is used.
 
 Amounts span six orders of magnitude, so the model predicts the logarithm of the amount with Huber's
 loss. Features are scaled by public ranges (a month is a month), never by the data. Compared on rows
@@ -25,10 +26,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.linear_model import LinearRegression
+from winsor_reproductions.datasets import Table, load
 
 from winsor.contract import ConfigurationError
-from winsor.data import Table, claims_like, load
-from winsor.linear import Flat, PrivateHuberRegressor, PrivateLinearRegression
+from winsor.data import claims_like
+from winsor.linear import FlatDescent, PrivateHuberRegressor, PrivateLinearRegression
 
 Array = NDArray[np.float64]
 
@@ -75,8 +77,8 @@ def quality(predicted_log: Array, amounts: Array) -> tuple[float, float]:
     return float(1 - np.mean(gap**2) / np.var(truth)), float(np.exp(np.median(np.abs(gap))))
 
 
-def ordinary_dp_sgd(rate: float) -> Flat:
-    return Flat(
+def ordinary_dp_sgd(rate: float) -> FlatDescent:
+    return FlatDescent(
         batch_size=256, epochs=10, learning_rate=rate, decay=False, tail=1e-9, cautious=False
     )
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from winsor.report.axes import axis
+from winsor.charts.axes import axis
 
 
 @given(st.lists(st.floats(-1e9, 1e9), min_size=1, max_size=30))

@@ -6,18 +6,18 @@ from xml.etree import ElementTree
 
 import pytest
 
-from winsor.report.charts import (
+from winsor.charts.chart import (
     BOTTOM,
     HEIGHT,
     LEFT,
     RIGHT,
     TOP,
     WIDTH,
+    Bars,
     Chart,
-    Estimate,
-    intervals_svg,
 )
-from winsor.report.series import Series
+from winsor.charts.intervals import IntervalBar, intervals_svg
+from winsor.charts.series import Series
 
 HOSTILE = "<script>alert(1)</script> & \"x\" 'y'"
 
@@ -48,7 +48,7 @@ def test_points_are_where_they_belong():
 
 
 def test_text_is_text():
-    for svg in (chart().svg(), intervals_svg(HOSTILE, [Estimate(HOSTILE[:20], 1.0, 0.1, 0)])):
+    for svg in (chart().svg(), intervals_svg(HOSTILE, [IntervalBar(HOSTILE[:20], 1.0, 0.1, 0)])):
         assert "<script" not in str(svg)
         root = parse(svg)
         assert root.get("aria-label") == HOSTILE
@@ -66,8 +66,8 @@ def test_values_without_a_place_do_not_break_the_drawing(log):
 
 def test_intervals():
     estimates = [
-        Estimate("a", 0.9, 0.05, 0),
-        Estimate("a very long name of a variant", 0.8, None, 1),
+        IntervalBar("a", 0.9, 0.05, 0),
+        IntervalBar("a very long name of a variant", 0.8, None, 1),
     ]
     root = parse(intervals_svg("accuracy", estimates))
     bars = [bar for bar in root.iter() if bar.get("class") == "whisker"]
@@ -79,3 +79,20 @@ def test_intervals():
 def test_empty_charts_say_so():
     assert Chart("k", "t", "x", "y", (Series("a", ()),)).empty
     assert not chart().empty
+
+
+def test_place_is_a_share_of_the_axis():
+    line = Series("a", ((1.0, 1.0), (100.0, 1.0)))
+    logarithmic = Chart("k", "t", "x", "y", (line,), log_x=True)
+    assert logarithmic.axes()[0].at(10.0) == pytest.approx(0.5)
+    assert Chart("k", "t", "x", "y", (line,)).axes()[0].at(9.9) < 0.1
+
+
+def test_bars_stand_on_the_axis_and_fill_their_bins():
+    bars = Bars((1.0, 10.0, 100.0), (5.0, 10.0))
+    root = parse(Chart("k", "t", "x", "y", bars=bars, log_x=True, y_range=(0.0, 10.0)).svg())
+    first, second = (r for r in root.iter("rect") if r.get("class") == "bar")
+    inner = (WIDTH - LEFT - RIGHT) / 2
+    assert float(first.get("width")) == float(second.get("width")) == inner
+    assert float(second.get("height")) == HEIGHT - TOP - BOTTOM == 2 * float(first.get("height"))
+    assert float(second.get("y")) == TOP

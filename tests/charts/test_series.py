@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from winsor.report.series import MOST_POINTS, Series, over_seeds, thin
+from winsor.charts.series import MOST_POINTS, Series, over_seeds, thin
 
 VALUES = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=400)
 

@@ -13,12 +13,12 @@ from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 
-from winsor.accounting.account import account
+from winsor.accounting.spending import account
 from winsor.contract import ConfigurationError, Neighbouring, PrivacyLeakWarning
 from winsor.data import gaussian_design
 from winsor.linear import (
-    Averaged,
-    Flat,
+    AveragedDescent,
+    FlatDescent,
     PrivateHuberRegressor,
     PrivateLinearRegression,
     PrivateLogisticRegression,
@@ -104,7 +104,7 @@ def test_sparse_and_dense_agree(labelled, intercept, monkeypatch):
     monkeypatch.setattr("winsor.grads.glm._DENSE_NUMBERS", 0)
     x, y = labelled
     x = np.where(np.abs(x) > 1, x, 0.0)
-    for method in ("flat", Flat(batch_size=200, epochs=1)):
+    for method in ("flat", FlatDescent(batch_size=200, epochs=1)):
         model = PrivateLogisticRegression(
             method=method, fit_intercept=intercept, random_state=0, noise_multiplier=1.0
         )
@@ -154,7 +154,7 @@ def test_a_seed_reproduces_and_no_seed_does_not(labelled):
 def test_noise_by_hand_reports_what_it_spends(labelled, relation):
     x, y = labelled
     model = PrivateLogisticRegression(
-        noise_multiplier=2.0, method=Flat(steps=10), relation=relation, random_state=0
+        noise_multiplier=2.0, method=FlatDescent(steps=10), relation=relation, random_state=0
     ).fit(x, y)
     assert model.guarantee_.relation == relation
     shift = 1 if relation == "add_or_remove_one" else 2
@@ -170,7 +170,7 @@ def test_noise_by_hand_reports_what_it_spends(labelled, relation):
 def test_grid_search_reaches_the_options_of_a_method(labelled):
     x, y = labelled
     search = GridSearchCV(
-        PrivateLogisticRegression(method=Flat(steps=20), random_state=0),
+        PrivateLogisticRegression(method=FlatDescent(steps=20), random_state=0),
         {"method__max_grad_norm": [0.1, 1.0], "epsilon": [0.5, 4.0]},
         cv=2,
     ).fit(x, y)
@@ -180,7 +180,7 @@ def test_grid_search_reaches_the_options_of_a_method(labelled):
 
 def test_clone_keeps_nothing_learned(labelled):
     x, y = labelled
-    model = PrivateLogisticRegression(method=Flat(steps=3), epsilon=2.0).fit(x, y)
+    model = PrivateLogisticRegression(method=FlatDescent(steps=3), epsilon=2.0).fit(x, y)
     copy = clone(model)
     assert copy.get_params()["method__steps"] == 3
     assert copy.method is not model.method
@@ -205,8 +205,8 @@ def test_a_pipeline_composes_the_scaler_and_the_model(labelled):
 
 def test_total_guarantee_refuses_what_it_cannot_add(labelled):
     x, y = labelled
-    one = PrivateLogisticRegression(method=Flat(steps=1), random_state=0).fit(x, y)
-    two = PrivateLogisticRegression(method=Flat(steps=1), relation="replace_one").fit(x, y)
+    one = PrivateLogisticRegression(method=FlatDescent(steps=1), random_state=0).fit(x, y)
+    two = PrivateLogisticRegression(method=FlatDescent(steps=1), relation="replace_one").fit(x, y)
     with pytest.raises(ConfigurationError, match="one neighbouring relation"):
         total_guarantee(one, two)
     with pytest.raises(ConfigurationError, match="at least one"):
@@ -247,7 +247,7 @@ def test_partial_fit_goes_on_and_pays_again(labelled):
 
 def test_partial_fit_draws_fresh_batches_and_noise(labelled):
     x, y = labelled
-    still = Flat(batch_size=100, steps=5, learning_rate=1e-12)
+    still = FlatDescent(batch_size=100, steps=5, learning_rate=1e-12)
     model = PrivateLogisticRegression(method=still, random_state=0)
     moves, before = [], np.zeros((1, 4))
     for _ in range(2):
@@ -288,7 +288,7 @@ def test_partial_fit_refuses_what_it_cannot_continue(labelled):
         ({"epsilon": 0.0}, "epsilon must be a positive"),
         ({"epsilon": -1.0}, "epsilon must be a positive"),
         ({"epsilon": float("nan")}, "epsilon must be a positive"),
-        ({"delta": 0.5}, "at most 1/n"),
+        ({"delta": 0.5}, "below 1/n"),
         ({"delta": 0.0}, "strictly between 0 and 1"),
         ({"alpha": -1.0}, "alpha must be"),
         ({"feature_bound": 0.0}, "feature_bound must be"),
@@ -296,7 +296,7 @@ def test_partial_fit_refuses_what_it_cannot_continue(labelled):
         ({"relation": "row"}, "relation must be one of"),
         ({"method": "sgd"}, "rule must be one of"),
         ({"method": 7}, "method must be one of"),
-        ({"method": Averaged(radius=-1.0)}, "radius must be"),
+        ({"method": AveragedDescent(radius=-1.0)}, "radius must be"),
         ({"method": Simple(clip=-1.0)}, "clip must be"),
     ],
 )

@@ -12,11 +12,19 @@ from winsor.contract import ConfigurationError, Neighbouring, PrivacyLeakWarning
 from winsor.data import gaussian_design
 from winsor.grads.glm import Design, Huber, Logistic, Squared
 from winsor.ledger.ledger import Ledger
-from winsor.linear import Averaged, Flat, Iterative, Restarted, RobustGD, Ruled, Simple
+from winsor.linear import (
+    AveragedDescent,
+    FlatDescent,
+    Iterative,
+    Restarted,
+    RobustGD,
+    Ruled,
+    Simple,
+)
 from winsor.linear.averaged import into_ball
 from winsor.linear.base import method_of
 from winsor.linear.descent import Schedule, descend
-from winsor.linear.task import Session, Task
+from winsor.linear.task import LinearTask, Session
 from winsor.means.budget import Target
 from winsor.randomness import new_key
 from winsor.release.prepaid import PrepaidDoor, Receipt
@@ -28,10 +36,10 @@ KEY = new_key(0)
 N = 60
 
 PREPAID = [
-    Flat(steps=4),
-    Flat(steps=4, batch_size=20, max_grad_norm=0.3),
-    Averaged(clip=0.5, batch_size=20, learning_rate=0.1, steps=4),
-    Averaged(clip=0.5, batch_size=N, learning_rate=0.1, steps=4),
+    FlatDescent(steps=4),
+    FlatDescent(steps=4, batch_size=20, max_grad_norm=0.3),
+    AveragedDescent(clip=0.5, batch_size=20, learning_rate=0.1, steps=4),
+    AveragedDescent(clip=0.5, batch_size=N, learning_rate=0.1, steps=4),
     Restarted(runs=2, clip=0.5, batch_size=20, learning_rate=0.1, steps=2),
     Simple(clip=0.7, steps=4, learning_rate=0.1),
     Iterative(clip=0.7, steps=2, learning_rate=0.1, groups=3),
@@ -58,7 +66,7 @@ def solve(
     design = Design(x, intercept)
     door = PrepaidDoor(Ledger({}), relation, KEY)
     start = np.zeros(design.size)
-    task = Task(design, y, loss or Logistic(), alpha, start, bound)
+    task = LinearTask(design, y, loss or Logistic(), alpha, start, bound)
     session = Session(door, Target(1.0, 1e-5, None, relation), KEY, multiplier)
     return method.solve(task, session), door
 
@@ -115,7 +123,7 @@ def test_events_do_not_depend_on_the_data(method):
 
 
 def test_averaged_pays_for_the_diameter_of_its_ball():
-    method = Averaged(clip=0.5, batch_size=20, learning_rate=0.1, steps=4)
+    method = AveragedDescent(clip=0.5, batch_size=20, learning_rate=0.1, steps=4)
     _, door = solve(method, *table(), multiplier=2.0)
     ((event, count),) = door.ledger.history()
     assert event == dp_event.PoissonSampledDpEvent(20 / N, dp_event.GaussianDpEvent(2.0))
@@ -124,7 +132,7 @@ def test_averaged_pays_for_the_diameter_of_its_ball():
 
 def test_the_flip_of_the_privacy_notes_attains_the_diameter(releases):
     """All push to -lambda, one huge record flips the average to +lambda: 2 lambda, not lambda."""
-    method = Averaged(clip=0.5, batch_size=N, learning_rate=0.1, steps=1)
+    method = AveragedDescent(clip=0.5, batch_size=N, learning_rate=0.1, steps=1)
     x = np.ones((N, 1))
     for last in (1.0, -1e9):
         x[-1] = last
@@ -151,20 +159,20 @@ def test_theorem_parameters_are_used_and_overridden_one_by_one():
     problem = AclipProblem(0.25 * 4, 1.0, 2.0, N, 4, 1.0, 1e-5)
     for constrained, theorem in ((True, aclip_constrained), (False, aclip_unconstrained)):
         advice = theorem(problem)
-        _, door = solve(Averaged(constrained=constrained), x, y, multiplier=1.0, **task_of)
+        _, door = solve(AveragedDescent(constrained=constrained), x, y, multiplier=1.0, **task_of)
         ((event, count),) = door.ledger.history()
         assert count == advice.steps
         if advice.batch_size < N:
             assert event.sampling_probability == pytest.approx(advice.batch_size / N)
-    _, door = solve(Averaged(batch_size=6), x, y, multiplier=1.0, **task_of)
+    _, door = solve(AveragedDescent(batch_size=6), x, y, multiplier=1.0, **task_of)
     assert door.ledger.history()[0][0].sampling_probability == pytest.approx(0.1)
-    _, door = solve(Averaged(steps=3), x, y, multiplier=1.0, **task_of)
+    _, door = solve(AveragedDescent(steps=3), x, y, multiplier=1.0, **task_of)
     assert len(door.ledger) == 3
-    solution, _ = solve(Averaged(exponent=0.5), x, y, multiplier=1.0, **task_of)
+    solution, _ = solve(AveragedDescent(exponent=0.5), x, y, multiplier=1.0, **task_of)
     assert np.isfinite(solution.theta).all()
 
 
-@pytest.mark.parametrize("method", [Averaged(), Simple(), Iterative(groups=4), RobustGD()])
+@pytest.mark.parametrize("method", [AveragedDescent(), Simple(), Iterative(groups=4), RobustGD()])
 def test_theorems_without_a_public_bound_say_that_they_look(method):
     with pytest.warns(PrivacyLeakWarning, match="feature_bound"):
         solve(method, *table(), multiplier=5.0)
@@ -179,8 +187,8 @@ def test_parameters_by_hand_never_look(method):
 
 def test_theorems_need_a_deviation_for_squared_losses():
     with pytest.raises(ConfigurationError, match="deviation must be given"):
-        solve(Averaged(), *table(), loss=Squared(), multiplier=1.0, bound=2.0)
-    solve(Averaged(deviation=1.0), *table(), loss=Squared(), multiplier=1.0, bound=2.0)
+        solve(AveragedDescent(), *table(), loss=Squared(), multiplier=1.0, bound=2.0)
+    solve(AveragedDescent(deviation=1.0), *table(), loss=Squared(), multiplier=1.0, bound=2.0)
 
 
 def test_restarts_from_theorem_6():
@@ -204,15 +212,15 @@ def test_restarts_compose_in_one_account():
 @pytest.mark.parametrize(
     "method",
     [
-        Flat(max_grad_norm=0.0),
-        Flat(batch_size=-1),
-        Flat(steps=0),
-        Flat(steps=2.5),
-        Flat(steps=2, epochs=1),
-        Flat(epochs=0),
-        Flat(learning_rate=float("nan")),
-        Flat(tail=0.0),
-        Averaged(clip=-1.0),
+        FlatDescent(max_grad_norm=0.0),
+        FlatDescent(batch_size=-1),
+        FlatDescent(steps=0),
+        FlatDescent(steps=2.5),
+        FlatDescent(steps=2, epochs=1),
+        FlatDescent(epochs=0),
+        FlatDescent(learning_rate=float("nan")),
+        FlatDescent(tail=0.0),
+        AveragedDescent(clip=-1.0),
         Simple(clip=0.0),
         Simple(p=1.0, moment=1.0),
         Simple(steps=0),
@@ -232,7 +240,7 @@ def test_bad_options_are_refused(method):
 
 
 def test_method_of():
-    assert method_of("flat") == Flat()
+    assert method_of("flat") == FlatDescent()
     assert method_of("automatic") == Ruled("automatic")
     assert method_of(FlatRule(1.0)) == Ruled(FlatRule(1.0))
     with pytest.raises(ConfigurationError, match="method must be"):
@@ -245,8 +253,8 @@ def test_method_of():
 @pytest.mark.parametrize(
     "method",
     [
-        Flat(max_grad_norm=50.0, steps=400, learning_rate=2.0),
-        Averaged(clip=50.0, batch_size=500, learning_rate=0.5, steps=2000, radius=50.0),
+        FlatDescent(max_grad_norm=50.0, steps=400, learning_rate=2.0),
+        AveragedDescent(clip=50.0, batch_size=500, learning_rate=0.5, steps=2000, radius=50.0),
         Restarted(runs=3, clip=50.0, batch_size=500, learning_rate=0.5, steps=700),
         Simple(clip=50.0, steps=3000, learning_rate=2.0),
         Iterative(clip=50.0, steps=300, learning_rate=2.0, groups=4, grouping="partition"),
@@ -261,17 +269,17 @@ def test_with_hardly_any_noise_every_method_finds_the_ridge_minimiser(method):
     extended = np.c_[x, np.ones(500)]
     penalty = np.diag([0.1, 0.1, 0.1, 0.0]) * 500
     best = np.linalg.solve(extended.T @ extended + penalty, extended.T @ y)
-    with_step = 1.0 if isinstance(method, Restarted | Averaged) else 0.5
+    with_step = 1.0 if isinstance(method, Restarted | AveragedDescent) else 0.5
     method.set_params(learning_rate=method.learning_rate * with_step)
     solution, _ = solve(method, x, y, loss=Squared(), multiplier=1e-6, alpha=0.1)
-    tolerance = 0.05 if isinstance(method, Simple | Averaged | Restarted) else 0.02
+    tolerance = 0.05 if isinstance(method, Simple | AveragedDescent | Restarted) else 0.02
     assert np.abs(solution.theta - best).max() < tolerance
 
 
 def test_ruled_flat_equals_flat_without_noise():
     x, y = table()
     options = {"batch_size": 30, "steps": 20, "learning_rate": 1.0}
-    fast, _ = solve(Flat(max_grad_norm=0.5, **options), x, y, multiplier=1e-9)
+    fast, _ = solve(FlatDescent(max_grad_norm=0.5, **options), x, y, multiplier=1e-9)
     rule = Ruled("flat", {"max_grad_norm": 0.5}, **options)
     slow, door = solve(rule, x, y, multiplier=1e-9)
     assert np.allclose(fast.theta, slow.theta, atol=1e-4)
@@ -338,6 +346,6 @@ def test_flat_with_default_steps_survives_features_far_from_zero():
     y = 0.3 * x[:, 0] + 0.1 * rng.standard_normal(4000)
     errors = []
     for cautious in (True, False):
-        solution, _ = solve(Flat(cautious=cautious), x, y, loss=Squared())
+        solution, _ = solve(FlatDescent(cautious=cautious), x, y, loss=Squared())
         errors.append(np.mean((y - np.c_[x, np.ones(4000)] @ solution.theta) ** 2))
     assert errors[0] < np.var(y) < errors[1]

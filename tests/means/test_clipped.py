@@ -156,7 +156,7 @@ def test_private_radius_finds_the_scale_and_pays_for_it():
         ({"epsilon": 1.0, "radius": None, "moments": (1.5, 1.0)}, "at least 2"),
         ({"epsilon": 1.0, "radius": None, "moments": (2.0, 0.0)}, "positive finite"),
         ({"epsilon": 1.0, "radius": None, "moments": 2.0}, r"pair \(p, M\)"),
-        ({"epsilon": 1.0, "delta": 0.5}, "at most 1/n"),
+        ({"epsilon": 1.0, "delta": 0.5}, "below 1/n"),
         ({"epsilon": 1.0, "delta": 0.0}, "strictly between 0 and 1"),
         ({"epsilon": 1.0, "beta": 1.0}, "strictly between 0 and 1"),
         ({"epsilon": 1.0, "relation": "user"}, "relation must be one of"),

@@ -7,7 +7,7 @@ import pytest
 from dp_accounting import dp_event
 from scipy import stats
 
-from winsor.accounting.account import account
+from winsor.accounting.spending import account
 from winsor.contract import ConfigurationError, Neighbouring
 from winsor.data import moment_rows
 from winsor.means import PrivateRadius, iterative_mean

@@ -9,25 +9,24 @@ import pytest
 from tiny_runs import table
 
 from winsor.contract import ConfigurationError
-from winsor.runs import toml
 from winsor.runs.config import Config, differences, from_table, load_table
 
 
 def test_a_configuration_survives_json_and_toml():
     config = from_table(table(training={"epochs": 3.0, "steps": None}))
     assert from_table(json.loads(json.dumps(config.to_table()))) == config
-    assert from_table(tomllib.loads(toml.dump(config.to_table()))) == config
+    assert from_table(tomllib.loads(config.to_toml())) == config
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"budget": {"epsilon": -1.0}}, "budget.epsilon must be positive and finite"),
-        ({"budget": {"epsilon": float("inf")}}, "budget.epsilon must be positive and finite"),
+        ({"budget": {"epsilon": -1.0}}, "budget.epsilon must be a positive finite number"),
+        ({"budget": {"epsilon": float("inf")}}, "budget.epsilon must be a positive finite number"),
         ({"budget": {"delta": 1.0}}, "budget.delta must be strictly between 0 and 1"),
         ({"budget": {"relation": "neighbours"}}, "budget.relation must be one of add_or_remove"),
         ({"budget": {"noise_multiplier": None}}, "budget.epsilon or budget.noise_multiplier"),
-        ({"training": {"batch_size": 0}}, "training.batch_size must be positive"),
+        ({"training": {"batch_size": 0}}, "training.batch_size must be a positive finite number"),
         ({"training": {"epochs": 1.0}}, "training.epochs or training.steps must be given, and"),
         ({"training": {"sampling": "shuffle"}}, "training.sampling must be one of poisson"),
         ({"training": {"sampling": "full"}}, 'batch_size must be given, except with .* "full"'),
@@ -36,7 +35,7 @@ def test_a_configuration_survives_json_and_toml():
         ({"data": {"held_out_fraction": 1.0}}, r"data.held_out_fraction must be in \[0, 1\)"),
         ({"data": {"classes": 1}}, "data.classes must be at least 2"),
         ({"data": {"divide": [1.0, 0.0]}}, "data.divide must be finite and not zero"),
-        ({"record": {"rows": 0}}, "record.rows must be positive"),
+        ({"record": {"rows": 0}}, "record.rows must be a positive finite number"),
         ({"name": " "}, "name must be a text that is not empty"),
         ({"trainig": {}}, r"trainig is not a setting. Did you mean 'training'\?"),
     ],

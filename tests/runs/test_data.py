@@ -140,7 +140,10 @@ def test_synthetic_features_have_heavy_tails():
         ({"source": "no.such.module:rows"}, "data.source must be something that can be imported"),
         ({"source": "synthetic"}, "data.classes must be given"),
         ({"source": "synthetic", "classes": 2, "options": {"rwos": 3}}, "data.options.rwos is not"),
-        ({"source": "synthetic", "classes": 2, "options": {"rows": -3}}, "rows must be positive"),
+        (
+            {"source": "synthetic", "classes": 2, "options": {"rows": -3}},
+            "rows must be a positive finite number",
+        ),
         ({"source": "digits", "task": "regression"}, "data.task must be classification for digits"),
         ({"source": "digits", "subtract": [1.0, 2.0]}, "data.subtract must be one number or one"),
     ],

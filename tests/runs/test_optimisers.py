@@ -32,7 +32,7 @@ def test_optimisers(part, kind, expected):
         (Part("lbfgs"), "optimizer.name must be one of sgd, momentum, adam, adamw"),
         (Part("sgd"), "optimizer.lr must be given"),
         (Part("sgd", {"lr": "1e-3"}), "optimizer.lr must be a number. Got '1e-3' instead"),
-        (Part("sgd", {"lr": 0}), "optimizer.lr must be positive"),
+        (Part("sgd", {"lr": 0}), "optimizer.lr must be a positive finite number"),
         (Part("adam", {"beta": 0.9}), "optimizer.beta is not a setting"),
         (Part("adam", {"betas": [2.0, 0.9]}), "optimizer: Invalid beta parameter"),
         (Part("sgd", {"lr": 1, "nesterov": True}), "optimizer: Nesterov momentum requires"),

@@ -10,7 +10,7 @@ from winsor.contract import Neighbouring
 from winsor.ledger.ledger import Ledger
 from winsor.runs import spending
 from winsor.runs.spending import Spending
-from winsor.training.loop import Budget
+from winsor.training.loop import StepBudget
 
 EVENT = PoissonSampledDpEvent(0.1, GaussianDpEvent(1.2))
 RELATION = Neighbouring.ADD_OR_REMOVE_ONE
@@ -20,7 +20,7 @@ PLANNED, DELTA = 60, 1e-4
 def bounds(calibrated, events=lambda step: EVENT, share=0.01):
     total = account([(EVENT, PLANNED)], DELTA).epsilon
     ledger = Ledger({})
-    shown = Spending(ledger, RELATION, Budget(DELTA, PLANNED, total), calibrated, share)
+    shown = Spending(ledger, RELATION, StepBudget(DELTA, PLANNED, total), calibrated, share)
     found = [shown.at_most()]
     for step in range(PLANNED):
         ledger.record("run", step, events(step))

@@ -19,8 +19,8 @@ def fitted(norms):
 
 def test_histogram_shares_and_labels(norms):
     chart = charts.norm_histogram(norms, {"C": 1.0, "small": 0.1})
-    edges, heights = chart.bars
-    assert heights.sum() == pytest.approx(100, abs=0.2)  # the lowest 0.1 % are left out
+    edges, heights = chart.bars.edges, chart.bars.heights
+    assert sum(heights) == pytest.approx(100, abs=0.2)  # the lowest 0.1 % are left out
     assert edges[-1] >= norms.max()
     assert [mark.x for mark in chart.marks] == [0.1, 1.0]
     assert f"clips {100 * np.mean(norms > 1.0):.3g} %" in chart.marks[1].label
@@ -28,14 +28,15 @@ def test_histogram_shares_and_labels(norms):
 
 def test_tail_chart_points_lie_on_the_empirical_depth(norms, fitted):
     chart = charts.tail_chart(fitted)
-    tail = next(line for line in chart.lines if line.name == "tail of the sample")
+    tail = next(line for line in chart.series if line.label == "tail of the sample")
     x = np.sort(norms)[::-1]
-    assert tail.x[0] == pytest.approx(x[0])
-    assert tail.y[9] == pytest.approx(np.log(3000 / 9.5))
-    fit_line = next(line for line in chart.lines if line.name.startswith("fit"))
-    near = np.interp(np.log(x[30]), np.log(fit_line.x), fit_line.y)
+    assert tail.points[0][0] == pytest.approx(x[0])
+    assert tail.points[9][1] == pytest.approx(np.log(3000 / 9.5))
+    fit_line = next(line for line in chart.series if line.label.startswith("fit"))
+    fit_x, fit_y = np.transpose(fit_line.points)
+    near = np.interp(np.log(x[30]), np.log(fit_x), fit_y)
     assert near == pytest.approx(np.log(3000 / 30.5), rel=0.1)
-    assert any(line.dashed for line in chart.lines) == fitted.is_bent
+    assert any(line.dashed for line in chart.series) == fitted.is_bent
 
 
 def test_trade_is_the_clipping_bias_and_the_noise(norms):
@@ -60,21 +61,16 @@ def test_more_noise_wants_a_smaller_threshold(norms):
 
 def test_stability_chart_holds_three_curves_and_the_chosen_k(fitted):
     chart = charts.stability_chart(fitted)
-    assert [line.name for line in chart.lines] == ["Hill", "moments", "Pickands"]
+    assert [line.label for line in chart.series] == ["Hill", "moments", "Pickands"]
     assert chart.marks[0].x == fitted.hill.k
-    band = chart.lines[0]
-    assert (band.low <= band.y).all() and (band.y <= band.high).all()
-
-
-def test_place_is_a_share_of_the_axis():
-    line = charts.Line("a", np.array([1.0, 100.0]), np.array([1.0, 1.0]))
-    logarithmic = charts.Chart("t", "s", "x", "y", lines=(line,))
-    assert logarithmic.place(10.0) == pytest.approx(0.5)
-    assert charts.Chart("t", "s", "x", "y", lines=(line,), log_x=False).place(10.0) < 0.1
+    hill = chart.series[0]
+    assert len(hill.band) == len(hill.points)
+    for (x, y), (at, low, high) in zip(hill.points, hill.band, strict=True):
+        assert x == at and low <= y <= high
 
 
 def test_nothing_to_draw_is_refused():
     with pytest.raises(ConfigurationError, match="nothing to draw"):
         charts.norm_histogram(np.zeros(5))
-    with pytest.raises(ConfigurationError, match="must be positive"):
+    with pytest.raises(ConfigurationError, match="must be a positive finite number"):
         charts.bias_noise_trade([1.0], d=0, noise_multiplier=1.0, batch_size=1)

@@ -47,7 +47,7 @@ def test_all_three_find_a_pareto_index(alpha):
 )
 def test_moments_and_pickands_see_light_and_bounded_tails(draw, gamma):
     z = logs(draw(np.random.default_rng(3), 300_000))
-    choice = extremes.Choice(3000, -1.0, 1.0)
+    choice = extremes.ChosenK(3000, -1.0, 1.0)
     assert extremes.moments(z, choice).gamma == pytest.approx(gamma, abs=0.1)
     assert extremes.pickands(z, choice).gamma == pytest.approx(gamma, abs=0.25)
 
@@ -72,6 +72,6 @@ def test_alpha_interval_is_the_reciprocal():
     low, high = found.interval
     assert found.alpha_interval == pytest.approx((1 / high, 1 / low))
     light = extremes.moments(
-        logs(np.random.default_rng(0).random(5000)), extremes.Choice(200, -1, 1)
+        logs(np.random.default_rng(0).random(5000)), extremes.ChosenK(200, -1, 1)
     )
     assert light.gamma < 0 and light.alpha == float("inf")

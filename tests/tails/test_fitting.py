@@ -7,7 +7,7 @@ import pytest
 
 from winsor.contract import ConfigurationError
 from winsor.tails import TailClass, fit
-from winsor.tails.fit import MISFIT
+from winsor.tails.fitting import MISFIT
 
 LAWS = {
     "weibull 0.5": (lambda rng, n: rng.weibull(2.0, n), TailClass.LIGHT, 0.5),

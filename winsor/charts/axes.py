@@ -57,6 +57,17 @@ def axis(values: Sequence[float], log: bool = False, from_zero: bool = False) ->
     return Axis(ticks[0], ticks[-1], False, ticks)
 
 
+def axis_between(low: float, high: float, log: bool = False) -> Axis:
+    """An axis from ``low`` to ``high`` as they are, with the round ticks that lie between.
+
+    >>> axis_between(0.0, 1.3).ticks
+    (0.0, 0.5, 1.0)
+    """
+    wide = axis((low, high), log)
+    inside = tuple(tick for tick in wide.ticks if low <= tick <= high)
+    return Axis(low, high, log, inside if len(inside) > 1 else (low, high))
+
+
 def _round_step(rough: float) -> float:
     power = 10.0 ** math.floor(math.log10(rough))
     return next(m * power for m in (1, 2, 2.5, 5, 10) if m * power >= rough * (1 - 1e-9))

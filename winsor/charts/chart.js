@@ -66,7 +66,7 @@
     });
   }
 
-  document.getElementById("theme").addEventListener("click", () => {
+  document.getElementById("theme")?.addEventListener("click", () => {
     const root = document.documentElement;
     const system = matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
     const now = root.dataset.theme || system;

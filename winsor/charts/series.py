@@ -2,23 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 Point = tuple[float, float]
+Band = tuple[float, float, float]
 MOST_POINTS = 1000
 
 
 @dataclass(frozen=True)
 class Series:
-    """One line of a chart; ``band`` holds (x, lowest, highest) over seeds."""
+    """One line of a chart; ``band`` holds (x, lowest, highest). ``dots`` draws points only."""
 
     label: str
     points: tuple[Point, ...]
-    band: tuple[tuple[float, float, float], ...] = ()
+    band: tuple[Band, ...] = ()
     colour: int = 0
     dashed: bool = False
     markers: bool = False
+    dots: bool = False
+
+
+def points_of(x: Iterable[float], y: Iterable[float]) -> tuple[Point, ...]:
+    """Pairs of two columns; those that are not finite are left out.
+
+    >>> points_of([1, 2], [3.0, float("nan")])
+    ((1.0, 3.0),)
+    """
+    pairs = ((float(a), float(b)) for a, b in zip(x, y, strict=True))
+    return tuple(pair for pair in pairs if all(map(math.isfinite, pair)))
 
 
 def thin(points: Sequence[Point], most: int = MOST_POINTS) -> tuple[Point, ...]:

@@ -1,4 +1,4 @@
-"""Heavy-tailed synthetic problems, and readers for local copies of public datasets."""
+"""Heavy-tailed synthetic problems."""
 
 from __future__ import annotations
 
@@ -10,16 +10,12 @@ from winsor.data.heavy import (
     heavy_linear,
     moment_rows,
 )
-from winsor.data.local import DATASETS, Table, load
 
 __all__ = [
-    "DATASETS",
     "NOISES",
     "LinearProblem",
-    "Table",
     "claims_like",
     "gaussian_design",
     "heavy_linear",
-    "load",
     "moment_rows",
 ]

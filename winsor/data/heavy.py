@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
+from winsor.checks import choice, whole
 from winsor.contract import ConfigurationError
 
 Array = NDArray[np.float64]
@@ -37,14 +38,13 @@ class LinearProblem:
 
 def _noise(name: str, rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
     """Draws of paper 4's distributions: t with 2 degrees, Laplace(1, 1), chi-squared with 1."""
-    match name:
+    match choice("noise", name, NOISES):
         case "student_t":
             return rng.standard_t(2, size=shape)
         case "laplace":
             return rng.laplace(1.0, 1.0, size=shape)
-        case "chi_squared":
+        case _:
             return rng.chisquare(1, size=shape)
-    raise ConfigurationError(f"noise must be one of {', '.join(NOISES)}. Got {name!r} instead.")
 
 
 def heavy_linear(
@@ -148,5 +148,5 @@ def claims_like(n: int = 20_000, *, seed: int = 0) -> LinearProblem:
 
 
 def _check_size(n: int, d: int) -> None:
-    if n < 1 or d < 1:
-        raise ConfigurationError(f"n and d must be positive. Got n={n!r}, d={d!r} instead.")
+    whole("n", n)
+    whole("d", d)

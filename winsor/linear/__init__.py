@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from winsor.linear.averaged import Averaged
-from winsor.linear.flat import Flat
+from winsor.linear.averaged import AveragedDescent
+from winsor.linear.flat import FlatDescent
 from winsor.linear.iterative import Iterative
 from winsor.linear.logistic import PrivateLogisticRegression
 from winsor.linear.regression import (
@@ -19,8 +19,8 @@ from winsor.linear.simple import Simple
 from winsor.linear.total import total_guarantee
 
 __all__ = [
-    "Averaged",
-    "Flat",
+    "AveragedDescent",
+    "FlatDescent",
     "Iterative",
     "PrivateHuberRegressor",
     "PrivateLinearRegression",

@@ -24,15 +24,16 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from winsor.checks import positive
 from winsor.contract import Sensitivity
-from winsor.linear.batches import BlockPoisson, sampler_of
+from winsor.linear.batches import batch_sums, sampler_of
 from winsor.linear.descent import Schedule, descend
-from winsor.linear.options import Method, check_positive, check_steps
-from winsor.linear.task import Session, Solution, Task
+from winsor.linear.options import Method
+from winsor.linear.task import LinearTask, Session, Solution
 from winsor.means.budget import Payment
-from winsor.mechanisms.gaussian import Gaussian
 from winsor.release.prepaid import Receipt
-from winsor.sampling.samplers import FullBatch, Sampler
+from winsor.sampling.choose import planned_steps
+from winsor.sampling.samplers import Sampler
 from winsor.theory import (
     AclipParameters,
     AclipProblem,
@@ -47,7 +48,7 @@ PROOF = "the clipped batch average lies in a ball of radius lambda: one record m
 
 
 @dataclass
-class Averaged(Method):
+class AveragedDescent(Method):
     """Options of AClipped-dpSGD. What is None comes from the theorem.
 
     ``radius`` is R, a public bound on the distance from the start to the optimum; ``deviation`` is
@@ -69,29 +70,19 @@ class Averaged(Method):
 
     continues = True
 
-    def solve(self, task: Task, session: Session) -> Solution:
-        self._check(
-            clip=self.clip,
-            batch_size=self.batch_size,
-            learning_rate=self.learning_rate,
-            radius=self.radius,
-            deviation=self.deviation,
-            smoothness=self.smoothness,
-        )
+    def solve(self, task: LinearTask, session: Session) -> Solution:
+        self._check("clip", "batch_size", "learning_rate", "radius", "deviation", "smoothness")
         clip, batch_size, rate, default = self._settled(task, session)
         sampler = sampler_of(task.n, batch_size)
-        steps = check_steps(self.steps, self.epochs, sampler.rate, default)
+        steps = planned_steps(self.epochs, self.steps, sampler, default)
         sensitivity = Sensitivity.of_range(clip, PROOF)
-        multiplier = session.multiplier([Payment(sampler, sensitivity, steps)])
-        receipt = session.door.pay(
-            Gaussian(multiplier), sampler, sensitivity, steps, task.start.shape
-        )
+        receipt = session.pay(Payment(sampler, sensitivity, steps), task.start.shape)
         gradient = averaged_gradients(task, sampler, clip, receipt, session.key)
         ball = self.radius if self.constrained and self.exponent == 1 else None
         schedule = Schedule(steps, rate, task.alpha, ball, before=True)
         return Solution(descend(task.start, gradient, schedule, task.design.intercept), steps)
 
-    def _settled(self, task: Task, session: Session) -> AclipParameters:
+    def _settled(self, task: LinearTask, session: Session) -> AclipParameters:
         """By hand where given, else from the theorem, which is asked only if it is needed."""
         by_hand = (self.clip, self.batch_size, self.learning_rate)
         long_enough = self.steps is not None or self.epochs is not None
@@ -106,7 +97,7 @@ class Averaged(Method):
             advice.steps,
         )
 
-    def advice(self, task: Task, session: Session) -> AclipParameters:
+    def advice(self, task: LinearTask, session: Session) -> AclipParameters:
         """lambda, m, gamma and N from the theorem that applies."""
         problem = aclip_problem(self, task, session)
         if self.exponent != 1:
@@ -115,12 +106,12 @@ class Averaged(Method):
         return theorem(problem, self.steps)
 
 
-def aclip_problem(options: Averaged, task: Task, session: Session) -> AclipProblem:
+def aclip_problem(options: AveragedDescent, task: LinearTask, session: Session) -> AclipProblem:
     """What the theorems ask about the problem: given, or from the public row bound."""
     epsilon = session.target.epsilon
     return AclipProblem(
         smoothness=options.smoothness or task.smoothness(),
-        radius=check_positive("radius", options.radius),
+        radius=positive("radius", options.radius),
         deviation=options.deviation or task.deviation(),
         n=task.n,
         d=task.parameters,
@@ -131,30 +122,11 @@ def aclip_problem(options: Averaged, task: Task, session: Session) -> AclipProbl
 
 
 def averaged_gradients(
-    task: Task, sampler: Sampler, clip: float, receipt: Receipt, key: bytes
+    task: LinearTask, sampler: Sampler, clip: float, receipt: Receipt, key: bytes
 ) -> Callable[[Array], Array]:
     """Each call releases the next step's noisy clipped batch average."""
-    residual_of, y = task.loss.residual, task.y
-    if isinstance(sampler, FullBatch):
-
-        def whole(theta: Array) -> Array:
-            total = np.zeros_like(theta)
-            for piece, rows in task.design.chunks():
-                total += rows.pull(residual_of(rows.scores(theta), y[piece]))
-            return receipt.release(into_ball(total, task.n, clip))
-
-        return whole
-    assert isinstance(sampler, BlockPoisson)
-    batches, design = sampler.batches(key, receipt.first, receipt.left), task.design
-    expected_size = sampler.expected_size
-
-    def sampled(theta: Array) -> Array:
-        picked = next(batches)
-        rows = design.rows(picked)
-        total = rows.pull(residual_of(rows.scores(theta), y.take(picked)))
-        return receipt.release(into_ball(total, expected_size, clip))
-
-    return sampled
+    total = batch_sums(task, sampler, receipt, key)
+    return lambda theta: receipt.release(into_ball(total(theta), sampler.expected_size, clip))
 
 
 def into_ball(total: Array, divisor: float, clip: float) -> Array:

@@ -16,20 +16,20 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import validate_data
 
+from winsor.checks import as_delta, as_relation, at_least, positive
 from winsor.contract import ConfigurationError, Guarantee
 from winsor.grads.glm import Design, Loss
 from winsor.ledger.ledger import Ledger
-from winsor.linear.averaged import Averaged
-from winsor.linear.flat import Flat
+from winsor.linear.averaged import AveragedDescent
+from winsor.linear.flat import FlatDescent
 from winsor.linear.iterative import Iterative
-from winsor.linear.options import Method, check_positive
+from winsor.linear.options import Method
 from winsor.linear.restarted import Restarted
 from winsor.linear.robust_gd import RobustGD
 from winsor.linear.ruled import Ruled
 from winsor.linear.simple import Simple
-from winsor.linear.task import Session, Task
+from winsor.linear.task import LinearTask, Session
 from winsor.means.budget import Target
-from winsor.means.inputs import as_delta, as_relation
 from winsor.randomness import new_key
 from winsor.release.prepaid import PrepaidDoor
 from winsor.rules.rule import Rule
@@ -37,8 +37,8 @@ from winsor.rules.rule import Rule
 Array = NDArray[np.float64]
 
 METHODS: dict[str, type[Method]] = {
-    "flat": Flat,
-    "averaged": Averaged,
+    "flat": FlatDescent,
+    "averaged": AveragedDescent,
     "restarted": Restarted,
     "simple": Simple,
     "iterative": Iterative,
@@ -56,7 +56,7 @@ def method_of(method: Any) -> Method:
         return Ruled(method)
     raise ConfigurationError(
         f"method must be one of {', '.join(METHODS)}, the name of a clipping rule, a rule, or a "
-        f"Method such as Flat(max_grad_norm=0.5). Got {method!r} instead."
+        f"Method such as FlatDescent(max_grad_norm=0.5). Got {method!r} instead."
     )
 
 
@@ -72,9 +72,21 @@ class PrivateLinearModel(BaseEstimator, ABC):
     noise_multiplier: float | None
     relation: str
     random_state: Any
+    allow_large_delta: bool
     _theta: Array
     ledger_: Ledger
     guarantee_: Guarantee
+
+    def _store(self, given: dict[str, Any]) -> None:
+        """Keep the arguments of a constructor as they are, which is all that it may do."""
+        for name in self._get_param_names():
+            setattr(self, name, given[name])
+
+    def _check_continues(self) -> None:
+        if not method_of(self.method).continues:
+            raise ConfigurationError(
+                f'method must be "flat" or "averaged" for partial_fit. Got {self.method!r} instead.'
+            )
 
     def _check_table(self, X: Any, y: Any, reset: bool) -> tuple[Any, Any]:
         refuse_odd_sparse(X)
@@ -100,15 +112,13 @@ class PrivateLinearModel(BaseEstimator, ABC):
         """One private fit of ``loss``; with ``resume``, on from the present parameters and in the
         same ledger. The key is never kept: a saved model must not carry what undoes its noise."""
         method = method_of(self.method)
-        if self.alpha < 0 or not np.isfinite(self.alpha):
-            raise ConfigurationError(
-                f"alpha must be a finite number, 0 or more. Got {self.alpha!r} instead."
-            )
+        at_least("alpha", self.alpha, 0)
         bound = self.feature_bound
-        unit = 1.0 if bound is None else 1 / check_positive("feature_bound", bound)
+        unit = 1.0 if bound is None else 1 / positive("feature_bound", bound)
         design = Design(X, bool(self.fit_intercept), unit)
         relation = as_relation(self.relation)
-        target = Target(self.epsilon, as_delta(self.delta, design.n), None, relation)
+        delta = as_delta(self.delta, design.n, self.allow_large_delta)
+        target = Target(self.epsilon, delta, None, relation)
         earlier: tuple[str, ...] = ()
         if resume and hasattr(self, "_theta"):
             start, ledger, earlier = self._theta, self.ledger_, self.guarantee_.conditions
@@ -119,9 +129,9 @@ class PrivateLinearModel(BaseEstimator, ABC):
         door = PrepaidDoor(ledger, relation, key)
         multiplier = self.noise_multiplier
         if multiplier is not None:
-            multiplier = check_positive("noise_multiplier", multiplier)
+            multiplier = positive("noise_multiplier", multiplier)
         row_bound = None if bound is None else float(np.sqrt(1.0 + design.intercept))
-        task = Task(design, y, loss, float(self.alpha), start, row_bound)
+        task = LinearTask(design, y, loss, float(self.alpha), start, row_bound)
         solution = method.solve(task, Session(door, target, key, multiplier))
         self._theta = solution.theta
         self.n_iter_ = solution.steps

@@ -13,20 +13,65 @@ and accounts for; a batch is a function of (key, step) only.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
+from winsor.grads.glm import clip_residuals
+from winsor.linear.task import LinearTask
 from winsor.randomness import stream
+from winsor.release.prepaid import Receipt
 from winsor.sampling.samplers import FullBatch, Indices, Poisson, Sampler
 
+Array = NDArray[np.float64]
 _BLOCK_PICKS = 1 << 16
 
 
 def sampler_of(n: int, batch_size: float) -> Sampler:
     """Poisson batches of this expected size, or all records if that is all of them."""
     return FullBatch(n) if batch_size >= n else BlockPoisson.of_batch_size(n, batch_size)
+
+
+def batches_of(sampler: Sampler, key: bytes, first: int, steps: int) -> Iterator[Indices]:
+    """The batches of steps first, first + 1, ... in turn."""
+    if isinstance(sampler, BlockPoisson):
+        return sampler.batches(key, first, steps)
+    return (sampler.indices(key, step) for step in range(first, first + steps))
+
+
+def batch_sums(
+    task: LinearTask, sampler: Sampler, receipt: Receipt, key: bytes, limits: Array | None = None
+) -> Callable[[Array], Array]:
+    """Each call gives the sum of per-sample gradients over the next batch. Private.
+
+    ``limits`` bounds the residuals row by row, and with them the gradients.
+    """
+    design, y, residual_of = task.design, task.y, task.loss.residual
+
+    def whole(theta: Array) -> Array:
+        total = np.zeros_like(theta)
+        for piece, rows in design.chunks():
+            residual = residual_of(rows.scores(theta), y[piece])
+            if limits is not None:
+                residual = clip_residuals(residual, limits[piece])
+            total += rows.pull(residual)
+        return total
+
+    if isinstance(sampler, FullBatch):
+        return whole
+    batches = batches_of(sampler, key, receipt.first, receipt.left)
+
+    def sampled(theta: Array) -> Array:
+        picked = next(batches)
+        rows = design.rows(picked)
+        residual = residual_of(rows.scores(theta), y.take(picked))
+        if limits is not None:
+            residual = clip_residuals(residual, limits.take(picked))
+        return rows.pull(residual)
+
+    return sampled
 
 
 @dataclass(frozen=True)

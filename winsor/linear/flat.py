@@ -12,8 +12,8 @@ number of steps is (n mu)^2 / p, within 10..150: beyond it the noise of a step e
 Features of any scale are safe: if ``cautious``, the step size is halved when released gradients
 swing back and forth (`descent.py`), which looks at released values only.
 
-Plain DP-SGD, the papers' baseline, is ``Flat(decay=False, tail=1e-9, cautious=False)``: constant
-steps, last iterate.
+Plain DP-SGD, the papers' baseline, is ``FlatDescent(decay=False, tail=1e-9,
+cautious=False)``: constant steps, last iterate.
 
 Guarantee
 ---------
@@ -23,22 +23,22 @@ moves the sum by at most C (add/remove), 2C (replace).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from winsor.checks import positive
 from winsor.contract import Sensitivity
-from winsor.grads.glm import clip_residuals
-from winsor.linear.batches import BlockPoisson, sampler_of
+from winsor.linear.batches import batch_sums, sampler_of
 from winsor.linear.descent import Schedule, descend
-from winsor.linear.options import Method, check_positive, check_steps
-from winsor.linear.task import Session, Solution, Task
+from winsor.linear.options import Method
+from winsor.linear.task import LinearTask, Session, Solution
 from winsor.means.budget import Payment
-from winsor.mechanisms.gaussian import Gaussian
 from winsor.release.prepaid import Receipt
-from winsor.sampling.samplers import FullBatch, Sampler
+from winsor.sampling.choose import planned_steps
+from winsor.sampling.samplers import Sampler
 
 Array = NDArray[np.float64]
 
@@ -47,7 +47,7 @@ PROOF = "residuals limited row by row so that |g_i| <= C (Abadi et al. 2016, Alg
 
 
 @dataclass
-class Flat(Method):
+class FlatDescent(Method):
     """Options of DP-SGD. None means the default described above; ``learning_rate`` then is
     2/(curvature C): 8/C for logistic, 2/C for squared and Huber losses."""
 
@@ -63,22 +63,17 @@ class Flat(Method):
 
     continues = True
 
-    def solve(self, task: Task, session: Session) -> Solution:
-        bound = check_positive("max_grad_norm", self.max_grad_norm)
-        self._check(
-            batch_size=self.batch_size, learning_rate=self.learning_rate, radius=self.radius
-        )
-        check_positive("tail", self.tail)
+    def solve(self, task: LinearTask, session: Session) -> Solution:
+        bound = positive("max_grad_norm", self.max_grad_norm)
+        self._check("batch_size", "learning_rate", "radius")
+        positive("tail", self.tail)
         sampler = sampler_of(task.n, self.batch_size or min(task.n, WHOLE))
         signal = (task.n * session.yardstick(task.n)) ** 2 / task.parameters
         default = int(min(150, max(10, signal)) / sampler.rate)
-        steps = check_steps(self.steps, self.epochs, sampler.rate, default)
+        steps = planned_steps(self.epochs, self.steps, sampler, default)
         rate = self.learning_rate or 2 / (task.loss.curvature * bound)
         sensitivity = Sensitivity.per_sample(bound, PROOF)
-        multiplier = session.multiplier([Payment(sampler, sensitivity, steps)])
-        receipt = session.door.pay(
-            Gaussian(multiplier), sampler, sensitivity, steps, task.start.shape
-        )
+        receipt = session.pay(Payment(sampler, sensitivity, steps), task.start.shape)
         gradient = clipped_gradients(task, sampler, bound, receipt, session.key)
         noise = receipt.std * task.parameters**0.5 / sampler.expected_size
         schedule = Schedule(
@@ -95,52 +90,8 @@ class Flat(Method):
 
 
 def clipped_gradients(
-    task: Task, sampler: Sampler, bound: float, receipt: Receipt, key: bytes
+    task: LinearTask, sampler: Sampler, bound: float, receipt: Receipt, key: bytes
 ) -> Callable[[Array], Array]:
     """Each call releases the next step's noisy mean of per-sample clipped gradients."""
-    limits = task.design.limits(bound)
-    if isinstance(sampler, FullBatch):
-        return _whole(task, limits, receipt)
-    assert isinstance(sampler, BlockPoisson)
-    batches = sampler.batches(key, receipt.first, receipt.left)
-    return _sampled(task, batches, limits, receipt, sampler.expected_size)
-
-
-def _sampled(
-    task: Task,
-    batches: Iterator[NDArray[np.int64]],
-    limits: Array,
-    receipt: Receipt,
-    expected_size: float,
-) -> Callable[[Array], Array]:
-    design, y, residual_of = task.design, task.y, task.loss.residual
-
-    def gradient(theta: Array) -> Array:
-        picked = next(batches)
-        rows = design.rows(picked)
-        residual = residual_of(rows.scores(theta), y.take(picked))
-        total = rows.pull(clip_residuals(residual, limits.take(picked)))
-        receipt.release(total)
-        total /= expected_size
-        return total
-
-    return gradient
-
-
-def _whole(task: Task, limits: Array, receipt: Receipt) -> Callable[[Array], Array]:
-    def gradient(theta: Array) -> Array:
-        total = clipped_total(task, theta, limits)
-        receipt.release(total)
-        total /= task.n
-        return total
-
-    return gradient
-
-
-def clipped_total(task: Task, theta: Array, limits: Array) -> Array:
-    """sum_i of clipped per-sample gradients over all records; private."""
-    total = np.zeros_like(theta)
-    for piece, rows in task.design.chunks():
-        residual = task.loss.residual(rows.scores(theta), task.y[piece])
-        total += rows.pull(clip_residuals(residual, limits[piece]))
-    return total
+    total = batch_sums(task, sampler, receipt, key, task.design.limits(bound))
+    return lambda theta: receipt.release(total(theta)) / sampler.expected_size

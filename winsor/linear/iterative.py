@@ -21,11 +21,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from winsor.contract import ConfigurationError
+from winsor.checks import choice
 from winsor.grads.glm import clip_residuals
 from winsor.linear.descent import Schedule, descend
 from winsor.linear.simple import Simple
-from winsor.linear.task import Session, Solution, Task
+from winsor.linear.task import LinearTask, Session, Solution
 from winsor.means.groups import Groups
 from winsor.means.iterative import COMBINATIONS, combined
 from winsor.mechanisms.gaussian import Gaussian
@@ -42,11 +42,8 @@ class Iterative(Simple):
     grouping: str = "poisson"
     combine: str = "iterative"
 
-    def solve(self, task: Task, session: Session) -> Solution:
-        if self.combine not in COMBINATIONS:
-            raise ConfigurationError(
-                f"combine must be one of {', '.join(COMBINATIONS)}. Got {self.combine!r} instead."
-            )
+    def solve(self, task: LinearTask, session: Session) -> Solution:
+        choice("combine", self.combine, COMBINATIONS)
         parts = Groups(task.n, self.groups, self.grouping, session.target.relation)
         advice = self._settled(task, session)
         steps = int(advice.steps)
@@ -65,7 +62,7 @@ class Iterative(Simple):
 
 
 def group_gradients(
-    task: Task, parts: Groups, bound: float, receipt: Receipt, key: bytes
+    task: LinearTask, parts: Groups, bound: float, receipt: Receipt, key: bytes
 ) -> Callable[[Array], Array]:
     """Each call releases the (k, p) noisy group means of the next round."""
     limits = task.design.limits(bound)

@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from winsor.contract import ConfigurationError
 from winsor.grads.glm import Logistic, Loss, Softmax
-from winsor.linear.base import PrivateLinearModel, method_of, theta_parts
+from winsor.linear.base import PrivateLinearModel, theta_parts
 
 Array = NDArray[np.float64]
 
@@ -30,7 +30,7 @@ class PrivateLogisticRegression(LinearClassifierMixin, PrivateLinearModel):
     method
         ``"flat"`` (DP-SGD, the default), ``"averaged"``, ``"restarted"``, ``"simple"``,
         ``"iterative"``, ``"robust_gd"``; the name of any clipping rule (``"automatic"``); a rule;
-        or one of the classes with options, such as ``Flat(max_grad_norm=0.5, epochs=30,
+        or one of the classes with options, such as ``FlatDescent(max_grad_norm=0.5, epochs=30,
         batch_size=200)``, whose options a grid search reaches as ``method__max_grad_norm``.
     alpha
         Ridge penalty on the weights.
@@ -46,6 +46,8 @@ class PrivateLogisticRegression(LinearClassifierMixin, PrivateLinearModel):
         ``"add_or_remove_one"`` or ``"replace_one"``.
     random_state
         None draws a secret key. An int makes a fit reproducible, hence not secret.
+    allow_large_delta
+        Accept a ``delta`` of 1/n or more, at which publishing one record at random would pass.
 
     Guarantee
     ---------
@@ -75,16 +77,9 @@ class PrivateLogisticRegression(LinearClassifierMixin, PrivateLinearModel):
         noise_multiplier: float | None = None,
         relation: str = "add_or_remove_one",
         random_state: Any = None,
+        allow_large_delta: bool = False,
     ) -> None:
-        self.epsilon = epsilon
-        self.delta = delta
-        self.method = method
-        self.alpha = alpha
-        self.fit_intercept = fit_intercept
-        self.feature_bound = feature_bound
-        self.noise_multiplier = noise_multiplier
-        self.relation = relation
-        self.random_state = random_state
+        self._store(locals())
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Fit to all rows of ``X`` within the budget."""
@@ -100,10 +95,7 @@ class PrivateLogisticRegression(LinearClassifierMixin, PrivateLinearModel):
         the calls are disjoint, each record's own loss is that of its call alone.
         """
         first = not hasattr(self, "classes_")
-        if not method_of(self.method).continues:
-            raise ConfigurationError(
-                f'method must be "flat" or "averaged" for partial_fit. Got {self.method!r} instead.'
-            )
+        self._check_continues()
         X, y = self._check_table(X, y, reset=first)
         check_classification_targets(y)
         if first:

@@ -10,10 +10,10 @@ from sklearn.base import RegressorMixin
 from sklearn.utils.extmath import safe_sparse_dot
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from winsor.checks import positive
 from winsor.contract import ConfigurationError
 from winsor.grads.glm import Huber, Loss, Squared
-from winsor.linear.base import PrivateLinearModel, method_of, theta_parts
-from winsor.linear.options import check_positive
+from winsor.linear.base import PrivateLinearModel, theta_parts
 
 Array = NDArray[np.float64]
 
@@ -22,6 +22,7 @@ class _PrivateRegressor(RegressorMixin, PrivateLinearModel):
     """What the regressors share: public scaling of the target."""
 
     target_range: tuple[float, float] | None
+    threshold: float | None
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Fit to all rows of ``X`` within the budget."""
@@ -31,10 +32,7 @@ class _PrivateRegressor(RegressorMixin, PrivateLinearModel):
     def partial_fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Continue with further records, spending ``epsilon`` anew; ``epsilon_`` composes all
         calls, as if every record were in every call."""
-        if not method_of(self.method).continues:
-            raise ConfigurationError(
-                f'method must be "flat" or "averaged" for partial_fit. Got {self.method!r} instead.'
-            )
+        self._check_continues()
         X, y = self._check_table(X, y, reset=not hasattr(self, "coef_"))
         return self._fit_target(X, y, resume=True)
 
@@ -117,16 +115,9 @@ class PrivateLinearRegression(_PrivateRegressor):
         noise_multiplier: float | None = None,
         relation: str = "add_or_remove_one",
         random_state: Any = None,
+        allow_large_delta: bool = False,
     ) -> None:
-        self.epsilon = epsilon
-        self.delta = delta
-        self.method = method
-        self.fit_intercept = fit_intercept
-        self.feature_bound = feature_bound
-        self.target_range = target_range
-        self.noise_multiplier = noise_multiplier
-        self.relation = relation
-        self.random_state = random_state
+        self._store(locals())
 
 
 class PrivateRidge(_PrivateRegressor):
@@ -149,17 +140,9 @@ class PrivateRidge(_PrivateRegressor):
         noise_multiplier: float | None = None,
         relation: str = "add_or_remove_one",
         random_state: Any = None,
+        allow_large_delta: bool = False,
     ) -> None:
-        self.epsilon = epsilon
-        self.delta = delta
-        self.method = method
-        self.alpha = alpha
-        self.fit_intercept = fit_intercept
-        self.feature_bound = feature_bound
-        self.target_range = target_range
-        self.noise_multiplier = noise_multiplier
-        self.relation = relation
-        self.random_state = random_state
+        self._store(locals())
 
 
 class PrivateHuberRegressor(_PrivateRegressor):
@@ -183,20 +166,11 @@ class PrivateHuberRegressor(_PrivateRegressor):
         noise_multiplier: float | None = None,
         relation: str = "add_or_remove_one",
         random_state: Any = None,
+        allow_large_delta: bool = False,
     ) -> None:
-        self.epsilon = epsilon
-        self.delta = delta
-        self.method = method
-        self.threshold = threshold
-        self.alpha = alpha
-        self.fit_intercept = fit_intercept
-        self.feature_bound = feature_bound
-        self.target_range = target_range
-        self.noise_multiplier = noise_multiplier
-        self.relation = relation
-        self.random_state = random_state
+        self._store(locals())
 
     def _loss(self, scale: float) -> Loss:
         if self.threshold is None:
             return Huber(1.0 if self.target_range is None else 0.25)
-        return Huber(check_positive("threshold", self.threshold) / scale)
+        return Huber(positive("threshold", self.threshold) / scale)

@@ -16,12 +16,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from winsor.checks import whole
 from winsor.contract import ConfigurationError, Sensitivity
-from winsor.linear.averaged import PROOF, Averaged, aclip_problem, averaged_gradients
+from winsor.linear.averaged import PROOF, AveragedDescent, aclip_problem, averaged_gradients
 from winsor.linear.batches import sampler_of
 from winsor.linear.descent import Schedule, descend
-from winsor.linear.options import Method, check_steps
-from winsor.linear.task import Session, Solution, Task
+from winsor.linear.options import Method
+from winsor.linear.task import LinearTask, Session, Solution
 from winsor.means.budget import Payment
 from winsor.mechanisms.gaussian import Gaussian
 from winsor.theory import RestartSchedule, aclip_restarts
@@ -49,7 +50,7 @@ class Restarted(Method):
     smoothness: float | None = None
     beta: float = 0.05
 
-    def solve(self, task: Task, session: Session) -> Solution:
+    def solve(self, task: LinearTask, session: Session) -> Solution:
         plan = self._plan(task, session)
         lines = [
             Payment(sampler_of(task.n, size), Sensitivity.of_range(clip, PROOF), plan.steps)
@@ -69,22 +70,15 @@ class Restarted(Method):
             theta = descend(theta, gradient, schedule, task.design.intercept)
         return Solution(theta, plan.steps * len(lines))
 
-    def _plan(self, task: Task, session: Session) -> RestartSchedule:
-        self._check(
-            clip=self.clip,
-            batch_size=self.batch_size,
-            learning_rate=self.learning_rate,
-            radius=self.radius,
-            deviation=self.deviation,
-            smoothness=self.smoothness,
-        )
-        runs = None if self.runs is None else check_steps(self.runs, None, 1.0, 0)
+    def _plan(self, task: LinearTask, session: Session) -> RestartSchedule:
+        self._check("clip", "batch_size", "learning_rate", "radius", "deviation", "smoothness")
+        runs = None if self.runs is None else whole("runs", self.runs)
         by_hand = (self.clip, self.batch_size, self.learning_rate, self.steps)
         if self.clip and self.batch_size and self.learning_rate and self.steps:
             count = runs or 4
             return RestartSchedule(
                 runs=count,
-                steps=check_steps(self.steps, None, 1.0, 0),
+                steps=whole("steps", self.steps),
                 step_size=self.learning_rate,
                 clips=tuple(self.clip * 2 ** (-t / 2) for t in range(count)),
                 batch_sizes=(self.batch_size,) * count,
@@ -101,7 +95,7 @@ class Restarted(Method):
                 "alpha must be positive for Theorem 6, which needs strong convexity. Got "
                 f"{task.alpha!r} instead. Add a ridge penalty, or give the parameters by hand."
             )
-        options = Averaged(
+        options = AveragedDescent(
             radius=self.radius,
             deviation=self.deviation,
             smoothness=self.smoothness,

@@ -24,12 +24,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
+from winsor.checks import positive, whole
 from winsor.contract import Sensitivity
 from winsor.linear.descent import Schedule, descend
-from winsor.linear.options import Method, check_positive, check_steps
-from winsor.linear.task import Session, Solution, Task
+from winsor.linear.options import Method
+from winsor.linear.task import LinearTask, Session, Solution
 from winsor.means.budget import Payment
-from winsor.mechanisms.gaussian import Gaussian
 from winsor.release.prepaid import Receipt
 from winsor.sampling.samplers import FullBatch
 
@@ -52,28 +52,20 @@ class RobustGD(Method):
     deviation: float | None = None
     radius: float | None = None
 
-    def solve(self, task: Task, session: Session) -> Solution:
-        self._check(
-            scale=self.scale,
-            learning_rate=self.learning_rate,
-            deviation=self.deviation,
-            radius=self.radius,
-        )
-        smoothing = check_positive("smoothing", self.smoothing)
-        steps = check_steps(self.steps, None, 1.0, 0)
+    def solve(self, task: LinearTask, session: Session) -> Solution:
+        self._check("scale", "learning_rate", "deviation", "radius")
+        smoothing = positive("smoothing", self.smoothing)
+        steps = whole("steps", self.steps)
         scale = self.scale or self._balanced(task, session, steps)
         rate = self.learning_rate or 1 / task.smoothness()
         bound = CEILING * scale * math.sqrt(task.parameters)
         sampler, sensitivity = FullBatch(task.n), Sensitivity.per_sample(bound, PROOF)
-        multiplier = session.multiplier([Payment(sampler, sensitivity, steps)])
-        receipt = session.door.pay(
-            Gaussian(multiplier), sampler, sensitivity, steps, task.start.shape
-        )
+        receipt = session.pay(Payment(sampler, sensitivity, steps), task.start.shape)
         gradient = truncated_gradients(task, scale, smoothing, receipt)
         schedule = Schedule(steps, rate, task.alpha, self.radius)
         return Solution(descend(task.start, gradient, schedule, task.design.intercept), steps)
 
-    def _balanced(self, task: Task, session: Session, steps: int) -> float:
+    def _balanced(self, task: LinearTask, session: Session, steps: int) -> float:
         """s with v/s equal to the noise of a coordinate, CEILING sqrt(p T) s/(mu n)."""
         spread = self.deviation or task.deviation() / math.sqrt(task.parameters)
         noise = CEILING * math.sqrt(task.parameters * steps) / session.yardstick(task.n)
@@ -81,7 +73,7 @@ class RobustGD(Method):
 
 
 def truncated_gradients(
-    task: Task, scale: float, smoothing: float, receipt: Receipt
+    task: LinearTask, scale: float, smoothing: float, receipt: Receipt
 ) -> Callable[[Array], Array]:
     """Each call releases the next noisy coordinate-wise truncated mean gradient."""
 

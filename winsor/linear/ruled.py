@@ -23,14 +23,15 @@ from winsor import rules
 from winsor.accounting import calibrate
 from winsor.contract import Tree
 from winsor.grads.glm import GlmView
-from winsor.linear.batches import sampler_of
+from winsor.linear.batches import batches_of, sampler_of
 from winsor.linear.descent import Schedule, descend
 from winsor.linear.flat import WHOLE
-from winsor.linear.options import Method, check_steps
-from winsor.linear.task import Session, Solution, Task
+from winsor.linear.options import Method
+from winsor.linear.task import LinearTask, Session, Solution
 from winsor.mechanisms.gaussian import Gaussian
 from winsor.release.door import Door
-from winsor.training.make_private import dry_run
+from winsor.rules.rule import dry_run
+from winsor.sampling.choose import planned_steps
 
 Array = NDArray[np.float64]
 
@@ -49,11 +50,11 @@ class Ruled(Method):
     decay: bool = True
     tail: float = 0.25
 
-    def solve(self, task: Task, session: Session) -> Solution:
-        self._check(batch_size=self.batch_size, learning_rate=self.learning_rate, tail=self.tail)
+    def solve(self, task: LinearTask, session: Session) -> Solution:
+        self._check("batch_size", "learning_rate", "tail")
         rule = rules.by_name(self.rule, **self.options) if isinstance(self.rule, str) else self.rule
         sampler = sampler_of(task.n, self.batch_size or min(task.n, WHOLE))
-        steps = check_steps(self.steps, self.epochs, sampler.rate, int(100 / sampler.rate))
+        steps = planned_steps(self.epochs, self.steps, sampler, default=int(100 / sampler.rate))
         shapes = as_tree(task.start, task.design.intercept)
         parameters = {name: torch.nn.Parameter(value) for name, value in shapes.items()}
         parts = dry_run(rule, parameters, sampler.expected_size)
@@ -72,17 +73,15 @@ class Ruled(Method):
         session.door.note(sampler, f"rule {rule!r}")
         first = session.door.ledger.steps(door.run)
         state = rule.init(parameters, sampler.expected_size)
-        step = first
+        batches = enumerate(batches_of(sampler, session.key, first, steps), first)
 
         def gradient(theta: Array) -> Array:
-            nonlocal state, step
-            picked = sampler.indices(session.key, step)
+            nonlocal state
+            step, picked = next(batches)
             view = GlmView(task.design.rows(picked), task.y[picked], task.loss, theta)
             parts = rule.bounded(rule.contributions(view, state), state)
-            released = door.redeem(door.release(step, parts))
-            tree, state = rule.after(released, state)
-            step += 1
-            return from_tree(tree, theta.shape) / sampler.expected_size
+            gradient, state = rule.after(door.release(step, parts), state)
+            return from_tree(gradient.values["grad"], theta.shape) / sampler.expected_size
 
         rate = self.learning_rate or 2 / task.loss.curvature
         schedule = Schedule(steps, rate, task.alpha, tail=min(1.0, self.tail), decay=self.decay)

@@ -23,11 +23,11 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from winsor.checks import as_delta, as_relation
 from winsor.contract import ConfigurationError, Sensitivity
 from winsor.ledger.ledger import Ledger
 from winsor.linear.base import fresh_key
 from winsor.means.budget import Payment, Target, noise_multiplier
-from winsor.means.inputs import as_delta, as_relation
 from winsor.mechanisms.gaussian import Gaussian
 from winsor.release.prepaid import PrepaidDoor
 from winsor.sampling.samplers import FullBatch
@@ -49,7 +49,7 @@ class PrivateScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         moments are taken. The default -1..1 suits features that were scaled by public bounds.
     epsilon, delta
         The budget of one `fit`, on top of whatever the model spends: see `total_guarantee`.
-    relation, random_state
+    relation, random_state, allow_large_delta
         As in `PrivateLogisticRegression`.
     """
 
@@ -61,6 +61,7 @@ class PrivateScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         delta: float | None = None,
         relation: str = "add_or_remove_one",
         random_state: Any = None,
+        allow_large_delta: bool = False,
     ) -> None:
         self.low = low
         self.high = high
@@ -68,13 +69,15 @@ class PrivateScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         self.delta = delta
         self.relation = relation
         self.random_state = random_state
+        self.allow_large_delta = allow_large_delta
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Release the moments of the columns of ``X``."""
         X = validate_data(self, X, dtype=np.float64)
         n, d = X.shape
         centre, half = self._units(d)
-        target = Target(self.epsilon, as_delta(self.delta, n), None, as_relation(self.relation))
+        delta = as_delta(self.delta, n, self.allow_large_delta)
+        target = Target(self.epsilon, delta, None, as_relation(self.relation))
         key = fresh_key(self.random_state, 0)
         door = PrepaidDoor(
             Ledger({"method": "PrivateScaler", "n": n, "d": d}), target.relation, key

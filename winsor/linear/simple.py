@@ -17,14 +17,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from winsor.checks import whole
 from winsor.contract import Sensitivity
 from winsor.linear.descent import Schedule, descend
 from winsor.linear.flat import PROOF, clipped_gradients
-from winsor.linear.options import Method, check_steps
-from winsor.linear.task import Session, Solution, Task
+from winsor.linear.options import Method
+from winsor.linear.task import LinearTask, Session, Solution
 from winsor.means.budget import Payment
 from winsor.means.clipped import Moments
-from winsor.mechanisms.gaussian import Gaussian
 from winsor.sampling.samplers import FullBatch
 from winsor.theory import ScoParameters, simple_clipping
 
@@ -46,27 +46,18 @@ class Simple(Method):
     smoothness: float | None = None
     radius: float | None = None
 
-    def solve(self, task: Task, session: Session) -> Solution:
+    def solve(self, task: LinearTask, session: Session) -> Solution:
         advice = self._settled(task, session)
         steps = int(advice.steps)
         sampler, sensitivity = FullBatch(task.n), Sensitivity.per_sample(advice.radius, PROOF)
-        multiplier = session.multiplier([Payment(sampler, sensitivity, steps)])
-        receipt = session.door.pay(
-            Gaussian(multiplier), sampler, sensitivity, steps, task.start.shape
-        )
+        receipt = session.pay(Payment(sampler, sensitivity, steps), task.start.shape)
         gradient = clipped_gradients(task, sampler, advice.radius, receipt, session.key)
         schedule = Schedule(steps, advice.step_size, task.alpha, self.radius, before=True)
         return Solution(descend(task.start, gradient, schedule, task.design.intercept), steps)
 
-    def _settled(self, task: Task, session: Session) -> ScoParameters:
-        self._check(
-            clip=self.clip,
-            learning_rate=self.learning_rate,
-            moment=self.moment,
-            smoothness=self.smoothness,
-            radius=self.radius,
-        )
-        steps = None if self.steps is None else check_steps(self.steps, None, 1.0, 0)
+    def _settled(self, task: LinearTask, session: Session) -> ScoParameters:
+        self._check("clip", "learning_rate", "moment", "smoothness", "radius")
+        steps = None if self.steps is None else whole("steps", self.steps)
         if self.clip and steps and self.learning_rate:
             return ScoParameters(self.clip, steps, self.learning_rate)
         advice = sco_advice(self, task, session)
@@ -77,7 +68,7 @@ class Simple(Method):
         )
 
 
-def sco_advice(options: Simple, task: Task, session: Session) -> ScoParameters:
+def sco_advice(options: Simple, task: LinearTask, session: Session) -> ScoParameters:
     """R, T and eta of Theorem 4 at the noise that is really used.
 
     The paper's noise is sqrt(2/rho) R/n for the whole budget; the certified one is R/(mu n).

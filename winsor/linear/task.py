@@ -12,14 +12,15 @@ from numpy.typing import NDArray
 from winsor.contract import ConfigurationError, PrivacyLeakWarning, Sensitivity
 from winsor.grads.glm import Design, Loss
 from winsor.means.budget import Payment, Target, noise_multiplier
-from winsor.release.prepaid import PrepaidDoor
+from winsor.mechanisms.gaussian import Gaussian
+from winsor.release.prepaid import PrepaidDoor, Receipt
 from winsor.sampling.samplers import FullBatch
 
 Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Task:
+class LinearTask:
     """Minimise the mean loss plus alpha |w|^2 / 2 over theta, from ``start``."""
 
     design: Design
@@ -79,6 +80,11 @@ class Session:
         if self.noise_multiplier is not None:
             return self.noise_multiplier
         return noise_multiplier(plan, self.target)
+
+    def pay(self, plan: Payment, shape: tuple[int, ...]) -> Receipt:
+        """Calibrate the noise of a run that is all ``plan``, and pay for its releases."""
+        mechanism = Gaussian(self.multiplier([plan]))
+        return self.door.pay(mechanism, plan.sampler, plan.sensitivity, plan.steps, shape)
 
     def yardstick(self, n: int) -> float:
         """mu of the one Gaussian release that would spend the whole budget: how much signal the

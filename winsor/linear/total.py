@@ -6,8 +6,8 @@ from typing import Any
 
 from sklearn.pipeline import Pipeline
 
-from winsor.accounting.account import account
 from winsor.contract import ConfigurationError, Guarantee, Neighbouring
+from winsor.ledger.guarantee import guarantee
 
 
 def total_guarantee(*fitted: Any, delta: float | None = None) -> Guarantee:
@@ -33,22 +33,18 @@ def total_guarantee(*fitted: Any, delta: float | None = None) -> Guarantee:
         )
     guarantees = [part.guarantee_ for part in parts]
     relation: Neighbouring = guarantees[0].relation
-    if any(guarantee.relation is not relation for guarantee in guarantees):
+    if any(each.relation is not relation for each in guarantees):
         raise ConfigurationError(
             "all parts must use one neighbouring relation. Got "
-            f"{sorted({guarantee.relation.value for guarantee in guarantees})} instead."
+            f"{sorted({each.relation.value for each in guarantees})} instead."
         )
-    at = min(guarantee.delta for guarantee in guarantees) if delta is None else delta
-    history = [line for part in parts for line in part.ledger_.history()]
-    spent = account(history, at, relation)
-    return Guarantee(
-        epsilon=spent.epsilon,
-        delta=at,
-        relation=relation,
-        accountant=spent.accountant,
-        steps=sum(guarantee.steps for guarantee in guarantees),
-        sampler=", ".join(dict.fromkeys(guarantee.sampler for guarantee in guarantees)),
-        conditions=tuple(dict.fromkeys(c for g in guarantees for c in g.conditions)),
+    at = min(each.delta for each in guarantees) if delta is None else delta
+    return guarantee(
+        [part.ledger_ for part in parts],
+        at,
+        relation,
+        samplers=[each.sampler for each in guarantees],
+        conditions=[condition for each in guarantees for condition in each.conditions],
     )
 
 

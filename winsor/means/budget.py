@@ -15,8 +15,8 @@ from functools import lru_cache
 from dp_accounting import dp_event
 
 from winsor.accounting import calibrate
+from winsor.checks import positive, probability
 from winsor.contract import Bounded, ConfigurationError, Neighbouring, Sensitivity
-from winsor.means.inputs import positive, probability
 from winsor.mechanisms.gaussian import Gaussian
 from winsor.sampling.samplers import Sampler
 

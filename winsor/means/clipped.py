@@ -22,18 +22,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from winsor.checks import as_delta, as_relation, positive, probability
 from winsor.contract import ConfigurationError, Neighbouring, Sensitivity
 from winsor.ledger.ledger import Ledger
 from winsor.means.budget import Payment, Target, noise_multiplier
-from winsor.means.inputs import (
-    as_centre,
-    as_delta,
-    as_key,
-    as_relation,
-    as_rows,
-    positive,
-    probability,
-)
+from winsor.means.inputs import as_centre, as_key, as_rows
 from winsor.means.radius import PrivateRadius
 from winsor.means.result import MeanEstimate
 from winsor.mechanisms.gaussian import Gaussian
@@ -89,6 +82,7 @@ def clipped_mean(
     beta: float = 0.05,
     relation: str | Neighbouring = Neighbouring.ADD_OR_REMOVE_ONE,
     random_state: int | bytes | None = None,
+    allow_large_delta: bool = False,
 ) -> MeanEstimate:
     """Private mean of heavy-tailed rows (paper 2, Algorithm 2).
 
@@ -113,6 +107,8 @@ def clipped_mean(
         ``"add_or_remove_one"`` or ``"replace_one"``.
     random_state
         None draws a fresh secret key. An int makes the noise reproducible, hence not secret.
+    allow_large_delta
+        Accept a ``delta`` of 1/n or more, at which publishing one record at random would pass.
 
     Examples
     --------
@@ -125,7 +121,7 @@ def clipped_mean(
     rows, column = as_rows(x)
     n, d = rows.shape
     probability("beta", beta)
-    target = Target(epsilon, as_delta(delta, n), rho, as_relation(relation))
+    target = Target(epsilon, as_delta(delta, n, allow_large_delta), rho, as_relation(relation))
     point = as_centre(centre, d)
     norms = distances(rows, point)
     door = PrepaidDoor(

@@ -23,6 +23,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from winsor.checks import choice, whole
 from winsor.contract import ConfigurationError, Neighbouring, Sensitivity
 from winsor.means.budget import Payment
 from winsor.mechanisms.gaussian import Gaussian
@@ -37,12 +38,8 @@ class Groups:
     """k groups over n records, formed by one of the two rules."""
 
     def __init__(self, n: int, k: int, grouping: str, relation: Neighbouring) -> None:
-        if grouping not in ("partition", "poisson"):
-            raise ConfigurationError(
-                f'grouping must be "partition" or "poisson". Got {grouping!r} instead.'
-            )
-        if not (isinstance(k, int | np.integer) and k >= 1):
-            raise ConfigurationError(f"groups must be a positive whole number. Got {k!r} instead.")
+        choice("grouping", grouping, ("partition", "poisson"))
+        whole("groups", k)
         if n < k:
             raise ConfigurationError(
                 f"groups must be at most n = {n}, so that no group is empty by design. Got {k} "
@@ -77,10 +74,9 @@ class Groups:
 
     def members(self, key: bytes, round_: int) -> list[NDArray[np.int64]]:
         """The records of each group in one round: a function of (key, round)."""
-        generator = stream(key, "groups", round_)
         if self.poisson:
-            sizes = generator.binomial(self.n, 1 / self.k, size=self.k)
-            return [generator.choice(self.n, int(size), replace=False) for size in sizes]
+            return [self.sampler.indices(key, round_ * self.k + j) for j in range(self.k)]
+        generator = stream(key, "groups", round_)
         if self.relation is Neighbouring.REPLACE_ONE:
             return np.array_split(generator.permutation(self.n), self.k)
         label = generator.integers(self.k, size=self.n)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from winsor.contract import ConfigurationError, Neighbouring
+from winsor.contract import ConfigurationError
 from winsor.randomness import new_key
 
 Array = NDArray[np.float64]
@@ -34,16 +32,6 @@ def as_rows(x: ArrayLike) -> tuple[Array, bool]:
     return (rows[:, None], True) if rows.ndim == 1 else (rows, False)
 
 
-def as_relation(relation: str | Neighbouring) -> Neighbouring:
-    try:
-        return Neighbouring(relation)
-    except ValueError as error:
-        names = ", ".join(r.value for r in Neighbouring)
-        raise ConfigurationError(
-            f"relation must be one of {names}. Got {relation!r} instead."
-        ) from error
-
-
 def as_centre(centre: ArrayLike | None, d: int) -> Array:
     """The public point that radii are measured from; the origin if not given."""
     if centre is None:
@@ -64,34 +52,3 @@ def as_key(random_state: int | bytes | None) -> bytes:
             f"bytes. Got {random_state!r} instead."
         )
     return new_key(None if random_state is None else int(random_state))
-
-
-def positive(name: str, value: float, remedy: str = "") -> float:
-    number = isinstance(value, int | float | np.integer | np.floating)
-    if not (number and math.isfinite(value) and value > 0):
-        hint = f" {remedy}" if remedy else ""
-        raise ConfigurationError(
-            f"{name} must be a positive finite number. Got {value!r} instead.{hint}"
-        )
-    return float(value)
-
-
-def probability(name: str, value: float) -> float:
-    if not (isinstance(value, int | float | np.floating) and 0 < value < 1):
-        raise ConfigurationError(
-            f"{name} must lie strictly between 0 and 1. Got {value!r} instead."
-        )
-    return float(value)
-
-
-def as_delta(delta: float | None, n: int) -> float:
-    """The delta to certify at: 1e-5, or 1/(2n) if that is smaller; never above 1/n."""
-    if delta is None:
-        return min(1e-5, 1 / (2 * n))
-    probability("delta", delta)
-    if delta > 1 / n:
-        raise ConfigurationError(
-            f"delta must be at most 1/n = {1 / n:.3g}: above it, publishing a random record would "
-            f"count as private. Got {delta!r} instead."
-        )
-    return float(delta)

@@ -30,13 +30,14 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from winsor.contract import ConfigurationError, Neighbouring
+from winsor.checks import as_delta, as_relation, choice, probability
+from winsor.contract import Neighbouring
 from winsor.ledger.ledger import Ledger
 from winsor.means.budget import Target
 from winsor.means.clipped import Moments, clip_factors, distances, settle_radius
 from winsor.means.direction import distance_and_direction, lexicographic
 from winsor.means.groups import Groups
-from winsor.means.inputs import as_centre, as_delta, as_key, as_relation, as_rows, probability
+from winsor.means.inputs import as_centre, as_key, as_rows
 from winsor.means.medians import coordinate_median, geometric_median
 from winsor.means.radius import PrivateRadius
 from winsor.means.result import MeanEstimate
@@ -69,6 +70,7 @@ def iterative_mean(
     combine: str = "iterative",
     relation: str | Neighbouring = Neighbouring.ADD_OR_REMOVE_ONE,
     random_state: int | bytes | None = None,
+    allow_large_delta: bool = False,
 ) -> MeanEstimate:
     """Private mean of heavy-tailed rows from noisy group means (paper 2, Algorithm 3).
 
@@ -92,11 +94,8 @@ def iterative_mean(
     rows, column = as_rows(x)
     n, d = rows.shape
     probability("beta", beta)
-    if combine not in COMBINATIONS:
-        raise ConfigurationError(
-            f"combine must be one of {', '.join(COMBINATIONS)}. Got {combine!r} instead."
-        )
-    target = Target(epsilon, as_delta(delta, n), None, as_relation(relation))
+    choice("combine", combine, COMBINATIONS)
+    target = Target(epsilon, as_delta(delta, n, allow_large_delta), None, as_relation(relation))
     point, key = as_centre(centre, d), as_key(random_state)
     parts = Groups(
         n, default_groups(beta, n) if groups is None else groups, grouping, target.relation

@@ -23,9 +23,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from winsor.checks import positive, probability
 from winsor.contract import ConfigurationError, Sensitivity
 from winsor.means.budget import Payment, Target, noise_multiplier
-from winsor.means.inputs import positive, probability
 from winsor.mechanisms.gaussian import Gaussian
 from winsor.release.prepaid import PrepaidDoor
 from winsor.sampling.samplers import FullBatch

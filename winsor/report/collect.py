@@ -14,12 +14,13 @@ from typing import Any
 import winsor
 from winsor.accounting import event_from_json
 from winsor.contract import Neighbouring
+from winsor.ledger.guarantee import spent_by
 from winsor.ledger.ledger import Ledger
-from winsor.ledger.totals import spent_by, together
 from winsor.report.statement import Statement, make_statement
+from winsor.runs.compare import compared, total
 from winsor.runs.config import Config
 from winsor.runs.directory import Row, RunDirectory, RunError
-from winsor.runs.intervals import Interval, interval, paired_difference
+from winsor.runs.intervals import Interval
 from winsor.runs.tasks import higher_is_better, make_task
 
 CURVE_POINTS = 16
@@ -197,35 +198,21 @@ def _variants(runs: list[RunRecord]) -> list[Variant]:
         same = dataclasses.replace(run.config, seed=0).digest()
         groups.setdefault((run.label, same), []).append(run)
     labels = [label for label, _ in groups]
-    first = next(iter(groups.values()))
+    first = None
     found = []
     for (label, _), members in groups.items():
         if labels.count(label) > 1:  # the same name for different settings: say which
             label = f"{label} ({members[0].path})"
-        names = list(dict.fromkeys(name for run in members for name in run.held_out))
-        differences = {}
-        for name in names if members is not first else []:
-            difference = paired_difference(_by_seed(members, name), _by_seed(first, name))
-            if difference is not None:
-                differences[name] = difference
-        metrics = {
-            name: interval([run.held_out[name] for run in members if name in run.held_out])
-            for name in names
-        }
-        found.append(Variant(label, members, metrics, differences))
+        held_out = [(run.config.seed, run.held_out) for run in members]
+        found.append(Variant(label, members, *compared(held_out, first)))
+        first = first or held_out
     return found
 
 
-def _by_seed(runs: list[RunRecord], name: str) -> dict[int, float]:
-    return {run.config.seed: run.held_out[name] for run in runs if name in run.held_out}
-
-
 def _together(runs: list[RunRecord]) -> dict[str, Any] | None:
-    sources = {(run.config.data.source, run.config.data.seed) for run in runs}
-    relations = {run.config.budget.relation for run in runs}
-    if len(runs) < 2 or len(sources) > 1 or len(relations) > 1:
+    if len(runs) < 2 or len({(run.config.data.source, run.config.data.seed) for run in runs}) > 1:
         return None
-    delta = max(run.config.budget.delta for run in runs)
-    relation = Neighbouring(relations.pop())
-    spent = spent_by(together(run.ledger for run in runs), delta, relation)
-    return {"epsilon": spent.epsilon, "delta": delta, "runs": len(runs)}
+    budgets = [run.config.budget for run in runs]
+    return total(
+        [run.ledger for run in runs], [b.delta for b in budgets], [b.relation for b in budgets]
+    )

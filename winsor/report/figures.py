@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
-from winsor.report.charts import Chart
+from winsor.charts import Chart, Point, Series, over_seeds, thin
 from winsor.report.collect import Report, RunRecord, Variant
-from winsor.report.series import Point, Series, over_seeds, thin
 from winsor.runs.directory import Row
 from winsor.runs.tasks import higher_is_better
 

@@ -1,27 +1,18 @@
-"""The report as one HTML page that needs nothing else: no network, no library.
-
-Text reaches the page through a template engine that escapes every value. A content security policy
-is the second lock: scripts and styles run only if their hash is the one of ours.
-"""
+"""The report as one HTML page that needs nothing else: no network, no library."""
 
 from __future__ import annotations
 
-import base64
 import datetime
-import hashlib
 import shlex
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
-
 import winsor
-from winsor.report.charts import Estimate, intervals_svg
+from winsor.charts.files import render_page
+from winsor.charts.intervals import IntervalBar, intervals_svg
 from winsor.report.collect import Report, RunRecord, Variant
 from winsor.report.figures import figures
-from winsor.runs import toml
-from winsor.runs.rounding import rounded_up
+from winsor.runs.intervals import rounded_up
 
 HERE = Path(__file__).parent
 FORMAT = 1
@@ -29,43 +20,31 @@ FORMAT = 1
 
 def render(report: Report) -> str:
     """The whole page."""
-    environment = Environment(
-        loader=FileSystemLoader(HERE),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["up"] = rounded_up
-    environment.filters["number"] = lambda value: f"{value:.4g}"
-    environment.filters["time"] = shown_time
-    style, script = _asset("page.css"), _asset("charts.js")
     charts = figures(report)
     ranked = report.ranked()
-    estimates = []
-    if len(ranked) > 1:
-        estimates = [_estimate(report, variant) for variant in ranked]
-    return environment.get_template("page.html").render(
+    bars = [_bar(report, variant) for variant in ranked] if len(ranked) > 1 else []
+    return render_page(
+        "page.html",
+        HERE,
+        style=(HERE / "page.css").read_text(encoding="utf-8"),
         report=report,
         first=report.runs[0],
         charts=charts,
         warnings=list(dict.fromkeys(w for run in report.runs for w in run.statement.warnings)),
-        chart_data=[chart.data() for chart in charts],
-        ranking=intervals_svg(report.main_metric, estimates) if estimates else None,
+        ranking=intervals_svg(report.main_metric, bars) if bars else None,
         metric_names=list(dict.fromkeys(n for v in report.variants for n in v.metrics)),
-        configs={str(run.path): toml.dump(run.config.to_table()) for run in report.runs},
+        configs={str(run.path): run.config.to_toml() for run in report.runs},
         commands={str(run.path): reproduction(run) for run in report.runs},
-        style=Markup(style),
-        script=Markup(script),
-        policy=_policy(style, script),
+        shown_time=shown_time,
+        rounded_up=rounded_up,
         version=winsor.__version__,
         time=_now(),
     )
 
 
-def _estimate(report: Report, variant: Variant) -> Estimate:
+def _bar(report: Report, variant: Variant) -> IntervalBar:
     found = variant.metrics[report.main_metric]
-    return Estimate(variant.label, found.mean, found.half, report.variants.index(variant))
+    return IntervalBar(variant.label, found.mean, found.half, report.variants.index(variant))
 
 
 def to_json(report: Report) -> dict[str, Any]:
@@ -123,22 +102,6 @@ def shown_time(seconds: float) -> str:
     if minutes < 60:
         return f"{minutes} min {rest} s"
     return f"{minutes // 60} h {minutes % 60} min"
-
-
-def _asset(name: str) -> str:
-    return (HERE / name).read_text(encoding="utf-8")
-
-
-def _policy(style: str, script: str) -> str:
-    """Only our own style and script; nothing is loaded, nothing is sent."""
-
-    def digest(text: str) -> str:
-        return "'sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() + "'"
-
-    return (
-        f"default-src 'none'; style-src {digest(style)}; script-src {digest(script)}; "
-        "img-src data:; base-uri 'none'; form-action 'none'"
-    )
 
 
 def _now() -> str:

@@ -12,10 +12,10 @@ from typing import Any
 
 from winsor.accounting import Spent
 from winsor.contract import Neighbouring
+from winsor.ledger.guarantee import delta_by, spent_by
 from winsor.ledger.ledger import Ledger
-from winsor.ledger.totals import delta_by, spent_by
 from winsor.runs.config import Config
-from winsor.runs.rounding import rounded_up
+from winsor.runs.intervals import rounded_up
 
 RELATIONS = {
     Neighbouring.ADD_OR_REMOVE_ONE: "adding or removing one row",

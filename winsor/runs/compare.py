@@ -13,19 +13,19 @@ from __future__ import annotations
 import copy
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from winsor.contract import ConfigurationError, Neighbouring
+from winsor.ledger.guarantee import guarantee
 from winsor.ledger.ledger import Ledger
-from winsor.ledger.totals import spent_by, together
 from winsor.runs.config import CompareSettings, Config, DataSettings, from_table
 from winsor.runs.data import Data, load_data
 from winsor.runs.directory import RunError, replace_file, writing
 from winsor.runs.execute import execute
-from winsor.runs.intervals import interval, paired_difference
+from winsor.runs.intervals import Interval, interval, paired_difference
 from winsor.runs.parts import check
 from winsor.runs.progress import make_observer
 from winsor.runs.reading import read
@@ -109,11 +109,15 @@ class Comparison:
                     except Interrupted as stop:
                         raise stop.instead(f"winsor compare CONFIG.toml --run {path}") from None
         ledgers = [
-            folder / f"seed-{seed}" / "ledger.jsonl"
+            Ledger.read(folder / f"seed-{seed}" / "ledger.jsonl")
             for label, folder in self.folders(path).items()
             for seed in self.variants[label]
         ]
-        summary = {**summarise(results), "together": total(ledgers, results)}
+        runs = [run for seeds in results.values() for run in seeds.values()]
+        everything = total(
+            ledgers, [run["delta"] for run in runs], [run["relation"] for run in runs]
+        )
+        summary = {**summarise(results), "together": everything}
         replace_file(path / "summary.json", (json.dumps(summary, indent=1) + "\n").encode())
         return summary
 
@@ -172,49 +176,61 @@ def _changed(
 # --------------------------------------------------------------------------------------- summary
 
 
+Metrics = Sequence[tuple[int, Mapping[str, float]]]
+"""(seed, held-out metrics) of each run of a variant."""
+
+
+def compared(
+    runs: Metrics, baseline: Metrics | None
+) -> tuple[dict[str, Interval], dict[str, Interval]]:
+    """Each metric's mean over the seeds, and its difference from the baseline, seed by seed."""
+    metrics, differences = {}, {}
+    for name in dict.fromkeys(name for _, found in runs for name in found):
+        metrics[name] = interval([found[name] for _, found in runs if name in found])
+        difference = paired_difference(_by_seed(runs, name), _by_seed(baseline or (), name))
+        if difference is not None:
+            differences[name] = difference
+    return metrics, differences
+
+
+def _by_seed(runs: Metrics, name: str) -> dict[int, float]:
+    return {seed: found[name] for seed, found in runs if name in found}
+
+
 def summarise(results: Mapping[str, Mapping[int, Mapping[str, Any]]]) -> dict[str, Any]:
     """Mean and interval of every metric for each variant, and differences from the first."""
+    held_out = {
+        label: [(seed, run["held_out"]) for seed, run in runs.items()]
+        for label, runs in results.items()
+    }
     first = next(iter(results))
     summary: dict[str, Any] = {"baseline": first, "variants": {}}
     for label, runs in results.items():
-        metrics = {
-            name: {seed: run["held_out"][name] for seed, run in runs.items()}
-            for name in next(iter(runs.values()))["held_out"]
-        }
-        differences = {}
-        for name, values in metrics.items():
-            baseline = {s: run["held_out"].get(name) for s, run in results[first].items()}
-            known = {s: value for s, value in baseline.items() if value is not None}
-            difference = paired_difference(values, known)
-            if label != first and difference is not None:
-                differences[name] = difference.to_json()
+        baseline = None if label == first else held_out[first]
+        metrics, differences = compared(held_out[label], baseline)
         summary["variants"][label] = {
             "seeds": list(runs),
             "epsilon": max(run["epsilon"] for run in runs.values()),
             "delta": max(run["delta"] for run in runs.values()),
             "main_metric": next(iter(runs.values()))["main_metric"],
-            "metrics": {k: interval(list(v.values())).to_json() for k, v in metrics.items()},
-            "difference": differences,
+            "metrics": {name: found.to_json() for name, found in metrics.items()},
+            "difference": {name: found.to_json() for name, found in differences.items()},
             "seconds": interval([run["seconds"] for run in runs.values()]).to_json(),
         }
     return summary
 
 
 def total(
-    paths: list[Path], results: Mapping[str, Mapping[int, Mapping[str, Any]]]
+    ledgers: Sequence[Ledger], deltas: Sequence[float], relations: Sequence[str]
 ) -> dict[str, Any] | None:
-    """What all runs together have spent, at the largest of their deltas.
+    """What runs on the same rows have spent together, at the largest of their deltas.
 
     None if they do not share a relation: there is then no one number.
     """
-    runs = [run for seeds in results.values() for run in seeds.values()]
-    relations = {run["relation"] for run in runs}
-    if len(relations) != 1:
+    if len(set(relations)) != 1:
         return None
-    delta = max(run["delta"] for run in runs)
-    relation = Neighbouring(relations.pop())
-    spent = spent_by(together(map(Ledger.read, paths)), delta, relation)
-    return {"epsilon": spent.epsilon, "delta": delta, "runs": len(runs)}
+    found = guarantee(ledgers, max(deltas), Neighbouring(relations[0]))
+    return {"epsilon": found.epsilon, "delta": found.delta, "runs": len(ledgers)}
 
 
 def show(summary: dict[str, Any], quiet: bool, as_json: bool) -> None:
@@ -244,6 +260,4 @@ def show(summary: dict[str, Any], quiet: bool, as_json: bool) -> None:
 
 
 def _cell(value: dict[str, Any] | None) -> str:
-    from winsor.runs.intervals import Interval
-
     return "" if value is None else str(Interval(**value))

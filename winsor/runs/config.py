@@ -16,13 +16,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import tomli_w
+
+from winsor.checks import choice, fraction, positive, probability, refusal
 from winsor.contract import ConfigurationError, Neighbouring
 from winsor.runs.reading import Part, read
-from winsor.training.iterates import KINDS as ITERATES
+from winsor.sampling.choose import SAMPLINGS
 
 TASKS = ("classification", "regression", "language")
+ITERATES = ("last", "averaged", "random")  # those of training/iterates.py, which loads torch
 LOSSES = ("auto", "cross_entropy", "squared", "huber")
-SAMPLINGS = ("poisson", "fixed", "full")
 MONITORS = ("off", "private", "debug")
 
 
@@ -57,14 +60,13 @@ class DataSettings:
     """Arguments of the synthetic generator, or of what the import path names."""
 
     def __post_init__(self) -> None:
-        _choice("data.task", self.task, TASKS)
-        if not 0 <= self.held_out_fraction < 1:
-            raise _must("data.held_out_fraction", "in [0, 1)", self.held_out_fraction)
+        choice("data.task", self.task, TASKS)
+        fraction("data.held_out_fraction", self.held_out_fraction)
         if isinstance(self.classes, int) and self.classes < 2:
-            raise _must("data.classes", "at least 2", self.classes)
+            raise refusal("data.classes", "at least 2", self.classes)
         divisors = self.divide if isinstance(self.divide, list) else [self.divide]
         if not all(math.isfinite(d) and d != 0 for d in divisors):
-            raise _must("data.divide", "finite and not zero", self.divide)
+            raise refusal("data.divide", "finite and not zero", self.divide)
 
 
 @dataclass(frozen=True)
@@ -78,14 +80,14 @@ class BudgetSettings:
     allow_large_delta: bool = False
 
     def __post_init__(self) -> None:
-        _inside("budget.delta", self.delta, 0, 1)
+        probability("budget.delta", self.delta)
         _positive("budget.epsilon", self.epsilon)
         _positive("budget.noise_multiplier", self.noise_multiplier)
         if self.epsilon is None and self.noise_multiplier is None:
             raise ConfigurationError(
                 "budget.epsilon or budget.noise_multiplier must be given. Both are missing."
             )
-        _choice("budget.relation", self.relation, [r.value for r in Neighbouring])
+        choice("budget.relation", self.relation, [r.value for r in Neighbouring])
 
 
 @dataclass(frozen=True)
@@ -109,10 +111,10 @@ class TrainingSettings:
         for name in ("batch_size", "epochs", "steps", "max_physical_batch_size", "threads"):
             _positive(f"training.{name}", getattr(self, name))
         _positive("training.ball_radius", self.ball_radius)
-        _choice("training.sampling", self.sampling, SAMPLINGS)
-        _choice("training.loss", self.loss, LOSSES)
-        _choice("training.iterate", self.iterate, ITERATES)
-        _choice("training.engine", self.engine, ("auto", "ghost", "func", "loop"))
+        choice("training.sampling", self.sampling, SAMPLINGS)
+        choice("training.loss", self.loss, LOSSES)
+        choice("training.iterate", self.iterate, ITERATES)
+        choice("training.engine", self.engine, ("auto", "ghost", "func", "loop"))
         if (self.batch_size is None) != (self.sampling == "full"):
             raise ConfigurationError(
                 'training.batch_size must be given, except with training.sampling = "full". Got '
@@ -146,8 +148,8 @@ class RecordSettings:
     def __post_init__(self) -> None:
         for name in ("evaluations", "rows", "checkpoint_seconds"):
             _positive(f"record.{name}", getattr(self, name))
-        _choice("record.monitor", self.monitor, MONITORS)
-        _inside("record.monitor_share", self.monitor_share, 0, 1)
+        choice("record.monitor", self.monitor, MONITORS)
+        probability("record.monitor_share", self.monitor_share)
 
     @property
     def exposes(self) -> bool:
@@ -164,7 +166,7 @@ class CompareSettings:
 
     def __post_init__(self) -> None:
         if not self.seeds or len(set(self.seeds)) != len(self.seeds):
-            raise _must("compare.seeds", "a list of different whole numbers", self.seeds)
+            raise refusal("compare.seeds", "a list of different whole numbers", self.seeds)
 
 
 @dataclass(frozen=True)
@@ -188,7 +190,7 @@ class Config:
 
     def __post_init__(self) -> None:
         if not self.name.strip():
-            raise _must("name", "a text that is not empty", self.name)
+            raise refusal("name", "a text that is not empty", self.name)
 
     def to_table(self) -> dict[str, Any]:
         """Plain values, such that `from_table` gives this configuration back."""
@@ -202,6 +204,10 @@ class Config:
             else:
                 table[entry.name] = value
         return table
+
+    def to_toml(self) -> str:
+        """As a configuration file. Settings that are None are left out."""
+        return tomli_w.dumps(without_none(self.to_table()))
 
     def digest(self) -> str:
         text = json.dumps(self.to_table(), sort_keys=True)
@@ -218,6 +224,15 @@ def load_table(path: Path) -> dict[str, Any]:
         ) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"{path} is not valid TOML: {error}.") from error
+
+
+def without_none(table: Mapping[str, Any]) -> dict[str, Any]:
+    """TOML has no None: such entries are left out, in inner tables too."""
+    return {
+        key: without_none(value) if isinstance(value, Mapping) else value
+        for key, value in table.items()
+        if value is not None
+    }
 
 
 def from_table(table: Mapping[str, Any], folder: Path | None = None) -> Config:
@@ -263,23 +278,6 @@ def _flat(table: Mapping[str, Any], path: str = "") -> dict[str, Any]:
     return found
 
 
-# ------------------------------------------------------------------------------------ validation
-
-
-def _must(path: str, wanted: str, value: Any) -> ConfigurationError:
-    return ConfigurationError(f"{path} must be {wanted}. Got {value!r} instead.")
-
-
-def _choice(path: str, value: str, choices: Any) -> None:
-    if value not in choices:
-        raise _must(path, f"one of {', '.join(choices)}", value)
-
-
 def _positive(path: str, value: float | None) -> None:
-    if value is not None and not (math.isfinite(value) and value > 0):
-        raise _must(path, "positive and finite", value)
-
-
-def _inside(path: str, value: float, low: float, high: float) -> None:
-    if not low < value < high:
-        raise _must(path, f"strictly between {low:g} and {high:g}", value)
+    if value is not None:
+        positive(path, value)

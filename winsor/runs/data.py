@@ -24,7 +24,7 @@ from winsor.runs import synthetic
 from winsor.runs.config import DataSettings, is_file
 from winsor.runs.importing import call_imported, import_object, is_import_path
 from winsor.runs.reading import bind
-from winsor.runs.tables import Rows, file_digest, read_rows
+from winsor.runs.tables import RawRows, file_digest, read_rows
 
 BUILT_IN = ("digits", "synthetic")
 
@@ -75,7 +75,7 @@ def _source(source: str, settings: DataSettings) -> Source:
         return _synthetic(settings), None, "synthetic"
     if is_file(source):
         rows = read_rows(source, settings)
-        held_out = None if rows.held_out is None else _tensors(Rows(*rows.held_out), settings)
+        held_out = None if rows.held_out is None else _tensors(RawRows(*rows.held_out), settings)
         return _tensors(rows, settings), held_out, file_digest(source)
     if is_import_path(source):
         return _imported(source, settings)
@@ -97,7 +97,7 @@ def _digits(settings: DataSettings) -> Dataset[Any]:
             f"data.task must be classification for digits. Got {settings.task!r} instead."
         )
     x, y = load_digits(return_X_y=True)
-    return _tensors(Rows(x / 16.0, y), settings)
+    return _tensors(RawRows(x / 16.0, y), settings)
 
 
 def _synthetic(settings: DataSettings) -> Dataset[Any]:
@@ -105,12 +105,12 @@ def _synthetic(settings: DataSettings) -> Dataset[Any]:
     options = bind(maker, settings.options, "data.options")
     if settings.task == "regression":
         x, y = synthetic.regression(settings.seed, **options)
-        return _tensors(Rows(x, y), settings)
+        return _tensors(RawRows(x, y), settings)
     if settings.task == "language":
         sequences = synthetic.tokens(_outputs(settings), settings.seed, **options)
-        return _tensors(Rows(sequences, None), settings)
+        return _tensors(RawRows(sequences, None), settings)
     inputs, labels = synthetic.classification(_outputs(settings), settings.seed, **options)
-    return _tensors(Rows(inputs, labels), settings)
+    return _tensors(RawRows(inputs, labels), settings)
 
 
 def _imported(source: str, settings: DataSettings) -> Source:
@@ -133,7 +133,7 @@ def _imported(source: str, settings: DataSettings) -> Source:
 # ------------------------------------------------------------------------------------- to tensors
 
 
-def _tensors(rows: Rows, settings: DataSettings) -> TensorDataset:
+def _tensors(rows: RawRows, settings: DataSettings) -> TensorDataset:
     if settings.task == "language":
         return TensorDataset(_token_rows(rows.x, settings))
     assert rows.y is not None

@@ -16,9 +16,13 @@ and come again.
 
 from __future__ import annotations
 
+import datetime
+import importlib.metadata
 import io
 import json
 import os
+import platform
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,11 +30,12 @@ from typing import Any, TextIO
 
 import torch
 
+import winsor
 from winsor.contract import WinsorError
-from winsor.runs import toml
 from winsor.runs.config import Config, differences, from_table
 
 Row = dict[str, Any]
+PACKAGES = ("torch", "numpy", "scipy", "scikit-learn", "dp-accounting")
 
 
 class RunError(WinsorError, RuntimeError):
@@ -90,7 +95,7 @@ class RunDirectory:
             return
         with writing(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
-        text = toml.dump(config.to_table()) if source is None else source
+        text = config.to_toml() if source is None else source
         self._replace("config.toml", text.encode())
         self._replace("config.json", _json(config.to_table()))
 
@@ -98,8 +103,8 @@ class RunDirectory:
 
     def note_environment(self, session: Mapping[str, Any]) -> None:
         """Add what this start (or resumption) runs on."""
-        earlier = self.environment()
-        self._replace("environment.json", _json({"sessions": [*earlier, dict(session)]}))
+        sessions = [*self.environment(), dict(session)]
+        self._replace("environment.json", _json({"sessions": sessions}))
 
     def environment(self) -> list[dict[str, Any]]:
         path = self.path / "environment.json"
@@ -206,11 +211,26 @@ def replace_file(path: Path, content: bytes, private: bool = False) -> None:
         except OSError:
             temporary.unlink(missing_ok=True)
             raise
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        if os.name == "posix":  # elsewhere a folder cannot be opened, nor need it be
+            folder = os.open(path.parent, os.O_RDONLY)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
+
+
+def describe_session() -> dict[str, Any]:
+    """Versions and machine, without names of people or hosts."""
+    return {
+        "time": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "winsor": winsor.__version__,
+        "python": platform.python_version(),
+        "packages": {name: importlib.metadata.version(name) for name in PACKAGES},
+        "system": f"{platform.system()} {platform.machine()}",
+        "cpus": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "command": [os.path.basename(sys.argv[0]), *sys.argv[1:]],
+    }
 
 
 def _json(value: Any) -> bytes:

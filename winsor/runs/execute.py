@@ -13,12 +13,10 @@ from typing import Any, Protocol
 import torch
 from torch import nn
 
-from winsor.arguments import make_sampler, planned_steps
 from winsor.contract import BudgetExceeded, Neighbouring
 from winsor.runs.config import Config, DataSettings
 from winsor.runs.data import Data, load_data
-from winsor.runs.directory import Row, RunDirectory, RunError
-from winsor.runs.environment import describe
+from winsor.runs.directory import Row, RunDirectory, RunError, describe_session
 from winsor.runs.models import build_model
 from winsor.runs.monitoring import Off, make_monitor
 from winsor.runs.optimisers import build_optimizer, build_schedule
@@ -26,6 +24,7 @@ from winsor.runs.parts import build_mechanism, build_rule, check
 from winsor.runs.spending import Spending
 from winsor.runs.stopping import Interrupted, StopRequest
 from winsor.runs.tasks import Metrics, Task, evaluate, fitting, make_task, probe
+from winsor.sampling.choose import make_sampler, planned_steps
 from winsor.training.iterates import Ball
 from winsor.training.loop import PrivateTraining
 from winsor.training.make_private import make_private
@@ -155,7 +154,7 @@ class Execution:
     def go(self) -> dict[str, Any]:
         private = self.run.private
         self._resume()
-        self.directory.note_environment(describe())
+        self.directory.note_environment(describe_session())
         self._begun = self._saved = time.perf_counter()
         self.observer.started(self.run, self.directory)
         stopped = "planned steps done"

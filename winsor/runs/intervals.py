@@ -1,4 +1,4 @@
-"""Means over seeds, with Student's 95 % interval."""
+"""Numbers as they are shown: means over seeds with Student's 95 % interval, bounds rounded up."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from decimal import ROUND_CEILING, Context, Decimal
 from typing import Any
 
 from scipy import stats
@@ -50,3 +51,19 @@ def paired_difference(ours: dict[int, float], theirs: dict[int, float]) -> Inter
     if not common:
         return None
     return interval([ours[seed] - theirs[seed] for seed in common])
+
+
+def rounded_up(value: float, digits: int = 3) -> str:
+    """The smallest number of ``digits`` significant digits that is not below ``value``: a printed
+    bound is still a bound.
+
+    >>> rounded_up(3.5849), rounded_up(3.0), rounded_up(0.00012341), rounded_up(1234.5)
+    ('3.59', '3.00', '0.000124', '1240')
+    """
+    if not math.isfinite(value):
+        return "infinite"
+    rounded = Context(prec=digits, rounding=ROUND_CEILING).create_decimal(Decimal(value))
+    if rounded == 0:
+        return "0"
+    places = max(0, digits - 1 - rounded.adjusted())
+    return f"{rounded:.{places}f}"

@@ -12,61 +12,48 @@ import torch
 from torch import nn
 from torch.optim.lr_scheduler import LambdaLR
 
+from winsor.checks import choice, fraction, positive
 from winsor.contract import ConfigurationError
 from winsor.runs.reading import Part, bind
 
-
-def sgd(
-    model: nn.Module,
-    *,
-    lr: float,
-    momentum: float = 0.0,
-    nesterov: bool = False,
-    weight_decay: float = 0.0,
-) -> torch.optim.Optimizer:
-    return torch.optim.SGD(
-        model.parameters(), lr, momentum=momentum, nesterov=nesterov, weight_decay=weight_decay
-    )
+Maker = Callable[..., torch.optim.Optimizer]
 
 
-def momentum(
-    model: nn.Module,
-    *,
-    lr: float,
-    momentum: float = 0.9,
-    nesterov: bool = False,
-    weight_decay: float = 0.0,
-) -> torch.optim.Optimizer:
-    return sgd(model, lr=lr, momentum=momentum, nesterov=nesterov, weight_decay=weight_decay)
+def _descent(default_momentum: float) -> Maker:
+    def make(
+        model: nn.Module,
+        *,
+        lr: float,
+        momentum: float = default_momentum,
+        nesterov: bool = False,
+        weight_decay: float = 0.0,
+    ) -> torch.optim.Optimizer:
+        return torch.optim.SGD(
+            model.parameters(), lr, momentum=momentum, nesterov=nesterov, weight_decay=weight_decay
+        )
+
+    return make
 
 
-def adam(
-    model: nn.Module,
-    *,
-    lr: float = 1e-3,
-    betas: tuple[float, float] = (0.9, 0.999),
-    eps: float = 1e-8,
-    weight_decay: float = 0.0,
-) -> torch.optim.Optimizer:
-    return torch.optim.Adam(model.parameters(), lr, betas, eps, weight_decay)
+def _adaptive(kind: type[torch.optim.Adam], default_decay: float) -> Maker:
+    def make(
+        model: nn.Module,
+        *,
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = default_decay,
+    ) -> torch.optim.Optimizer:
+        return kind(model.parameters(), lr, betas, eps, weight_decay)
+
+    return make
 
 
-def adamw(
-    model: nn.Module,
-    *,
-    lr: float = 1e-3,
-    betas: tuple[float, float] = (0.9, 0.999),
-    eps: float = 1e-8,
-    weight_decay: float = 1e-2,
-) -> torch.optim.Optimizer:
-    return torch.optim.AdamW(model.parameters(), lr, betas, eps, weight_decay)
-
-
-OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
-    "sgd": sgd,
-    "momentum": momentum,
-    "adam": adam,
-    "adamw": adamw,
+OPTIMIZERS: dict[str, Maker] = {
+    "sgd": _descent(0.0),
+    "momentum": _descent(0.9),
+    "adam": _adaptive(torch.optim.Adam, 0.0),
+    "adamw": _adaptive(torch.optim.AdamW, 1e-2),
 }
 
 
@@ -76,14 +63,9 @@ def check_optimizer(part: Part) -> None:
 
 
 def build_optimizer(part: Part, model: nn.Module) -> torch.optim.Optimizer:
-    if part.name not in OPTIMIZERS:
-        raise ConfigurationError(
-            f"optimizer.name must be one of {', '.join(OPTIMIZERS)}. Got {part.name!r} instead."
-        )
-    make = OPTIMIZERS[part.name]
+    make = OPTIMIZERS[choice("optimizer.name", part.name, OPTIMIZERS)]
     options = bind(make, part.options, "optimizer")
-    if not options.get("lr", 1.0) > 0:
-        raise ConfigurationError(f"optimizer.lr must be positive. Got {options['lr']!r} instead.")
+    positive("optimizer.lr", options.get("lr", 1.0))
     try:
         return make(model, **options)
     except ValueError as error:
@@ -141,13 +123,7 @@ def build_schedule(part: Part, optimizer: torch.optim.Optimizer, planned: int) -
 
 def _factor(part: Part) -> tuple[Factor, float]:
     """``warmup`` is the fraction of the run over which the rate first rises linearly."""
-    if part.name not in SCHEDULES:
-        raise ConfigurationError(
-            f"schedule.name must be one of {', '.join(SCHEDULES)}. Got {part.name!r} instead."
-        )
+    make = SCHEDULES[choice("schedule.name", part.name, SCHEDULES)]
     options = dict(part.options)
-    warmup = options.pop("warmup", 0.0)
-    if isinstance(warmup, bool) or not isinstance(warmup, int | float) or not 0 <= warmup < 1:
-        raise ConfigurationError(f"schedule.warmup must be in [0, 1). Got {warmup!r} instead.")
-    make = SCHEDULES[part.name]
-    return make(**bind(make, options, "schedule")), float(warmup)
+    warmup = fraction("schedule.warmup", options.pop("warmup", 0.0))
+    return make(**bind(make, options, "schedule")), warmup

@@ -24,7 +24,7 @@ from rich.text import Text
 
 from winsor.runs.directory import Row, RunDirectory
 from winsor.runs.execute import Assembled
-from winsor.runs.rounding import rounded_up
+from winsor.runs.intervals import rounded_up
 
 REFRESH_SECONDS = 0.5
 

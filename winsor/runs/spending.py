@@ -15,9 +15,9 @@ from __future__ import annotations
 import time
 
 from winsor.contract import Neighbouring
+from winsor.ledger.guarantee import spent_by
 from winsor.ledger.ledger import Ledger
-from winsor.ledger.totals import spent_by
-from winsor.training.loop import Budget
+from winsor.training.loop import StepBudget
 
 FEWEST, MOST = 4, 25
 CHEAP_SECONDS = 0.3
@@ -30,7 +30,7 @@ class Spending:
         self,
         ledger: Ledger,
         relation: Neighbouring,
-        budget: Budget,
+        budget: StepBudget,
         calibrated: bool,
         share: float = 0.01,
     ) -> None:

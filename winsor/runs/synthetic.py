@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from winsor.contract import ConfigurationError
+from winsor.checks import positive
 
 Floats = NDArray[np.float32]
 Integers = NDArray[np.int64]
@@ -62,7 +62,4 @@ def tokens(
 
 def _check(**values: float) -> None:
     for name, value in values.items():
-        if not value > 0:
-            raise ConfigurationError(
-                f"data.options.{name} must be positive. Got {value!r} instead."
-            )
+        positive(f"data.options.{name}", value)

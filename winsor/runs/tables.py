@@ -23,7 +23,7 @@ Array = NDArray[Any]
 
 
 @dataclass(frozen=True)
-class Rows:
+class RawRows:
     """Inputs and targets; ``held_out`` if the file itself says which rows those are."""
 
     x: Array
@@ -31,7 +31,7 @@ class Rows:
     held_out: tuple[Array, Array | None] | None = None
 
 
-def read_rows(source: str, settings: DataSettings) -> Rows:
+def read_rows(source: str, settings: DataSettings) -> RawRows:
     """The rows of one file."""
     path = Path(source)
     if not path.is_file():
@@ -54,7 +54,7 @@ def file_digest(source: str) -> str:
 # ------------------------------------------------------------------------------------------- npz
 
 
-def _npz(path: Path, settings: DataSettings) -> Rows:
+def _npz(path: Path, settings: DataSettings) -> RawRows:
     try:
         with np.load(path, allow_pickle=False) as arrays:
             return _from_arrays(arrays, path, settings)
@@ -64,7 +64,7 @@ def _npz(path: Path, settings: DataSettings) -> Rows:
         raise ConfigurationError(f"cannot read {path}: {error}.") from error
 
 
-def _from_arrays(arrays: Any, path: Path, settings: DataSettings) -> Rows:
+def _from_arrays(arrays: Any, path: Path, settings: DataSettings) -> RawRows:
     """``x`` and ``y``, or ``x_train``, ``y_train`` and, if there, ``x_test``, ``y_test``."""
     needs_target = settings.task != "language"
 
@@ -77,9 +77,9 @@ def _from_arrays(arrays: Any, path: Path, settings: DataSettings) -> Rows:
 
     split = f"{settings.inputs}_train" in arrays and settings.inputs not in arrays
     if not split:
-        return Rows(*pair(""))
+        return RawRows(*pair(""))
     has_test = f"{settings.inputs}_test" in arrays
-    return Rows(*pair("_train"), held_out=pair("_test") if has_test else None)
+    return RawRows(*pair("_train"), held_out=pair("_test") if has_test else None)
 
 
 def _array(arrays: Any, name: str, path: Path, setting: str) -> Array:
@@ -124,7 +124,7 @@ def _parquet(path: Path) -> dict[str, list[Any]]:
     return {name: table[name].to_numpy() for name in table.column_names}
 
 
-def _from_columns(columns: dict[str, Any], path: Path, settings: DataSettings) -> Rows:
+def _from_columns(columns: dict[str, Any], path: Path, settings: DataSettings) -> RawRows:
     if not columns:
         raise ConfigurationError(f"{path} must have rows. Got none.")
     needs_target = settings.task != "language"
@@ -140,7 +140,7 @@ def _from_columns(columns: dict[str, Any], path: Path, settings: DataSettings) -
                 f"{', '.join(columns)}."
             )
     x = np.stack([_numbers(columns[name], name, path) for name in features], axis=1)
-    return Rows(x, np.asarray(columns[settings.target]) if needs_target else None)
+    return RawRows(x, np.asarray(columns[settings.target]) if needs_target else None)
 
 
 def _numbers(column: Any, name: str, path: Path) -> Array:

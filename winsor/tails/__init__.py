@@ -8,44 +8,42 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from winsor.tails.fit import Estimate, TailFit, fit
+from winsor.tails.fitting import Estimate, TailFit, fit
 from winsor.tails.guide import Advice, Setting, advise
 from winsor.tails.verdict import TailClass, Verdict
 
 if TYPE_CHECKING:
-    from winsor.advise.recipe import Recipe, recipe
-    from winsor.advise.recommend import recommend
     from winsor.tails.debug import DebugMonitor
     from winsor.tails.monitor import PrivateMonitor
-
-_LATER = {
-    "DebugMonitor": "winsor.tails.debug",
-    "PrivateMonitor": "winsor.tails.monitor",
-    "Recipe": "winsor.advise.recipe",
-    "recipe": "winsor.advise.recipe",
-    "recommend": "winsor.advise.recommend",
-}
 
 __all__ = [
     "Advice",
     "DebugMonitor",
     "Estimate",
     "PrivateMonitor",
-    "Recipe",
     "Setting",
     "TailClass",
     "TailFit",
     "Verdict",
     "advise",
     "fit",
-    "recipe",
-    "recommend",
 ]
 
+_LATER = {
+    "DebugMonitor": "winsor.tails.debug",
+    "PrivateMonitor": "winsor.tails.monitor",
+}
 
-def __getattr__(name: str) -> Any:
-    if name in _LATER:
+
+if not TYPE_CHECKING:  # or a type checker would believe in any name
+
+    def __getattr__(name: str) -> Any:
+        if name not in _LATER:
+            raise AttributeError(f"module 'winsor.tails' has no attribute {name!r}")
         value = getattr(import_module(_LATER[name]), name)
-        globals()[name] = value  # the submodule `recommend` must not shadow the function
+        globals()[name] = value
         return value
-    raise AttributeError(f"module 'winsor.tails' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return list(__all__)

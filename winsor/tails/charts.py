@@ -1,4 +1,4 @@
-"""What the tail plots show, free of any plotting library. `plots.py` draws them.
+"""What the tail plots show; `winsor.charts` draws them.
 
 * `norm_histogram`: where the norms are, and where thresholds cut them.
 * `tail_chart`: -log S against the norm on two logarithmic axes. A Weibull tail is a straight line
@@ -11,59 +11,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from winsor.charts.chart import Bars, Chart, Mark
+from winsor.charts.series import Series, points_of
+from winsor.checks import all_positive
 from winsor.contract import ConfigurationError
-from winsor.tails.fit import TailFit
+from winsor.tails.fitting import TailFit
 from winsor.tails.points import Floats
-
-
-@dataclass(frozen=True)
-class Line:
-    """A curve, or points if ``dots``. ``low`` and ``high`` draw a band behind it."""
-
-    name: str
-    x: Floats
-    y: Floats
-    dots: bool = False
-    dashed: bool = False
-    low: Floats | None = None
-    high: Floats | None = None
-
-
-@dataclass(frozen=True)
-class Mark:
-    """A vertical line with its label."""
-
-    x: float
-    label: str
-
-
-@dataclass(frozen=True)
-class Chart:
-    """Everything a renderer needs."""
-
-    title: str
-    subtitle: str
-    x_label: str
-    y_label: str
-    lines: tuple[Line, ...] = ()
-    bars: tuple[Floats, Floats] | None = None  # edges (m+1,), heights (m,)
-    marks: tuple[Mark, ...] = field(default=())
-    log_x: bool = True
-    log_y: bool = True
-    y_range: tuple[float, float] | None = None
-
-    def place(self, x: float) -> float:
-        """Where x lies between the left (0) and the right (1) end of what is drawn."""
-        ends = [self.bars[0]] if self.bars is not None else [line.x for line in self.lines]
-        low, high = min(float(e.min()) for e in ends), max(float(e.max()) for e in ends)
-        if self.log_x:
-            low, high, x = math.log(low), math.log(high), math.log(x)
-        return (x - low) / (high - low)
 
 
 def _positive(norms: ArrayLike) -> Floats:
@@ -90,13 +48,14 @@ def norm_histogram(norms: ArrayLike, thresholds: Mapping[str, float] | None = No
         for mark in _marks(thresholds)
     )
     return Chart(
-        "Per-sample gradient norms",
-        f"{x.size:,} norms, median {np.median(x):.3g}, largest {x.max():.3g}",
-        "norm",
-        "share of the sample, %",
-        bars=(edges, heights),
+        key="norms",
+        title="Per-sample gradient norms",
+        note=f"{x.size:,} norms, median {np.median(x):.3g}, largest {x.max():.3g}",
+        x_label="norm",
+        y_label="share of the sample, %",
+        bars=Bars(tuple(edges.tolist()), tuple(heights.tolist())),
         marks=marks,
-        log_y=False,
+        log_x=True,
         y_range=(0.0, float(heights.max()) * (1.35 if marks else 1.05)),  # room for the labels
     )
 
@@ -111,20 +70,27 @@ def tail_chart(fitted: TailFit, thresholds: Mapping[str, float] | None = None) -
     z = np.linspace(points.threshold, points.z[0] + 0.15 * (points.z[0] - points.threshold), 200)
     x = np.exp(z)
     body_depth = -np.log(1 - level[body])
-    lines = [
-        Line("body (not fitted)", fitted.quantile_values[body], body_depth, dots=True),
-        Line("tail of the sample", np.exp(points.z), depth, dots=True),
-        Line(f"fit, θ = {fitted.theta.value:.3g} at the edge", x, fitted.curve.depth(z)),
+    fit_label = f"fit, θ = {fitted.theta.value:.3g} at the edge"
+    below = points_of(fitted.quantile_values[body], body_depth)
+    series = [
+        Series("body (not fitted)", below, colour=5, dots=True),
+        Series("tail of the sample", points_of(np.exp(points.z), depth), colour=1, dots=True),
+        Series(fit_label, points_of(x, fitted.curve.depth(z)), colour=2),
     ]
     if fitted.is_bent:
-        lines.append(Line("Weibull line (no bend)", x, fitted.straight.depth(z), dashed=True))
+        straight = points_of(x, fitted.straight.depth(z))
+        series.append(Series("Weibull line (no bend)", straight, colour=3, dashed=True))
     return Chart(
-        f"Tail plot: {fitted.verdict.tail.value}",
-        f"θ = {fitted.theta}, K = {fitted.K}, upper {fitted.fraction:.3g} of {fitted.n:,} norms",
-        "norm x",
-        "-log P(norm > x)",
-        lines=tuple(line for line in lines if line.x.size),
+        key="tail",
+        title=f"Tail plot: {fitted.verdict.tail.value}",
+        note=f"θ = {fitted.theta}, K = {fitted.K}, upper {fitted.fraction:.3g} of {fitted.n:,} "
+        "norms",
+        x_label="norm x",
+        y_label="-log P(norm > x)",
+        series=tuple(line for line in series if line.points),
         marks=_marks(thresholds),
+        log_x=True,
+        log_y=True,
     )
 
 
@@ -153,9 +119,7 @@ def bias_noise_trade(
     bias  = E max(|g| - C, 0), a bound on the length of the bias that clipping at C causes;
     noise = sigma C sqrt(d) / B, the root mean square length of the noise on the averaged gradient.
     """
-    for name, value in (("d", d), ("noise_multiplier", noise_multiplier), ("B", batch_size)):
-        if not (math.isfinite(value) and value > 0):
-            raise ConfigurationError(f"{name} must be positive. Got {value!r} instead.")
+    all_positive(d=d, noise_multiplier=noise_multiplier, B=batch_size)
     x = np.sort(_positive(norms))
     grid = np.geomspace(max(np.quantile(x, 0.01), x[-1] * 1e-6) / 10, x[-1] * 1.5, 160)
     index = np.searchsorted(x, grid, side="right")
@@ -170,16 +134,19 @@ def trade_chart(trade: Trade, thresholds: Mapping[str, float] | None = None) -> 
     bias, noise = (np.where(y < floor, np.nan, y) for y in (trade.bias, trade.noise))
     marks = {"best": trade.best, **(thresholds or {})}
     return Chart(
-        "What a threshold costs",
-        f"least error {trade.total.min():.3g} at C = {trade.best:.3g}",
-        "threshold C",
-        "length of the error of the averaged gradient",
-        lines=(
-            Line("clipping bias (bound)", trade.thresholds, bias),
-            Line("noise", trade.thresholds, noise),
-            Line("both", trade.thresholds, trade.total, dashed=True),
+        key="trade",
+        title="What a threshold costs",
+        note=f"least error {trade.total.min():.3g} at C = {trade.best:.3g}",
+        x_label="threshold C",
+        y_label="error of the averaged gradient",
+        series=(
+            Series("clipping bias (bound)", points_of(trade.thresholds, bias)),
+            Series("noise", points_of(trade.thresholds, noise), colour=1),
+            Series("both", points_of(trade.thresholds, trade.total), colour=2, dashed=True),
         ),
         marks=tuple(Mark(mark.x, f"{mark.label} {mark.x:.3g}") for mark in _marks(marks)),
+        log_x=True,
+        log_y=True,
         y_range=(floor, float(trade.total.max()) * 1.5),
     )
 
@@ -187,20 +154,31 @@ def trade_chart(trade: Trade, thresholds: Mapping[str, float] | None = None) -> 
 def stability_chart(fitted: TailFit) -> Chart:
     """The three indices over k, with Hill's band; a flat stretch is what one looks for."""
     hill = fitted.hill
-    k = hill.curve_k.astype(np.float64)
-    lines = [Line("Hill", k, hill.curve, low=hill.curve_low, high=hill.curve_high)]
-    for name, index in (("moments", fitted.moments), ("Pickands", fitted.pickands)):
-        curve_k = index.curve_k.astype(np.float64)
-        lines.append(Line(name, curve_k, index.curve, dashed=name == "Pickands"))
+    band = zip(hill.curve_k, hill.curve_low, hill.curve_high, strict=True)
+    series = [
+        Series(
+            "Hill",
+            points_of(hill.curve_k, hill.curve),
+            tuple((float(k), float(low), float(high)) for k, low, high in band),
+        ),
+        Series("moments", points_of(fitted.moments.curve_k, fitted.moments.curve), colour=1),
+        Series(
+            "Pickands",
+            points_of(fitted.pickands.curve_k, fitted.pickands.curve),
+            colour=2,
+            dashed=True,
+        ),
+    ]
     top = float(np.quantile(hill.curve_high, 0.95)) * 1.5
     return Chart(
-        "Extreme value index",
-        f"Hill {hill.gamma:.3g} [{hill.interval[0]:.3g}, {hill.interval[1]:.3g}], "
+        key="stability",
+        title="Extreme value index",
+        note=f"Hill {hill.gamma:.3g} [{hill.interval[0]:.3g}, {hill.interval[1]:.3g}], "
         f"moments {fitted.moments.gamma:.3g}, Pickands {fitted.pickands.gamma:.3g}",
-        "upper order statistics k",
-        "gamma",
-        lines=tuple(lines),
+        x_label="upper order statistics k",
+        y_label="gamma",
+        series=tuple(series),
         marks=(Mark(float(hill.k), f"chosen k = {hill.k}"),),
-        log_y=False,
+        log_x=True,
         y_range=(-0.5, max(top, 0.75)),
     )

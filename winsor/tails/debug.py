@@ -23,8 +23,8 @@ from torch import Tensor
 
 from winsor.contract import Bounded, PrivacyLeakWarning, Released, Tree
 from winsor.grads.view import Need, View
-from winsor.rules.rule import Rule, State, Sums
-from winsor.tails.sizes import row_sizes, weight_of_size
+from winsor.rules.rule import Rule, State, Sums, WrappedRule
+from winsor.tails.sizes import Clipping, clipping_of, row_sizes, weight_of_size
 
 LEVELS = (0.05, 0.25, 0.5, 0.75, 0.9, 0.99)
 MARK = "NOT PRIVATE"
@@ -70,7 +70,7 @@ class DebugRecord:
         )
 
 
-class DebugMonitor:
+class DebugMonitor(WrappedRule):
     """Wraps a rule and records exact numbers about every step. NOT PRIVATE."""
 
     def __init__(self, rule: Rule) -> None:
@@ -88,18 +88,6 @@ class DebugMonitor:
 
     def __repr__(self) -> str:
         return f"DebugMonitor({self.rule!r}, {MARK})"
-
-    @property
-    def needs(self) -> Need:
-        return self.rule.needs  # asking for more could choose another engine, and change rounding
-
-    @property
-    def couples_rows(self) -> bool:
-        return self.rule.couples_rows
-
-    @property
-    def seed(self) -> int | None:
-        return getattr(self.rule, "seed", None)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
@@ -125,7 +113,7 @@ class DebugMonitor:
         self._lengths = dict(zip(leaves, (float(x) for x in lengths), strict=True))
         return parts
 
-    def after(self, released: Released, state: State) -> tuple[Tree, State]:
+    def after(self, released: Released, state: State) -> tuple[Released, State]:
         self.records.append(self._record(released, state))
         self._norms, self._rows = [], 0
         return self.rule.after(released, state)
@@ -154,20 +142,12 @@ class DebugMonitor:
             layer_shares={k: v / signal if signal > 0 else 0.0 for k, v in energy.items()},
         )
 
-    def _clipping(
-        self, norms: Tensor, state: State
-    ) -> tuple[float | None, float | None, float | None]:
+    def _clipping(self, norms: Tensor, state: State) -> Clipping | tuple[None, None, None]:
         weigh = weight_of_size(self.rule)
         if weigh is None or norms.numel() == 0:
             return None, None, None
-        scale = _growth(self.rule, state)
-        weights = weigh(norms / scale)
-        squares = float((weights**2).sum())
-        return (
-            float((weights < 0.999).double().mean()),
-            float(((1 - weights) * norms).mean()),
-            float(weights.sum()) ** 2 / squares if squares > 0 else 0.0,
-        )
+        weights = weigh(norms / _growth(self.rule, state))
+        return clipping_of(weights, norms, torch.ones_like(norms))
 
 
 def _growth(rule: Rule, state: State) -> float:

@@ -92,7 +92,7 @@ def second_order(z: Floats) -> tuple[float, float]:
     return rho, float(beta) if np.isfinite(beta) else 1.0
 
 
-class Choice(NamedTuple):
+class ChosenK(NamedTuple):
     """How many order statistics the indices use, and the second-order parameters behind it."""
 
     k: int
@@ -100,15 +100,15 @@ class Choice(NamedTuple):
     beta: float
 
 
-def choose_k(z: Floats) -> Choice:
+def choose_k(z: Floats) -> ChosenK:
     """Half the number of order statistics that minimises Hill's mean square error."""
     n = z.size
     rho, beta = second_order(z)
     best = ((1 - rho) * n**-rho / (max(abs(beta), 1e-6) * np.sqrt(-2 * rho))) ** (2 / (1 - 2 * rho))
-    return Choice(int(np.clip(best / 2, SMALLEST, n // 2)), rho, beta)
+    return ChosenK(int(np.clip(best / 2, SMALLEST, n // 2)), rho, beta)
 
 
-def hill(z: Floats, choice: Choice, confidence: float = 0.95) -> Index:
+def hill(z: Floats, choice: ChosenK, confidence: float = 0.95) -> Index:
     """Hill's index with the joined interval described above."""
     n, quantile = z.size, normal_quantile(0.5 + confidence / 2)
     k, rho, beta = choice
@@ -139,7 +139,7 @@ def _moment_variance(gamma: Floats) -> Floats:
     return np.where(gamma >= 0, 1 + np.maximum(gamma, 0.0) ** 2, negative)
 
 
-def moments(z: Floats, choice: Choice, confidence: float = 0.95) -> Index:
+def moments(z: Floats, choice: ChosenK, confidence: float = 0.95) -> Index:
     """The moment estimator of Dekkers, Einmahl and de Haan (1989)."""
     quantile = normal_quantile(0.5 + confidence / 2)
 
@@ -157,7 +157,7 @@ def moments(z: Floats, choice: Choice, confidence: float = 0.95) -> Index:
     )
 
 
-def pickands(z: Floats, choice: Choice, confidence: float = 0.95) -> Index:
+def pickands(z: Floats, choice: ChosenK, confidence: float = 0.95) -> Index:
     """Pickands' (1975) estimator; the noisiest of the three, and free of any assumption on sign."""
     quantile = normal_quantile(0.5 + confidence / 2)
     x = np.exp(z - z[0])

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
+from winsor.checks import probability
 from winsor.contract import ConfigurationError
 from winsor.tails import extremes, weibull
 from winsor.tails.points import Floats, TailPoints, log_norms, normal_quantile, tail_points
@@ -146,8 +147,7 @@ def fit(
     >>> print(fit(norms).verdict.tail)
     light
     """
-    if not 0 < confidence < 1:
-        raise ConfigurationError(f"confidence must lie in (0, 1). Got {confidence!r} instead.")
+    probability("confidence", confidence)
     if repeats < 20:
         raise ConfigurationError(f"repeats must be at least 20. Got {repeats!r} instead.")
     z, zeros = log_norms(norms)

@@ -4,7 +4,7 @@
     for advice in winsor.tails.advise(fitted, Setting(n=60_000, d=26_010, epsilon=3, delta=1e-6)):
         print(advice)
 
-The formulas live in `winsor/tails/theorems/`; here they meet a fitted tail. The theorems speak of
+The formulas live in `winsor/theory/`; here they meet a fitted tail. The theorems speak of
 the gradient noise |g_i - grad F|; the fit sees whatever norms it was given, usually |g_i|. Their
 constants are those of worst-case proofs and often far above what works: `private_quantile` is the
 advice to follow when nothing is known, and is marked as such.
@@ -15,13 +15,15 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from winsor import theory as theorems
+from winsor.checks import positive, probability
 from winsor.contract import ConfigurationError, Neighbouring
 from winsor.tails import weibull
-from winsor.tails.fit import TailFit
+from winsor.tails.fitting import TailFit
 from winsor.tails.verdict import TailClass
 
 
@@ -64,15 +66,9 @@ class Setting:
 
     def __post_init__(self) -> None:
         for name in ("n", "d", "epsilon", "smoothness", "radius", "risk_range"):
-            value = getattr(self, name)
-            if not (math.isfinite(value) and value > 0):
-                raise ConfigurationError(f"{name} must be positive. Got {value!r} instead.")
+            positive(name, getattr(self, name))
         for name in ("delta", "failure"):
-            value = getattr(self, name)
-            if not 0 < value < 1:
-                raise ConfigurationError(
-                    f"{name} must lie strictly between 0 and 1. Got {value!r} instead."
-                )
+            probability(name, getattr(self, name))
         for name, most in (("steps", math.inf), ("batch_size", self.n)):
             value = getattr(self, name)
             if value is not None and not (1 <= value <= most):
@@ -146,7 +142,7 @@ def private_quantile(fitted: TailFit | None, setting: Setting) -> Advice:
     return Advice(
         "private quantile (the default when constants are unknown)",
         values,
-        "Andrew et al. 2021, target from the bias-noise trade; winsor.advise.recipe",
+        "Andrew et al. 2021, target from the bias-noise trade; winsor.advise.recipes",
         (
             "none on the tail: the threshold adapts; its count costs 1 % of each step's privacy",
             "the learning rate is for gradients divided by the threshold, and falls to zero",
@@ -326,34 +322,12 @@ def sampling_noise_scale(fitted: TailFit) -> float:
 def modelmix(fitted: TailFit, setting: Setting) -> Advice:
     """Paper 5, Theorems 3.2 and B.1: c above the sampling noise, and tau against eta."""
     kappa = sampling_noise_scale(fitted)
-    c = theorems.sampling_noise_threshold(
-        kappa,
-        n=setting.n,
-        epsilon=setting.epsilon,
-        d=setting.d,
-        delta=setting.delta,
-        risk_range=setting.risk_range,
-        smoothness=setting.smoothness,
-    )
-    schedule = theorems.clipped_sgd_schedule(
-        c,
-        n=setting.n,
-        epsilon=setting.epsilon,
-        d=setting.d,
-        delta=setting.delta,
-        sampling_rate=setting.sampling_rate,
-        risk_range=setting.risk_range,
-        smoothness=setting.smoothness,
-    )
-    tau = theorems.mixing_width(
-        n=setting.n,
-        epsilon=setting.epsilon,
-        d=setting.d,
-        delta=setting.delta,
-        sampling_rate=setting.sampling_rate,
-        risk_range=setting.risk_range,
-        smoothness=setting.smoothness,
-    )
+    names = ("n", "epsilon", "d", "delta", "risk_range", "smoothness")
+    facts: dict[str, Any] = {name: getattr(setting, name) for name in names}
+    rate = setting.sampling_rate
+    c = theorems.sampling_noise_threshold(kappa, **facts)
+    schedule = theorems.clipped_sgd_schedule(c, sampling_rate=rate, **facts)
+    tau = theorems.mixing_width(sampling_rate=rate, **facts)
     return Advice(
         "c above the sampling noise, mixing width",
         {

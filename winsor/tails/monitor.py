@@ -29,11 +29,11 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
+from winsor import checks
 from winsor.contract import Bounded, ConfigurationError, Released, Sensitivity, Tree
-from winsor.grads.rows import RowsView
 from winsor.grads.view import Need, View
-from winsor.rules.rule import Rule, State, Sums
-from winsor.tails.sizes import row_sizes, weight_of_size
+from winsor.rules.rule import Rule, State, Sums, WrappedRule, dry_run
+from winsor.tails.sizes import Clipping, clipping_of, row_sizes, weight_of_size
 
 HISTOGRAM = "norm_histogram"
 _PROOF = "each row votes for one bin by its own norm: a unit vector"
@@ -59,9 +59,8 @@ class Reading:
 
     def quantile(self, probability: float) -> float:
         """Norm below which this share of the rows lies, by interpolation in the logarithm."""
-        if not 0 < probability < 1:
-            raise ConfigurationError(f"probability must lie in (0, 1). Got {probability!r}.")
-        target, seen = probability * sum(self.counts), 0.0
+        target = checks.probability("probability", probability) * sum(self.counts)
+        seen = 0.0
         for (low, high), count in zip(pairwise(self.edges), self.counts, strict=True):
             if seen + count >= target and count > 0:
                 return low * math.pow(high / low, (target - seen) / count)
@@ -77,7 +76,7 @@ class Reading:
 
 
 @dataclass(frozen=True)
-class PrivateMonitor:
+class PrivateMonitor(WrappedRule):
     """A rule that also releases a noised histogram of the norms it clips.
 
     ``low`` and ``high`` bound the histogram; norms outside fall into its end bins. ``memory`` is
@@ -93,36 +92,23 @@ class PrivateMonitor:
     memory: int = 50
 
     def __post_init__(self) -> None:
-        if not 0 < self.share < 1:
-            raise ConfigurationError(f"share must lie in (0, 1). Got {self.share!r} instead.")
+        checks.probability("share", self.share)
         if not 0 < self.low < self.high < math.inf:
             raise ConfigurationError(
                 f"low must be positive and below high. Got {self.low!r}, {self.high!r} instead."
             )
         for name in ("bins", "memory"):
-            value = getattr(self, name)
-            if not (isinstance(value, int) and value >= 2):
-                raise ConfigurationError(f"{name} must be a whole number >= 2. Got {value!r}.")
+            checks.whole(name, getattr(self, name), least=2)
 
     # ------------------------------------------------------------------------ the Rule protocol
 
     @property
-    def needs(self) -> Need:
+    def needs(self) -> Need:  # type: ignore[override]
         return self.rule.needs | Need.NORMS
-
-    @property
-    def couples_rows(self) -> bool:
-        return self.rule.couples_rows
-
-    @property
-    def seed(self) -> int | None:
-        return getattr(self.rule, "seed", None)
 
     def init(self, parameters: Tree, expected_size: float) -> State:
         state = self.rule.init(parameters, expected_size)
-        rows = {name: p.detach().new_zeros((0, *p.shape)) for name, p in parameters.items()}
-        view = RowsView(rows, torch.zeros(0))
-        parts = self.rule.bounded(self.rule.contributions(view, state), state)
+        parts = dry_run(self.rule, parameters, expected_size)
         grad = parts.get("grad")
         return {
             **state,
@@ -154,7 +140,7 @@ class PrivateMonitor:
         shared[HISTOGRAM] = Bounded(sums[HISTOGRAM], sensitivity, share=self.share)
         return shared
 
-    def after(self, released: Released, state: State) -> tuple[Tree, State]:
+    def after(self, released: Released, state: State) -> tuple[Released, State]:
         own = self._follow(released, state)
         inner = replace(
             released, values={k: v for k, v in released.values.items() if k != HISTOGRAM}
@@ -231,19 +217,14 @@ class PrivateMonitor:
 
     def _clipping(
         self, counts: Tensor, middles: Tensor, state: State
-    ) -> tuple[float | None, float | None, float | None]:
+    ) -> Clipping | tuple[None, None, None]:
         """Clip fraction, bias bound and effective batch, if the rule weighs rows by their norm."""
         weigh = weight_of_size(self.rule)
-        total = float(counts.sum())
-        if weigh is None or not state["monitor_clip"] or total <= 0:
+        if weigh is None or not state["monitor_clip"] or float(counts.sum()) <= 0:
             return None, None, None
         # rules are scale free: the weight at threshold C of norm x is that at C_0 of x C_0 / C
         scaled = middles * (state["monitor_first_clip"] / state["monitor_clip"])
-        weights = weigh(scaled)
-        fraction = float(counts[weights < 0.999].sum()) / total
-        bias = float((counts * (1 - weights) * middles).sum()) / total
-        effective = float((counts * weights).sum()) ** 2 / float((counts * weights**2).sum())
-        return fraction, bias, effective
+        return clipping_of(weigh(scaled), middles, counts)
 
 
 def _detached(sums: Sums) -> Sums:

@@ -15,8 +15,7 @@ from torch import Tensor
 from winsor.contract import ConfigurationError
 from winsor.grads.forward_view import ForwardView
 from winsor.grads.view import View
-from winsor.rules.clip import clip_weights
-from winsor.rules.rule import Rule, State
+from winsor.rules.rule import Rule, State, clip_weights
 
 
 def row_sizes(rule: Rule, view: View, state: State) -> Tensor:
@@ -31,6 +30,20 @@ def row_sizes(rule: Rule, view: View, state: State) -> Tensor:
         )
     sizes: Tensor = bounds(view, state)
     return sizes
+
+
+Clipping = tuple[float, float, float]
+"""Share of the rows scaled down, bound on the bias, and (sum w)^2 / sum w^2: rows that count."""
+
+
+def clipping_of(weights: Tensor, sizes: Tensor, counts: Tensor) -> Clipping:
+    """What weights do to ``counts`` rows of each of the sizes."""
+    total, squares = float(counts.sum()), float((counts * weights**2).sum())
+    return (
+        float(counts[weights < 0.999].sum()) / total,
+        float((counts * (1 - weights) * sizes).sum()) / total,
+        float((counts * weights).sum()) ** 2 / squares if squares > 0 else 0.0,
+    )
 
 
 def weight_of_size(rule: Rule) -> Callable[[Tensor], Tensor] | None:

@@ -1,96 +1,124 @@
-"""What `make_private` accepts: every argument checked before any row is read."""
+"""The checks of arguments, each with one wording: "X must be ... Got ... instead. What to do."
+
+No torch and no NumPy here; their scalars count as numbers all the same.
+"""
 
 from __future__ import annotations
 
+import difflib
 import math
+from collections.abc import Iterable, Mapping
+from numbers import Integral, Real
 from typing import Any
 
-from torch.utils.data import Dataset
-
-from winsor.contract import ConfigurationError, Neighbouring
-from winsor.sampling.samplers import FixedSize, FullBatch, Poisson, Sampler
+from winsor.contract import ConfigurationError, Neighbouring, UnknownArgument
 
 
-def dataset_size(dataset: Dataset[Any]) -> int:
-    try:
-        n = len(dataset)  # type: ignore[arg-type]
-    except TypeError as error:
-        raise ConfigurationError(
-            "dataset must be map-style, with a length and rows by index: the sampling rate must be "
-            f"known. Got {type(dataset).__name__} instead, which has no length."
-        ) from error
-    if n < 1:
-        raise ConfigurationError("dataset must have at least one row. Got none.")
-    return n
+def positive(name: str, value: Any, remedy: str = "") -> float:
+    if not (_is_number(value) and math.isfinite(value) and value > 0):
+        raise refusal(name, "a positive finite number", value, remedy)
+    return float(value)
 
 
-def check_delta(delta: float, n: int, allow_large: bool) -> None:
-    if not (isinstance(delta, float | int) and 0 < delta < 1):
-        raise ConfigurationError(
-            f"delta must be strictly between 0 and 1. Got {delta!r} instead. A common choice is "
-            f"1/(10 n) = {1 / (10 * n):.3g}."
-        )
+def all_positive(**values: Any) -> None:
+    for name, value in values.items():
+        positive(name, value)
+
+
+def at_least(name: str, value: Any, least: float, remedy: str = "") -> float:
+    if not (_is_number(value) and math.isfinite(value) and value >= least):
+        raise refusal(name, f"at least {least:g} and finite", value, remedy)
+    return float(value)
+
+
+def whole(name: str, value: Any, least: int = 1) -> int:
+    if isinstance(value, bool) or not (isinstance(value, Integral) and int(value) >= least):
+        kind = "a positive whole number" if least == 1 else f"a whole number >= {least}"
+        raise refusal(name, kind, value)
+    return int(value)
+
+
+def written_whole(name: str, value: float | None, least: int = 1) -> int | None:
+    """A whole number where people write 6e4 as well as 60000; None stays None."""
+    is_whole = isinstance(value, float) and value.is_integer()
+    return None if value is None else whole(name, int(value) if is_whole else value, least)
+
+
+def probability(name: str, value: Any, remedy: str = "") -> float:
+    if not (_is_number(value) and 0 < value < 1):
+        raise refusal(name, "strictly between 0 and 1", value, remedy)
+    return float(value)
+
+
+def all_probabilities(**values: Any) -> None:
+    for name, value in values.items():
+        probability(name, value)
+
+
+def fraction(name: str, value: Any) -> float:
+    """A share that may be nothing, but not everything."""
+    if not (_is_number(value) and 0 <= value < 1):
+        raise refusal(name, "in [0, 1)", value)
+    return float(value)
+
+
+def choice(name: str, value: Any, options: Iterable[str], remedy: str = "") -> str:
+    """One of ``options``; a misspelt one is named in the refusal."""
+    options = list(options)
+    if value not in options:
+        close = difflib.get_close_matches(str(value), options, n=1)
+        hint = f"Did you mean {close[0]!r}? " if close else ""
+        raise refusal(name, f"one of {', '.join(options)}", value, (hint + remedy).strip())
+    return str(value)
+
+
+def as_relation(value: str | Neighbouring) -> Neighbouring:
+    if isinstance(value, Neighbouring):
+        return value
+    return Neighbouring(choice("relation", value, [r.value for r in Neighbouring]))
+
+
+def as_delta(delta: float | None, n: int, allow_large: bool = False) -> float:
+    """The delta to certify at, for ``n`` records: the one policy of docs/adr/0006.
+
+    Above 1/n, publishing one record at random would pass as private; that must be asked for.
+    Without a wish it is 1e-5, or 1/(2n) if that is smaller.
+    """
+    if delta is None:
+        return min(1e-5, 1 / (2 * n))
+    probability("delta", delta, f"A common choice is 1/(10 n) = {1 / (10 * n):.3g}.")
     if delta >= 1 / n and not allow_large:
         raise ConfigurationError(
             f"delta must be below 1/n = {1 / n:.3g}: otherwise publishing one record at random "
             f"would pass as private. Got {delta!r} instead. Choose a smaller delta, or say "
             "allow_large_delta=True."
         )
+    return float(delta)
 
 
-def make_sampler(sampling: str | Sampler, n: int, batch_size: int) -> Sampler:
-    if isinstance(sampling, Sampler):
-        if sampling.n != n:
-            raise ConfigurationError(
-                f"the sampler must be built for this dataset of n = {n} rows. Got n = {sampling.n}."
-            )
-        if not math.isclose(sampling.expected_size, batch_size, rel_tol=1e-6):
-            raise ConfigurationError(
-                f"batch_size must equal the sampler's expected size {sampling.expected_size:g}. "
-                f"Got {batch_size!r} instead."
-            )
-        return sampling
-    if not isinstance(batch_size, int | float) or isinstance(batch_size, bool):
-        raise ConfigurationError(f"batch_size must be a number. Got {batch_size!r} instead.")
-    if batch_size > n:
-        raise ConfigurationError(
-            f"batch_size must be at most n = {n}, the number of rows. Got {batch_size!r} instead. "
-            'Use sampling="full" to take all rows at each step.'
+def refuse_unknown(
+    where: str, given: Iterable[str], known: Iterable[str], elsewhere: Mapping[str, str]
+) -> None:
+    """Refuse names that ``where`` does not take: a misspelt one would change what is certified.
+
+    ``elsewhere`` says what names of other libraries are called here.
+    """
+    known = list(known)
+    for name in given:
+        if name in known:
+            continue
+        close = difflib.get_close_matches(name, known, n=1)
+        meant = elsewhere.get(name) or (f"{close[0]}=" if close else "")
+        hint = f"Did you mean {meant}? " if meant else ""
+        raise UnknownArgument(
+            f"{where}() got an unknown argument {name!r}. {hint}It takes {', '.join(known)}."
         )
-    match sampling:
-        case "poisson":
-            return Poisson.of_batch_size(n, batch_size)
-        case "fixed":
-            return FixedSize(n, batch_size)
-        case "full":
-            return FullBatch(n)
-    raise ConfigurationError(
-        f'sampling must be "poisson", "fixed", "full" or a Sampler. Got {sampling!r} instead.'
-    )
 
 
-def as_relation(relation: str | Neighbouring) -> Neighbouring:
-    try:
-        return Neighbouring(relation)
-    except ValueError as error:
-        names = ", ".join(r.value for r in Neighbouring)
-        raise ConfigurationError(
-            f"relation must be one of {names}. Got {relation!r} instead."
-        ) from error
+def refusal(name: str, wanted: str, value: Any, remedy: str = "") -> ConfigurationError:
+    hint = f" {remedy}" if remedy else ""
+    return ConfigurationError(f"{name} must be {wanted}. Got {value!r} instead.{hint}")
 
 
-def planned_steps(epochs: float | None, steps: int | None, sampler: Sampler) -> int:
-    if (epochs is None) == (steps is None):
-        raise ConfigurationError(
-            f"give either epochs or steps. Got epochs={epochs!r}, steps={steps!r} instead."
-        )
-    if steps is not None:
-        if not (isinstance(steps, int) and steps > 0):
-            raise ConfigurationError(
-                f"steps must be a positive whole number. Got {steps!r} instead."
-            )
-        return steps
-    assert epochs is not None
-    if not (math.isfinite(epochs) and epochs > 0):
-        raise ConfigurationError(f"epochs must be positive. Got {epochs!r} instead.")
-    return max(1, math.ceil(epochs / sampler.rate - 1e-9))
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)

@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from winsor.advise.public_rows import Question, propose, public_rows, read_public
+from winsor.advise.public_rows import WantedRun, propose, public_rows, read_public
 from winsor.cli import main as cli
 from winsor.contract import ConfigurationError
 
@@ -56,7 +56,7 @@ def test_shows_a_table_for_people(public, capsys):
 def test_the_proposal_of_a_regression_learns():
     x, _ = table(400)
     rows = public_rows(x, x @ [2.0, -1.0, 0.0, 0.5])
-    found = propose(rows, Question(n=5000, epsilon=3.0, dry_steps=40, batch_size=100, steps=100))
+    found = propose(rows, WantedRun(n=5000, epsilon=3.0, dry_steps=40, batch_size=100, steps=100))
     assert rows.classes is None and found.batch_size == 100
     assert found.found.best.loss < 0.5 * found.found.untrained_loss
 
@@ -93,7 +93,10 @@ def test_wrong_arrays_are_refused(tmp_path, arrays, message):
     [
         (("--data", "nowhere.npz", "--n", "100", "--epsilon", "1"), "that exists"),
         (("--data", "PUBLIC", "--n", "100.5", "--epsilon", "1"), "whole number"),
-        (("--data", "PUBLIC", "--n", "1000", "--epsilon", "-1"), "epsilon must be positive"),
+        (
+            ("--data", "PUBLIC", "--n", "1000", "--epsilon", "-1"),
+            "epsilon must be a positive",
+        ),
         (("--data", "PUBLIC", "--n", "1000", "--epsilon", "1", "--model", "x"), "model must be"),
         (("--data", "PUBLIC", "--n", "100", "--epsilon", "1", "--batch-size", "101"), "at most n"),
         (("--data", "PUBLIC", "--epsilon", "1"), "--n"),

@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import TensorDataset
 
-from winsor.advise.recipe import UnitLength, falling, recipe
+from winsor.advise.recipes import UnitLength, falling, recipe
 from winsor.contract import ConfigurationError, Released
 from winsor.rules import Quantile
 from winsor.rules.tracking import QuantileTracker
@@ -29,8 +29,8 @@ def test_the_released_gradient_is_divided_by_the_threshold_it_was_clipped_at():
     released = Released(
         {"grad": {"weight": torch.full((2,), 8.0)}, "count": torch.tensor(-50.0)}, {}, 0
     )
-    grad, following = rule.after(released, state)
-    assert grad["weight"].tolist() == [2.0, 2.0]
+    gradient, following = rule.after(released, state)
+    assert gradient.values["grad"]["weight"].tolist() == [2.0, 2.0]
     assert following["threshold"] > 4.0  # nobody lay below: the next one is larger
 
 

@@ -12,8 +12,8 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 import winsor
-from winsor.advise.recommend import (
-    Budget,
+from winsor.advise.recommendations import (
+    RunBudget,
     gradient_norms,
     held_out_loss,
     real_noise,
@@ -22,7 +22,7 @@ from winsor.advise.recommend import (
 from winsor.contract import ConfigurationError
 from winsor.rules import Flat, PerLayer, Quantile
 
-BUDGET = Budget(n=20_000, epsilon=3.0, delta=1e-6, batch_size=100, steps=200)
+BUDGET = RunBudget(n=20_000, epsilon=3.0, delta=1e-6, batch_size=100, steps=200)
 
 
 def public(n: int = 240, seed: int = 0) -> TensorDataset:
@@ -87,7 +87,7 @@ def test_the_noise_is_that_of_the_real_run():
         batch_size=100,
         steps=50,
     )
-    budget = Budget(n=2000, epsilon=3.0, delta=1e-6, batch_size=100, steps=50)
+    budget = RunBudget(n=2000, epsilon=3.0, delta=1e-6, batch_size=100, steps=50)
     assert real_noise(rule, make_model(), budget) == pytest.approx(
         private.noise_multiplier, rel=5e-3
     )

@@ -11,7 +11,6 @@ from winsor_reproductions.catalogue import PAPERS, Paper, find
 from winsor_reproductions.reproduction import Line, Measured, Reproduced
 
 from winsor.cli import main as cli
-from winsor.cli import reproduce as cli_reproduce
 from winsor.contract import ConfigurationError
 
 
@@ -43,8 +42,7 @@ def toys(monkeypatch):
         "one": Paper("1. One", {"a": f"{module}:good", "b": f"{module}:needs_data"}),
         "two": Paper("2. Two", {"a": f"{module}:good"}),
     }
-    for holder in (catalogue, cli_reproduce):
-        monkeypatch.setattr(holder, "PAPERS", made)
+    monkeypatch.setattr(catalogue, "PAPERS", made)
     monkeypatch.setattr(catalogue, "_load", lambda home: globals()[home.split(":")[1]])
 
 

@@ -113,7 +113,7 @@ def test_the_trade_is_drawn_when_the_run_is_known(norms, tmp_path, capsys):
 @pytest.mark.parametrize("wrong", [("--n", "0", "--d", "3"), ("--n", "9", "--d", "-1")])
 def test_wrong_settings_end_in_code_2(norms, tmp_path, capsys, wrong):
     code, _, err = run(capsys, str(tmp_path / "norms.npz"), *wrong)
-    assert code == 2 and "must be positive" in err and err.count("\n") == 1
+    assert code == 2 and "must be a positive finite number" in err and err.count("\n") == 1
 
 
 def test_errors_end_in_code_2(tmp_path, capsys):

@@ -60,5 +60,5 @@ def test_readings_without_quantiles_are_passed_over():
 
 def test_the_chart_has_a_line_per_level_and_one_for_the_threshold():
     chart = quantile_chart(*readings(METRICS, "x"))
-    assert [line.name for line in chart.lines] == ["90 % quantile", "50 % quantile", "threshold"]
-    assert chart.lines[1].y.tolist() == [1.0, 1.5] and chart.lines[2].dashed
+    assert [line.label for line in chart.series] == ["90 % quantile", "50 % quantile", "threshold"]
+    assert [y for _, y in chart.series[1].points] == [1.0, 1.5] and chart.series[2].dashed

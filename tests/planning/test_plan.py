@@ -23,7 +23,7 @@ from winsor.contract import (
     Sensitivity,
     UnsupportedRelation,
 )
-from winsor.mechanisms.gaussian import GaussianEvent
+from winsor.mechanisms.events import GaussianEvent
 from winsor.planning import plan
 from winsor.planning.plan import Question, solve
 
@@ -112,7 +112,14 @@ def test_plan_agrees_with_dp_accounting(q, nm, steps, interval, n):
     accountant = PLDAccountant(dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE, interval)
     accountant.compose(PoissonSampledDpEvent(q, GaussianDpEvent(nm)), steps)
     for delta in (1e-3, 1e-10):
-        question = Question(n=n, batch_size=q * n, steps=steps, noise_multiplier=nm, delta=delta)
+        question = Question(
+            n=n,
+            batch_size=q * n,
+            steps=steps,
+            noise_multiplier=nm,
+            delta=delta,
+            allow_large_delta=True,
+        )
         reference = accountant.get_epsilon(delta)
         assert solve(question, points=0).epsilon == pytest.approx(reference, rel=2e-3, abs=1e-7)
 
@@ -149,8 +156,8 @@ def test_the_curve_is_by_epoch():
         ({}, "Got nothing missing instead"),
         ({"epsilon": None, "delta": None}, "Got epsilon, delta missing instead"),
         ({"n": None, "batch_size": None}, "Got batch_size, n missing"),
-        ({"epsilon": None, "delta": 1.5}, "delta must be between 0 and 1"),
-        ({"epsilon": None, "delta": math.nan}, "delta must be between 0 and 1"),
+        ({"epsilon": None, "delta": 1.5}, "delta must be strictly between 0 and 1"),
+        ({"epsilon": None, "delta": math.nan}, "delta must be strictly between 0 and 1"),
         ({"epsilon": -1.0}, "epsilon must be a positive finite number. Got -1.0"),
         ({"noise_multiplier": 0.0}, "noise_multiplier must be a positive finite number"),
         ({"batch_size": 70_000}, "batch_size must be at most n = 60000. Got 70000"),
@@ -181,9 +188,22 @@ def test_what_cannot_be_reached_is_said():
 
 def test_a_large_delta_is_noted():
     quiet = solve(dataclasses.replace(FULL, epsilon=None), points=0)
-    loud = solve(dataclasses.replace(FULL, epsilon=None, delta=1e-3), points=0)
+    large = dataclasses.replace(FULL, epsilon=None, delta=1e-3)
+    loud = solve(dataclasses.replace(large, allow_large_delta=True), points=0)
     assert quiet.notes == ()
     assert "not below 1/n" in loud.notes[0]
+
+
+def test_a_large_delta_must_be_said():
+    for changes in ({"epsilon": None, "delta": 1e-3}, {"n": None, "epsilon": 0.05}):
+        with pytest.raises(ConfigurationError, match="allow_large_delta=True"):
+            solve(dataclasses.replace(FULL, **changes), points=0)
+
+
+def test_a_large_delta_that_was_asked_about_is_an_answer_with_a_note():
+    answer = solve(dataclasses.replace(FULL, epsilon=1.0, delta=None), points=0)
+    assert answer.delta > 1 / FULL.n
+    assert "must say allow_large_delta" in answer.notes[0]
 
 
 # --------------------------------------------------------------------------------- the command line
@@ -252,3 +272,45 @@ def test_planning_never_loads_torch():
     subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)
     module = [sys.executable, "-m", "winsor", "--version"]
     assert subprocess.run(module, check=True, capture_output=True).stdout.startswith(b"winsor")
+
+
+@pytest.mark.parametrize(
+    ("sampling", "relation"),
+    [("poisson", ADD), ("poisson", REPLACE), ("fixed", REPLACE), ("full", ADD), ("full", REPLACE)],
+)
+def test_a_real_run_records_the_planned_event(sampling, relation):
+    import torch
+    from torch.utils.data import TensorDataset
+
+    from winsor import make_private
+    from winsor.rules import Flat
+
+    n, size = 40, None if sampling == "full" else 8
+    model = torch.nn.Linear(3, 1)
+    private = make_private(
+        model=model,
+        optimizer=torch.optim.SGD(model.parameters(), lr=0.1),
+        dataset=TensorDataset(torch.ones(n, 3)),
+        rule=Flat(0.7),
+        batch_size=size or n,
+        noise_multiplier=1.3,
+        delta=1e-3,
+        steps=3,
+        sampling=sampling,
+        relation=relation,
+        seed=0,
+    )
+    for (x,) in private.batches():
+        private.step(model(x).squeeze(1))
+    question = Question(
+        n=n,
+        batch_size=size,
+        steps=3,
+        noise_multiplier=1.3,
+        delta=1e-3,
+        relation=relation,
+        sampling=sampling,
+    )
+    (recorded,) = {repr(event) for event, _ in private.ledger.history()}
+    assert recorded == repr(plan._event(question))
+    assert private.spent().epsilon == solve(question, points=0).epsilon

@@ -1,4 +1,4 @@
-"""`winsor plan --data public.npz`: rule, threshold, batch size, learning rate and steps of a run.
+"""From public rows to a proposal: rule, threshold, batch size, learning rate and steps of a run.
 
 1. Batch size and steps follow `winsor.advise.recipe`, or are given.
 2. Gradient norms of the public (or synthetic) rows are fitted, and short dry runs on these rows
@@ -12,20 +12,18 @@ multiplier is the certified one for the real run. Rows that are not public must 
 
 from __future__ import annotations
 
-import math
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
+from winsor.checks import choice
 from winsor.contract import ConfigurationError
 
 if TYPE_CHECKING:
     from torch.utils.data import TensorDataset
 
-    from winsor.advise.recommend import Recommendation
+    from winsor.advise.recommendations import Recommendation
 
 MODELS = ("linear", "mlp", "two_layer_cnn")
 NAMES = (("x", "y"), ("x_train", "y_train"))
@@ -77,39 +75,8 @@ class Proposal:
         }
 
 
-def plan(
-    data: Annotated[Path, typer.Option(help="PUBLIC or synthetic rows: .npz with x and y.")],
-    n: Annotated[float, typer.Option("--n", help="Rows of the private dataset.")],
-    epsilon: Annotated[float, typer.Option(help="Target epsilon.")],
-    delta: Annotated[float | None, typer.Option(help="Default: 1/(10 n).")] = None,
-    model: Annotated[str, typer.Option(help=f"One of {', '.join(MODELS)}.")] = "linear",
-    batch_size: Annotated[int | None, typer.Option(help="Default: 2 sqrt(n).")] = None,
-    steps: Annotated[int | None, typer.Option(help="Default: that of the recipe.")] = None,
-    dry_steps: Annotated[int, typer.Option(help="Steps of each dry run.")] = 60,
-    seed: Annotated[int, typer.Option(help="Of the dry runs.")] = 0,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
-) -> None:
-    """Propose rule, threshold, batch size, learning rate and steps from public stand-in rows.
-
-    The file holds x (one row per record) and y: whole numbers for classes, other numbers for
-    regression with Huber's loss in the units of y. Images in bytes are scaled to [-1, 1].
-    """
-    if not (math.isfinite(n) and n >= 2 and n == int(n)):
-        raise ConfigurationError(f"n must be a whole number of at least 2. Got {n!r} instead.")
-    found = propose(
-        read_public(data),
-        Question(int(n), epsilon, delta, model, batch_size, steps, dry_steps, seed),
-    )
-    if json:
-        import json as encoder
-
-        print(encoder.dumps(found.to_json()))
-    else:
-        _show(found)
-
-
 @dataclass(frozen=True)
-class Question:
+class WantedRun:
     """The real run as far as it is known."""
 
     n: int
@@ -120,19 +87,20 @@ class Question:
     steps: int | None = None
     dry_steps: int = 60
     seed: int = 0
+    allow_large_delta: bool = False
 
 
-def propose(rows: PublicRows, question: Question) -> Proposal:
-    """Rank rules on public rows for the real run of ``question``."""
-    from winsor.advise.recipe import recipe
-    from winsor.advise.recommend import Budget, recommend
+def propose(rows: PublicRows, wanted: WantedRun) -> Proposal:
+    """Rank rules on public rows for the real run."""
+    from winsor.advise.recipes import recipe
+    from winsor.advise.recommendations import RunBudget, recommend
 
-    q = question
+    q = wanted
     delta = 1 / (10 * q.n) if q.delta is None else q.delta
     model = _model(q.model, rows, q.seed)
     d = sum(p.numel() for p in model.parameters())
     run = recipe(q.n, d, q.epsilon, delta, batch_size=q.batch_size, steps=q.steps)
-    budget = Budget(q.n, q.epsilon, delta, run.batch_size, run.steps)
+    budget = RunBudget(q.n, q.epsilon, delta, run.batch_size, run.steps, q.allow_large_delta)
     found = recommend(
         model,
         rows.data,
@@ -214,10 +182,8 @@ def _model(name: str, rows: PublicRows, seed: int) -> Any:
 
     from winsor.runs.models import BUILT_IN
 
-    if name not in MODELS:
-        raise ConfigurationError(f"model must be one of {', '.join(MODELS)}. Got {name!r} instead.")
     torch.manual_seed(seed)
-    return BUILT_IN[name](rows.shape, rows.classes or 1)
+    return BUILT_IN[choice("model", name, MODELS)](rows.shape, rows.classes or 1)
 
 
 def _loss(classes: int | None) -> Any:
@@ -229,35 +195,3 @@ def _loss(classes: int | None) -> Any:
         return F.huber_loss(model(batch[0]).squeeze(1), batch[1], reduction="none")
 
     return huber if classes is None else cross_entropy
-
-
-# -------------------------------------------------------------------------------------- showing
-
-
-def _show(proposal: Proposal) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    best = proposal.found.best
-    console = Console()
-    table = Table(box=None, show_header=False)
-    rows = {
-        "rule": best.describe(),
-        "threshold": f"{best.threshold:.4g}",
-        "batch size": f"{proposal.batch_size} of {proposal.n}",
-        "learning rate": f"{best.learning_rate:.4g}, momentum {best.momentum:g}, falling to zero",
-        "steps": f"{proposal.steps}",
-        "noise multiplier": f"{best.noise_multiplier:.4g}",
-        "budget": f"epsilon {proposal.epsilon:g}, delta {proposal.delta:.3g}",
-        "tail of the public norms": str(proposal.found.tail.verdict),
-    }
-    for name, value in rows.items():
-        table.add_row(name, value)
-    console.print(table)
-    ranking = Table("", "loss", "rule", "learning rate", title="dry runs on public rows", box=None)
-    for place, c in enumerate(proposal.found.candidates[:6], start=1):
-        ranking.add_row(f"{place}", f"{c.loss:.4g}", c.describe(), f"{c.learning_rate:.4g}")
-    console.print(ranking)
-    console.print(f"untrained loss {proposal.found.untrained_loss:.4g}")
-    if best.loss >= proposal.found.untrained_loss:
-        console.print("No candidate learned: give more --dry-steps or more public rows.")

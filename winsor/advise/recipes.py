@@ -33,12 +33,11 @@ import torch
 from torch import nn
 from torch.utils.data import Dataset
 
-from winsor.contract import Bounded, ConfigurationError, Released, Tree
-from winsor.grads.view import Need, View
+from winsor.contract import ConfigurationError, Released
 from winsor.rules.quantile import Quantile
-from winsor.rules.rule import State, Sums
+from winsor.rules.rule import State, WrappedRule
 from winsor.rules.tracking import QuantileTracker
-from winsor.tails.fit import TailFit
+from winsor.tails.fitting import TailFit
 from winsor.tails.guide import Setting, private_quantile
 
 if TYPE_CHECKING:
@@ -46,16 +45,10 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class UnitLength:
+class UnitLength(WrappedRule):
     """A quantile rule whose released gradient is divided by the threshold it was clipped at."""
 
     rule: Quantile
-
-    couples_rows = False
-
-    @property
-    def needs(self) -> Need:
-        return self.rule.needs
 
     @property
     def max_grad_norm(self) -> float:
@@ -64,18 +57,11 @@ class UnitLength:
     def weight_of_norm(self, norms: torch.Tensor) -> torch.Tensor:
         return self.rule.weight_of_norm(norms)
 
-    def init(self, parameters: Tree, expected_size: float) -> State:
-        return self.rule.init(parameters, expected_size)
-
-    def contributions(self, view: View, state: State) -> Sums:
-        return self.rule.contributions(view, state)
-
-    def bounded(self, sums: Sums, state: State) -> dict[str, Bounded]:
-        return self.rule.bounded(sums, state)
-
-    def after(self, released: Released, state: State) -> tuple[Tree, State]:
-        grad, following = self.rule.after(released, state)
-        return {name: leaf / state["threshold"] for name, leaf in grad.items()}, following
+    def after(self, released: Released, state: State) -> tuple[Released, State]:
+        clipped, following = self.rule.after(released, state)
+        grad = clipped.values["grad"]
+        unit = {name: leaf / state["threshold"] for name, leaf in grad.items()}
+        return clipped.with_grad(unit), following
 
 
 @dataclass(frozen=True)
@@ -145,6 +131,12 @@ def recipe(
     n, d, epsilon, delta : public facts: rows, trainable parameters, budget.
     fitted : tail of PUBLIC or synthetic norms, for a better start of the threshold.
     batch_size, steps : fixed by something else, such as time or memory.
+
+    Examples
+    --------
+    >>> plan = recipe(n=60_000, d=7_850, epsilon=3.0, delta=1e-6)
+    >>> plan.batch_size, plan.steps
+    (490, 400)
     """
     if not n >= 2:
         raise ConfigurationError(f"n must be at least 2. Got {n!r} instead.")

@@ -1,7 +1,7 @@
 """Which rule, threshold and learning rate? Short dry runs on public or synthetic rows decide.
 
     found = winsor.advise.recommend(
-        model, public_rows, Budget(n=60_000, epsilon=3.0, delta=1e-6, batch_size=256, steps=2000)
+        model, public_rows, RunBudget(n=60_000, epsilon=3.0, delta=1e-6, batch_size=256, steps=2000)
     )
     print(found)                       # ranked; found.best.rule goes into make_private
 
@@ -28,12 +28,13 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, Subset
 
-from winsor.advise.recipe import UnitLength, falling, recipe
+from winsor.advise.recipes import UnitLength, falling, recipe
+from winsor.checks import as_delta
 from winsor.contract import ConfigurationError, Neighbouring
 from winsor.grads import Need, make_engine, trainable_parameters
 from winsor.rules import Automatic, Flat
 from winsor.rules.rule import Rule
-from winsor.tails.fit import TailFit, fit
+from winsor.tails.fitting import TailFit, fit
 from winsor.tails.guide import MOMENTUM
 
 Loss = Callable[[nn.Module, Any], Tensor]
@@ -44,7 +45,7 @@ SMALLEST = 100
 
 
 @dataclass(frozen=True)
-class Budget:
+class RunBudget:
     """The real run: public numbers only."""
 
     n: int
@@ -52,6 +53,10 @@ class Budget:
     delta: float
     batch_size: int
     steps: int
+    allow_large_delta: bool = False
+
+    def __post_init__(self) -> None:
+        as_delta(self.delta, self.n, self.allow_large_delta)
 
 
 @dataclass(frozen=True)
@@ -69,7 +74,7 @@ class Candidate:
     def describe(self) -> str:
         """The rule in a few words."""
         if isinstance(self.rule, UnitLength):
-            return "winsor.advise.recipe (private quantile)"
+            return "winsor.advise.recipes (private quantile)"
         return repr(self.rule)
 
     def __str__(self) -> str:
@@ -99,7 +104,7 @@ class Recommendation:
 def recommend(
     model: nn.Module,
     sample: Dataset[Any],
-    budget: Budget,
+    budget: RunBudget,
     *,
     loss: Loss | None = None,
     rules: Sequence[Rule] | None = None,
@@ -119,6 +124,17 @@ def recommend(
     lengths : learning rates as step lengths; each rule divides them by its threshold.
     dry_steps : steps of each dry run.
     seed : of the split, the batches and the noise.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from torch.utils.data import TensorDataset
+    >>> x = torch.randn(200, 4, generator=torch.Generator().manual_seed(0))
+    >>> public = TensorDataset(x, (x[:, 0] > 0).long())
+    >>> budget = RunBudget(n=10_000, epsilon=3.0, delta=1e-6, batch_size=100, steps=100)
+    >>> found = recommend(torch.nn.Linear(4, 2), public, budget, lengths=(0.3, 1.0), dry_steps=10)
+    >>> found.best.loss <= found.untrained_loss
+    True
     """
     from winsor.training.fit import cross_entropy
 
@@ -148,7 +164,7 @@ def recommend(
     return Recommendation(tuple(found), tail, held_out_loss(model, held, loss))
 
 
-def default_rules(tail: TailFit, budget: Budget, model: nn.Module) -> list[Rule]:
+def default_rules(tail: TailFit, budget: RunBudget, model: nn.Module) -> list[Rule]:
     """Flat at the quartiles of the sample's norms, AUTO-S, and the guide's private quantile."""
     guided = recipe(
         budget.n,
@@ -164,32 +180,25 @@ def default_rules(tail: TailFit, budget: Budget, model: nn.Module) -> list[Rule]
 
 
 def real_noise(
-    rule: Rule, model: nn.Module, budget: Budget, known: dict[str, float] | None = None
+    rule: Rule, model: nn.Module, budget: RunBudget, known: dict[str, float] | None = None
 ) -> float:
     """The noise multiplier that the real run will need with this rule.
 
     ``known`` remembers multipliers by event: rules with the same event need the same noise.
     """
-    from dp_accounting import dp_event
-
-    from winsor.accounting import calibrate
-    from winsor.mechanisms.gaussian import Gaussian
+    from winsor.rules.rule import dry_run
     from winsor.sampling.samplers import Poisson
-    from winsor.training.make_private import dry_run
+    from winsor.training.make_private import PlannedSteps
 
     sampler = Poisson.of_batch_size(budget.n, budget.batch_size)
     parts = dry_run(rule, trainable_parameters(model), sampler.expected_size)
     relation = Neighbouring.ADD_OR_REMOVE_ONE
-
-    def event(multiplier: float) -> dp_event.DpEvent:
-        return sampler.amplify(Gaussian(multiplier).event(parts), relation)
-
+    planned = PlannedSteps(parts, "gaussian", sampler, relation, budget.delta, budget.steps)
     known = {} if known is None else known
-    kind = repr(event(1.0))
+    kind = repr(planned.events(1.0))
     if kind not in known:
-        known[kind] = calibrate.noise_multiplier(
-            event, budget.steps, budget.epsilon, budget.delta, relation
-        )
+        mechanism, _ = planned.noise_and_budget(budget.epsilon, None)
+        known[kind] = mechanism.noise_multiplier
     return known[kind]
 
 
@@ -222,7 +231,7 @@ def held_out_loss(model: nn.Module, rows: Dataset[Any], loss: Loss) -> float:
 
 def _threshold(rule: Rule, model: nn.Module) -> float:
     """The L2 bound of one record's gradient, which sets the scale of a step."""
-    from winsor.training.make_private import dry_run
+    from winsor.rules.rule import dry_run
 
     parts = dry_run(rule, trainable_parameters(model), 1.0)
     squares = [p.sensitivity.add_remove**2 for name, p in parts.items() if name.startswith("grad")]
@@ -235,7 +244,7 @@ def _dry_run(
     rule: Rule,
     rate: float,
     multiplier: float,
-    budget: Budget,
+    budget: RunBudget,
     loss: Loss,
     steps: int,
     seed: int,

@@ -6,13 +6,11 @@ Published claims that fail are reported, with exit code 0: that is what the audi
 
 from __future__ import annotations
 
-import json as encoder
 import logging
 import multiprocessing
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,12 +20,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from winsor.audit.suite import Audit, Row, run_or_explain
+from winsor.cli.output import Json, new_app, print_json
 from winsor.contract import ConfigurationError
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+app = new_app("Try to break every claim, certified or published.")
 
 Quick = Annotated[bool, typer.Option("--quick", help="Fewer runs, under a minute.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 Only = Annotated[str, typer.Option(help="Only audits whose name contains this text.")]
 
 
@@ -35,43 +33,34 @@ Only = Annotated[str, typer.Option(help="Only audits whose name contains this te
 def mechanisms(quick: Quick = False, json: Json = False, only: Only = "") -> None:
     """Every rule, sampler, mechanism and mean of winsor against its certified curve."""
     from winsor.audit.honest import honest_audits
+    from winsor.contrib.modelmix import audits as modelmix
 
-    rows = _run_all(honest_audits(), quick, json, only)
-    failed = [row for row in rows if row.violated or row.error]
-    if json:
-        print(encoder.dumps({"audits": [row.as_dict() for row in rows], "violated": len(failed)}))
-    else:
-        _table("Certified claims", rows, "not violated", "VIOLATED")
-    if failed:
-        raise typer.Exit(1)
+    rows = _run_all([*honest_audits(), *modelmix.honest()], quick, json, only)
+    failed = sum(row.violated or bool(row.error) for row in rows)
+    _say("Certified claims", rows, json, ("not violated", "VIOLATED"), {"violated": failed})
+    _end(failed > 0)
 
 
 @app.command()
 def published(quick: Quick = False, json: Json = False, only: Only = "") -> None:
     """Claims of the papers, each against the attack that its argument overlooks."""
-    attacks = import_module("winsor.papers.attacks")  # nothing but the command line knows papers
-    rows = _run_all(attacks.published_audits(), quick, json, only)
-    if json:
-        print(encoder.dumps({"audits": [row.as_dict() for row in rows]}))
-    else:
-        _table("Published claims", rows, "not violated by this attack", "VIOLATED")
-    if any(row.error for row in rows):
-        raise typer.Exit(1)
+    from winsor.papers.all_attacks import published_audits
+
+    rows = _run_all(published_audits(), quick, json, only)
+    _say("Published claims", rows, json, ("not violated by this attack", "VIOLATED"))
+    _end(any(row.error for row in rows))
 
 
 @app.command("mutants")
 def flag_mutants(quick: Quick = False, json: Json = False, only: Only = "") -> None:
     """Deliberately wrong mechanisms: the audit must flag every one (exit code 1 if it does not)."""
     from winsor.audit.mutants import mutants
+    from winsor.contrib.modelmix import audits as modelmix
 
-    rows = _run_all(mutants(), quick, json, only)
-    missed = [row for row in rows if not row.violated]
-    if json:
-        print(encoder.dumps({"audits": [row.as_dict() for row in rows], "missed": len(missed)}))
-    else:
-        _table("Mutants", rows, "MISSED", "flagged")
-    if missed:
-        raise typer.Exit(1)
+    rows = _run_all([*mutants(), *modelmix.mutants()], quick, json, only)
+    missed = sum(not row.violated for row in rows)
+    _say("Mutants", rows, json, ("MISSED", "flagged"), {"missed": missed})
+    _end(missed > 0)
 
 
 @app.command("run")
@@ -97,10 +86,10 @@ def one_run(
 
     RUN itself is left as it is. The twin sees the private rows: the report is for the data holder.
     """
-    from winsor.audit.one_run import audit_training
-
     _quieten()
     private, loss = _built(target)
+    from winsor.audit.one_run import audit_training
+
     with _progress(json) as bar:
         task = bar.add_task("training with canaries", total=private.budget.planned_steps)
         report = audit_training(
@@ -113,19 +102,19 @@ def one_run(
             progress=lambda done, total: bar.update(task, completed=done, total=total),
         )
     if json:
-        print(encoder.dumps(report.as_dict()))
+        print_json(report.as_dict())
     else:
         Console().print(str(report))
-    if report.violated:
-        raise typer.Exit(1)
+    _end(report.violated)
 
 
 def _built(target: str) -> tuple[Any, Any]:
-    from winsor.audit import run_directory
     from winsor.runs.importing import import_object, is_import_path
 
     if Path(target).is_dir():
-        return run_directory.build(target)
+        from winsor.runs import untrained
+
+        return untrained.build(target)
     if not is_import_path(target):
         raise ConfigurationError(
             f"RUN must be the directory of a run, or module:function. Got {target!r} instead."
@@ -193,7 +182,23 @@ def _progress(quiet: bool) -> Progress:
     return Progress(*columns, console=Console(stderr=True), disable=quiet, transient=True)
 
 
-def _table(title: str, rows: Sequence[Row], passed: str, failed: str) -> None:
+def _end(failed: bool) -> None:
+    if failed:
+        raise typer.Exit(1)
+
+
+def _say(
+    title: str,
+    rows: Sequence[Row],
+    json: bool,
+    verdicts: tuple[str, str],
+    counts: Mapping[str, int] | None = None,
+) -> None:
+    """The rows as JSON or as a table; ``verdicts``: not violated, violated."""
+    if json:
+        print_json({"audits": [row.as_dict() for row in rows], **(counts or {})})
+        return
+    passed, failed = verdicts
     table = Table(title=title, caption=_caption(rows))
     table.add_column("mechanism", overflow="fold", ratio=4)
     table.add_column("adversary", overflow="fold", ratio=3)

@@ -21,6 +21,11 @@ def report(
     ] = None,
 ) -> None:
     """Write one self-contained HTML page about the given runs, and the same as JSON beside it."""
+    for run in runs:
+        if not run.is_dir():
+            raise ConfigurationError(
+                f"{run} must be the directory of a run or of a comparison. Got none instead."
+            )
     from winsor.report.collect import collect
     from winsor.report.page import render, to_json
     from winsor.runs.directory import replace_file, writing

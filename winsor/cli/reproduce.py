@@ -12,34 +12,41 @@ import json as encoder
 import math
 import tempfile
 import time
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
-from winsor_reproductions.catalogue import PAPERS, find
-from winsor_reproductions.reproduction import Line, Reproduced, Reproduction, Request
 
+from winsor.cli.output import Json, print_json
 from winsor.contract import ConfigurationError
-from winsor.runs.environment import describe
+
+if TYPE_CHECKING:
+    from winsor_reproductions.reproduction import Line, Reproduced, Reproduction, Request
+
+EXPERIMENTS = "winsor_reproductions"
+"""A package of its own: the folder reproductions/ of the repository, not part of winsor's wheel."""
 
 
 def reproduce(
-    paper: Annotated[str, typer.Argument(help=f"One of {', '.join(PAPERS)}; all; or list.")],
+    paper: Annotated[str, typer.Argument(help="A name that `winsor reproduce list` shows; all.")],
     table: Annotated[str | None, typer.Argument(help="One table; all of them if left out.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Minutes instead of hours.")] = False,
     data: Annotated[Path | None, typer.Option(help="Folder with the datasets.")] = None,
     seeds: Annotated[int | None, typer.Option(min=1, help="Number of seeds.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for one JSON file per table.")] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
+    json: Json = False,
 ) -> None:
     """Make a paper's table again: its figures, ours as published, ours certified, and a verdict."""
     if paper == "list":
         _list(json)
         return
     wanted = _wanted(paper, table)
+    make_request = _experiments("reproduction").Request
     if data is not None and not data.is_dir():
         raise ConfigurationError(
             f"data must name a folder with the datasets. Got {str(data)!r} instead."
@@ -47,7 +54,9 @@ def reproduce(
     if out is not None:
         _make_folder(out)
     console = Console(stderr=True, quiet=json)
-    request = Request(quick, data, seeds, say=lambda message: console.print(f"  {escape(message)}"))
+    request = make_request(
+        quick, data, seeds, say=lambda message: console.print(f"  {escape(message)}")
+    )
     records = []
     for key, name, run in wanted:
         console.print(f"[bold]{key} {name}[/]")
@@ -61,18 +70,27 @@ def reproduce(
         if not json:
             show(result, record["seconds"])
     if json:
-        print(encoder.dumps(records))
+        print_json(records)
+
+
+def _experiments(module: str) -> Any:
+    """A module of the experiments, which must be installed beside winsor."""
+    if find_spec(EXPERIMENTS) is None:
+        raise ConfigurationError(
+            "winsor reproduce must find the experiments of the papers. Got a winsor without them "
+            "instead. They are not in the wheel: clone the repository and run "
+            "`pip install -e reproductions` in it."
+        )
+    return import_module(f"{EXPERIMENTS}.{module}")
 
 
 def _wanted(paper: str, table: str | None) -> list[tuple[str, str, Reproduction]]:
     """(paper, table, reproduction), in the order of the catalogue."""
-    if paper == "all":
-        if table is not None:
-            raise ConfigurationError(
-                f"table must be left out with all papers. Got {table!r} instead."
-            )
-        return [(key, name, run) for key in PAPERS for name, run in find(key).items()]
-    return [(paper, name, run) for name, run in find(paper, table).items()]
+    if paper == "all" and table is not None:
+        raise ConfigurationError(f"table must be left out with all papers. Got {table!r} instead.")
+    catalogue = _experiments("catalogue")
+    papers = catalogue.PAPERS if paper == "all" else [paper]
+    return [(key, name, run) for key in papers for name, run in catalogue.find(key, table).items()]
 
 
 def _make_folder(path: Path) -> None:
@@ -89,23 +107,26 @@ def _make_folder(path: Path) -> None:
 
 
 def _list(json: bool) -> None:
+    papers = _experiments("catalogue").PAPERS
     if json:
-        print(encoder.dumps({name: list(paper.tables) for name, paper in PAPERS.items()}))
+        print_json({name: list(paper.tables) for name, paper in papers.items()})
         return
-    for name, paper in PAPERS.items():
+    for name, paper in papers.items():
         print(f"{name:10} {paper.title}\n{'':10} tables: {', '.join(paper.tables)}")
 
 
 def _record(
     key: tuple[str, str], result: Reproduced, request: Request, seconds: tuple[float, float]
 ) -> dict[str, Any]:
+    from winsor.runs.directory import describe_session
+
     record = {
         "paper": key[0],
         "table": key[1],
         "quick": request.quick,
         "seconds": seconds[0],
         "processor_seconds": seconds[1],
-        "environment": describe(),
+        "environment": describe_session(),
         **result.to_json(),
     }
     finite: dict[str, Any] = _finite(record)

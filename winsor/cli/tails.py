@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from winsor.checks import choice
+from winsor.cli.output import Json, print_json, print_pairs
 from winsor.contract import ConfigurationError
 
 if TYPE_CHECKING:
-    from winsor.tails.fit import TailFit
+    from winsor.tails.fitting import TailFit
     from winsor.tails.guide import Advice, Setting
     from winsor.tails.points import Floats
 
@@ -28,10 +30,8 @@ def tails(
     delta: Annotated[float | None, typer.Option(help="Default: 1/(10 n).")] = None,
     steps: Annotated[int | None, typer.Option(help="Steps, if they are fixed.")] = None,
     batch_size: Annotated[int | None, typer.Option(help="Expected batch size.")] = None,
-    plots: Annotated[
-        Path | None, typer.Option(help="Folder for the plots (html, and png with matplotlib).")
-    ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
+    plots: Annotated[Path | None, typer.Option(help="Folder for the plots (html and svg).")] = None,
+    json: Json = False,
 ) -> None:
     """Fit the tail of a file of gradient norms and say what the theorems advise.
 
@@ -44,7 +44,7 @@ def tails(
 
         show_run(file, plots, json)
         return
-    from winsor.tails.fit import fit
+    from winsor.tails.fitting import fit
     from winsor.tails.guide import Setting, advise
 
     norms = read_norms(file, key)
@@ -63,9 +63,7 @@ def tails(
     if plots is not None:
         _save_plots(plots, norms, fitted, advice, d)
     if json:
-        import json as encoder
-
-        print(encoder.dumps(to_json(fitted, advice)))
+        print_json(to_json(fitted, advice))
     else:
         _show(file, fitted, advice, setting, plots)
 
@@ -144,9 +142,7 @@ def _choose(key: str | None, names: list[str], kind: str) -> str:
         raise ConfigurationError(
             f"--key must choose one of several {kind}: {', '.join(names)}. Got none."
         )
-    if key not in names:
-        raise ConfigurationError(f"--key must be one of {', '.join(names)}. Got {key!r} instead.")
-    return key
+    return choice("--key", key, names)
 
 
 # -------------------------------------------------------------------------------------- showing
@@ -187,14 +183,13 @@ def _show(
     plots: Path | None,
 ) -> None:
     from rich.console import Console
-    from rich.table import Table
+    from rich.markup import escape
 
     console = Console()
-    console.print(f"[bold]{file.name}[/bold]: {fitted.n:,} norms, tail [bold]{fitted.verdict}")
-    table = Table(show_header=False, box=None, padding=(0, 2))
-    for name, value in _rows(fitted):
-        table.add_row(name, value)
-    console.print(table)
+    console.print(
+        f"[bold]{escape(file.name)}[/bold]: {fitted.n:,} norms, tail [bold]{fitted.verdict}"
+    )
+    print_pairs(console, _rows(fitted))
     if not fitted.describes:
         console.print("No curve describes this tail well: trust the plots more than the numbers.")
     if setting is None:
@@ -207,27 +202,27 @@ def _show(
         console.print(f"\nplots in {plots}")
 
 
-def _rows(fitted: TailFit) -> list[tuple[str, str]]:
+def _rows(fitted: TailFit) -> dict[str, str]:
     shares = ", ".join(f"{k.value} {v:.0%}" for k, v in fitted.verdict.probabilities.items())
     bend = "straight" if not fitted.is_bent else f"bends towards a power law (xi {fitted.bend:.3g})"
     hill = fitted.hill
-    return [
-        ("theta at the edge", str(fitted.theta)),
-        ("K", str(fitted.K)),
-        ("theta by regression", str(fitted.theta_regression)),
-        ("upper part fitted", f"{fitted.fraction:.3g}, {bend}"),
-        ("probabilities", shares),
-        ("Hill", f"gamma {hill.gamma:.3g} [{hill.interval[0]:.3g}, {hill.interval[1]:.3g}]"),
-        ("moments, Pickands", f"{fitted.moments.gamma:.3g}, {fitted.pickands.gamma:.3g}"),
-        ("safe moment", f"p = {fitted.safe_moment:g}"),
-    ]
+    return {
+        "theta at the edge": str(fitted.theta),
+        "K": str(fitted.K),
+        "theta by regression": str(fitted.theta_regression),
+        "upper part fitted": f"{fitted.fraction:.3g}, {bend}",
+        "probabilities": shares,
+        "Hill": f"gamma {hill.gamma:.3g} [{hill.interval[0]:.3g}, {hill.interval[1]:.3g}]",
+        "moments, Pickands": f"{fitted.moments.gamma:.3g}, {fitted.pickands.gamma:.3g}",
+        "safe moment": f"p = {fitted.safe_moment:g}",
+    }
 
 
 def _save_plots(
     folder: Path, norms: Floats, fitted: TailFit, advice: list[Advice], d: int | None
 ) -> None:
+    from winsor.charts import save_all
     from winsor.tails import charts
-    from winsor.tails.plots import save_all
 
     marks = {}
     for entry in advice:

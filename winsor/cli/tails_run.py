@@ -9,10 +9,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from winsor.cli.output import print_json
 from winsor.contract import ConfigurationError
 
 if TYPE_CHECKING:
-    from winsor.tails.charts import Chart
+    from winsor.charts import Chart
 
 NUMBERS = ("clip_fraction", "clipping_bias", "effective_batch", "noise_to_signal")
 LINES = 12
@@ -24,13 +25,11 @@ def show_run(path: Path, plots: Path | None, json: bool) -> None:
 
     section, rows = readings(RunDirectory(path).metrics(), str(path))
     if plots is not None:
-        from winsor.tails.plots import save_all
+        from winsor.charts import save_all
 
         save_all({"quantiles": quantile_chart(section, rows)}, plots)
     if json:
-        import json as encoder
-
-        print(encoder.dumps({"run": str(path), **_mark(section), "readings": rows}))
+        print_json({"run": str(path), **_mark(section), "readings": rows})
     else:
         _show(path, section, rows, plots)
 
@@ -63,38 +62,41 @@ def _title(section: str) -> str:
 
 def quantile_chart(section: str, rows: list[dict[str, Any]]) -> Chart:
     """Quantiles of the norms over the steps, and the threshold where the rule moves it."""
-    import numpy as np
+    from winsor.charts import Chart, Series
+    from winsor.charts.series import points_of
 
-    from winsor.tails.charts import Chart, Line
-
-    def line(name: str, values: list[Any], dashed: bool = False) -> Line | None:
+    def line(name: str, values: list[Any], colour: int, dashed: bool = False) -> Series:
         kept = [(s, v) for s, v in zip(steps, values, strict=True) if v is not None and v > 0]
-        x, y = np.array(kept, dtype=float).reshape(-1, 2).T
-        return Line(name, x, y, dashed=dashed) if kept else None
+        points = points_of([s for s, _ in kept], [v for _, v in kept])
+        return Series(name, points, colour=colour, dashed=dashed)
 
     steps = [row["step"] for row in rows]
     levels = sorted({level for row in rows for level in row["quantiles"]}, key=float)
     drawn = [
-        line(f"{100 * float(q):g} % quantile", [r["quantiles"].get(q) for r in rows])
-        for q in reversed(levels)
+        line(f"{100 * float(q):g} % quantile", [r["quantiles"].get(q) for r in rows], i)
+        for i, q in enumerate(reversed(levels))
     ]
-    drawn.append(line("threshold", [row["threshold"] for row in rows], dashed=True))
+    thresholds = [row["threshold"] for row in rows]
+    drawn.append(line("threshold", thresholds, len(levels), dashed=True))
     return Chart(
-        "Norms over the run",
-        _title(section),
-        "step",
-        "norm",
-        lines=tuple(found for found in drawn if found is not None),
-        log_x=False,
+        key="quantiles",
+        title="Norms over the run",
+        note=_title(section),
+        x_label="step",
+        y_label="norm",
+        series=tuple(found for found in drawn if found.points),
+        log_y=True,
+        not_private=section == "not_private",
     )
 
 
 def _show(path: Path, section: str, rows: list[dict[str, Any]], plots: Path | None) -> None:
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
     console = Console()
-    console.print(f"[bold]{path.name}[/bold]: {_title(section)}")
+    console.print(f"[bold]{escape(path.name)}[/bold]: {_title(section)}")
     levels = sorted(rows[-1]["quantiles"], key=float)
     table = Table("step", *(f"{100 * float(q):g} %" for q in levels), "threshold", box=None)
     numbers = [name for name in NUMBERS if any(name in row for row in rows)]
@@ -124,6 +126,6 @@ def _advice(clipped: float) -> str:
     if clipped > high:
         return (
             f"{clipped:.0%} of the rows are clipped: bias may be large. A higher threshold pays "
-            "unless the noise already hides the signal; winsor.advise.recipe finds the balance."
+            "unless the noise already hides the signal; winsor.advise.recipes finds the balance."
         )
     return f"{clipped:.0%} of the rows are clipped: about where bias and noise balance."

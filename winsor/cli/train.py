@@ -33,18 +33,20 @@ def train(
     to resume after Ctrl-C, a kill or a full disk; CONFIG.toml may then be left out.
     """
     from winsor.runs.config import from_table, load_table
-    from winsor.runs.directory import RunDirectory
-    from winsor.runs.execute import execute
-    from winsor.runs.progress import make_observer
 
     _refuse_both(quiet, json)
     if config is None:
         if run is None:
             raise ConfigurationError("give CONFIG.toml, or --run DIR of a run to resume.")
+        from winsor.runs.directory import RunDirectory
+
         settings, source = RunDirectory(run).config(), None
     else:
         table = load_table(config)
         settings, source = from_table(table, config.parent), config.read_text(encoding="utf-8")
+    from winsor.runs.execute import execute  # torch, once the configuration is known to be good
+    from winsor.runs.progress import make_observer
+
     path = Path("runs") / slug(settings.name) if run is None else run
     with make_observer(quiet, json) as observer:
         _stopping(lambda: execute(settings, path, observer, source=source))
@@ -60,11 +62,12 @@ def compare(
 
     Prints the mean of each metric with a 95 % interval over seeds. Call it again to resume.
     """
-    from winsor.runs.compare import Comparison, show
     from winsor.runs.config import load_table
 
     _refuse_both(quiet, json)
     table = load_table(config)
+    from winsor.runs.compare import Comparison, show
+
     comparison = Comparison.from_table(table, config.parent)
     path = Path("runs") / slug(comparison.name) if run is None else run
     source = config.read_text(encoding="utf-8")

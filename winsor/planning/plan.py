@@ -21,23 +21,25 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from dp_accounting.dp_event import (
-    DpEvent,
-    GaussianDpEvent,
-    PoissonSampledDpEvent,
-    SampledWithoutReplacementDpEvent,
-)
+from dp_accounting.dp_event import DpEvent
 
 from winsor.accounting import account, account_delta, calibrate, epsilon_curve
 from winsor.accounting.events import History
+from winsor.checks import as_delta, choice, positive, probability, whole
 from winsor.contract import (
+    Bounded,
     CalibrationError,
     ConfigurationError,
     Neighbouring,
+    Sensitivity,
     UnsupportedRelation,
 )
+from winsor.mechanisms.events import joint_event
+from winsor.sampling.choose import SAMPLINGS, make_sampler, planned_steps
+from winsor.sampling.samplers import Sampler
 
-SAMPLINGS = ("poisson", "fixed", "full")
+PARTS = {"grad": Bounded(None, Sensitivity.per_sample(1.0, "a rule that bounds each record"))}
+"""What a step of a planned run releases. The bound's size does not matter: noise scales with it."""
 
 
 @dataclass(frozen=True)
@@ -53,13 +55,19 @@ class Question:
     delta: float | None = None
     relation: Neighbouring = Neighbouring.ADD_OR_REMOVE_ONE
     sampling: str = "poisson"
+    allow_large_delta: bool = False
 
     def __post_init__(self) -> None:
         for name in ("batch_size", "epochs", "noise_multiplier", "epsilon"):
-            _check_positive(name, getattr(self, name))
+            if getattr(self, name) is not None:
+                positive(name, getattr(self, name))
         for name in ("n", "steps"):
-            _check_whole(name, getattr(self, name))
-        _check_choices(self)
+            if getattr(self, name) is not None:
+                whole(name, getattr(self, name))
+        if self.delta is not None:
+            probability("delta", self.delta)
+        choice("sampling", self.sampling, SAMPLINGS)
+        _check_together(self)
 
     @property
     def unknown(self) -> str:
@@ -111,9 +119,12 @@ class Plan:
 def solve(question: Question, points: int = 10) -> Plan:
     """Compute the missing number, and epsilon at up to ``points`` moments of the run."""
     unknown = question.unknown
-    complete = _SOLVERS[unknown](question)
-    event, steps = _run(complete)
+    _check_delta(question)
+    complete = _complete(question, unknown)
+    if unknown != "delta":  # a delta that was asked about is an answer, with a note
+        _check_delta(complete)
     assert complete.delta is not None and complete.noise_multiplier is not None
+    event, steps, rate = _event(complete), _steps(complete), _sampler(complete).rate
     spent = account([(event, steps)], complete.delta, complete.relation)
     target = question.epsilon if unknown != "delta" else None
     if target is not None and spent.epsilon > target * (1 + 1e-9):
@@ -123,7 +134,6 @@ def solve(question: Question, points: int = 10) -> Plan:
         )
     epsilon = question.epsilon if unknown == "delta" else spent.epsilon
     assert epsilon is not None
-    rate = _rate(complete)
     return Plan(
         epsilon=epsilon,
         delta=complete.delta,
@@ -145,50 +155,67 @@ def solve(question: Question, points: int = 10) -> Plan:
 # ------------------------------------------------------------------------------------ the run
 
 
-def _rate(q: Question) -> float:
-    if q.sampling == "full":
-        return 1.0
-    assert q.n is not None and q.batch_size is not None
-    return q.batch_size / q.n
+def _sampler(q: Question) -> Sampler:
+    n = 1 if q.n is None else q.n  # full batches have the same event for every n
+    size = n if q.batch_size is None else q.batch_size
+    return make_sampler(q.sampling, n, int(size) if q.sampling == "fixed" else size)
 
 
 def _event(q: Question) -> DpEvent:
-    """One step, as the sampler and the Gaussian mechanism of a per-sample rule will record it."""
+    """One step, from the calls that will record it: the mechanism's event, the sampler's share."""
     assert q.noise_multiplier is not None
-    replace = q.relation is Neighbouring.REPLACE_ONE
-    whole = GaussianDpEvent(q.noise_multiplier / 2 if replace else q.noise_multiplier)
-    rate = _rate(q)
-    if q.sampling == "full" or rate == 1.0:
-        return whole
-    if q.sampling == "fixed":
-        assert q.n is not None and q.batch_size is not None
-        return SampledWithoutReplacementDpEvent(q.n, int(q.batch_size), whole)
-    return PoissonSampledDpEvent(rate, GaussianDpEvent(q.noise_multiplier))
+    return _sampler(q).amplify(joint_event(PARTS, q.noise_multiplier), q.relation)
 
 
 def _steps(q: Question) -> int:
-    if q.steps is not None:
-        return q.steps
-    assert q.epochs is not None
-    return max(1, math.ceil(q.epochs / _rate(q) - 1e-9))
-
-
-def _run(q: Question) -> tuple[DpEvent, int]:
-    return _event(q), _steps(q)
+    return planned_steps(q.epochs, q.steps, _sampler(q))
 
 
 def _history(q: Question) -> History:
-    return [_run(q)]
+    return [(_event(q), _steps(q))]
 
 
 # ----------------------------------------------------------------------------- the missing number
 
 
-def _solve_epsilon(q: Question) -> Question:
-    return q
+def _complete(q: Question, unknown: str) -> Question:
+    """The question with its missing number filled in."""
+
+    def filled(value: float) -> Question:
+        number: dict[str, Any] = {unknown: value}
+        return dataclasses.replace(q, **number)
+
+    def history_with(value: float) -> History:
+        return _history(filled(value))
+
+    found: float
+    match unknown:
+        case "epsilon":
+            return q
+        case "delta":
+            found = _delta(q)
+        case "noise_multiplier":
+            found = calibrate.noise_multiplier(
+                lambda value: _event(filled(value)), _steps(q), *_budget(q)
+            )
+        case "steps":
+            found = calibrate.max_steps(_event(q), *_budget(q))
+        case "batch_size":
+            assert q.n is not None
+            found = float(calibrate.batch_size(history_with, q.n, *_budget(q)))
+        case _:
+            assert q.batch_size is not None
+            least = max(1, math.ceil(q.batch_size))
+            found = calibrate.least_records(history_with, *_budget(q), least=least)
+    return filled(found)
 
 
-def _solve_delta(q: Question) -> Question:
+def _budget(q: Question) -> tuple[float, float, Neighbouring]:
+    assert q.epsilon is not None and q.delta is not None
+    return q.epsilon, q.delta, q.relation
+
+
+def _delta(q: Question) -> float:
     assert q.epsilon is not None
     delta = account_delta(_history(q), q.epsilon, q.relation).delta
     # A delta of 1 promises nothing, and one of 0 cannot be told from rounding.
@@ -197,57 +224,7 @@ def _solve_delta(q: Question) -> Question:
             f"epsilon must leave a delta between 0 and 1. Got {q.epsilon!r} instead, which leaves "
             f"{delta:g}. Give delta, and have epsilon computed."
         )
-    return dataclasses.replace(q, delta=delta)
-
-
-def _solve_noise(q: Question) -> Question:
-    epsilon, delta = _budget(q)
-    found = calibrate.noise_multiplier(
-        lambda nm: _event(dataclasses.replace(q, noise_multiplier=nm)),
-        _steps(q),
-        epsilon,
-        delta,
-        q.relation,
-    )
-    return dataclasses.replace(q, noise_multiplier=found)
-
-
-def _solve_steps(q: Question) -> Question:
-    return dataclasses.replace(q, steps=calibrate.max_steps(_event(q), *_budget(q), q.relation))
-
-
-def _solve_batch_size(q: Question) -> Question:
-    assert q.n is not None
-    found = calibrate.batch_size(
-        lambda size: _history(dataclasses.replace(q, batch_size=size)), q.n, *_budget(q), q.relation
-    )
-    return dataclasses.replace(q, batch_size=float(found))
-
-
-def _solve_n(q: Question) -> Question:
-    assert q.batch_size is not None
-    found = calibrate.least_records(
-        lambda n: _history(dataclasses.replace(q, n=n)),
-        *_budget(q),
-        q.relation,
-        least=max(1, math.ceil(q.batch_size)),
-    )
-    return dataclasses.replace(q, n=found)
-
-
-def _budget(q: Question) -> tuple[float, float]:
-    assert q.epsilon is not None and q.delta is not None
-    return q.epsilon, q.delta
-
-
-_SOLVERS = {
-    "epsilon": _solve_epsilon,
-    "delta": _solve_delta,
-    "noise_multiplier": _solve_noise,
-    "steps": _solve_steps,
-    "batch_size": _solve_batch_size,
-    "n": _solve_n,
-}
+    return delta
 
 
 # -------------------------------------------------------------------------------------- the curve
@@ -277,8 +254,8 @@ def _moments(steps: int, rate: float, points: int) -> list[int]:
     if points < 1:
         return []
     epochs = steps * rate
-    whole = max(1, math.floor(epochs + 1e-9))
-    stride = math.ceil(whole / points) if whole > 1 else epochs / points
+    passes = max(1, math.floor(epochs + 1e-9))
+    stride = math.ceil(passes / points) if passes > 1 else epochs / points
     marks = [round(stride * k / rate) for k in range(1, points)]
     return sorted({mark for mark in marks if 0 < mark < steps} | {steps})
 
@@ -288,7 +265,7 @@ def _notes(q: Question) -> tuple[str, ...]:
     if q.n is not None and q.delta >= 1 / q.n:
         return (
             f"delta {q.delta:g} is not below 1/n = {1 / q.n:g}: releasing a random record in full "
-            "would satisfy it.",
+            "would satisfy it. A run with it must say allow_large_delta.",
         )
     return ()
 
@@ -296,29 +273,16 @@ def _notes(q: Question) -> tuple[str, ...]:
 # ------------------------------------------------------------------------------------- validation
 
 
-def _check_positive(name: str, value: float | None) -> None:
-    if value is not None and not (math.isfinite(value) and value > 0):
-        raise ConfigurationError(f"{name} must be a positive finite number. Got {value!r} instead.")
+def _check_delta(q: Question) -> None:
+    if q.n is not None and q.delta is not None:
+        as_delta(q.delta, q.n, q.allow_large_delta)
 
 
-def _check_whole(name: str, value: int | None) -> None:
-    if value is not None and not (isinstance(value, int) and value > 0):
-        raise ConfigurationError(f"{name} must be a positive whole number. Got {value!r} instead.")
-
-
-def _check_choices(q: Question) -> None:
-    if q.delta is not None and not 0 < q.delta < 1:
-        raise ConfigurationError(
-            f"delta must be between 0 and 1, both excluded. Got {q.delta!r} instead."
-        )
+def _check_together(q: Question) -> None:
     if q.steps is not None and q.epochs is not None:
         raise ConfigurationError(
             f"steps and epochs must not both be given. Got steps={q.steps}, epochs={q.epochs:g} "
             "instead. Give the one that you mean."
-        )
-    if q.sampling not in SAMPLINGS:
-        raise ConfigurationError(
-            f"sampling must be one of {', '.join(SAMPLINGS)}. Got {q.sampling!r} instead."
         )
     if q.n is not None and q.batch_size is not None and q.batch_size > q.n:
         raise ConfigurationError(

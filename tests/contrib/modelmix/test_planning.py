@@ -11,7 +11,8 @@ from winsor.accounting import account
 from winsor.accounting.widened.gaussian import MixedGaussianDpEvent
 from winsor.cli.main import main
 from winsor.contract import ConfigurationError
-from winsor.contrib.modelmix.planning import DEFAULT_WIDTHS, MixingQuestion, solve
+from winsor.contrib.modelmix.planning import MixingQuestion, solve
+from winsor.contrib.modelmix.tradeoff import DEFAULT_WIDTHS
 
 RUN = {"n": 10_000, "batch_size": 500, "delta": 1e-5, "steps": 200, "max_grad_norm": 2.0}
 
@@ -60,8 +61,8 @@ def test_epochs_and_default_widths():
         ({}, "one of noise_multiplier and epsilon"),
         ({"noise_multiplier": 1.0, "epsilon": 1.0}, "one of noise_multiplier and epsilon"),
         ({"epsilon": 1.0, "epochs": 3.0}, "one of steps and epochs"),
-        ({"epsilon": 1.0, "steps": 2.5}, "steps must be a whole number"),
-        ({"epsilon": -1.0}, "epsilon must be positive"),
+        ({"epsilon": 1.0, "steps": 2.5}, "steps must be a positive whole number"),
+        ({"epsilon": -1.0}, "epsilon must be a positive finite number"),
         ({"epsilon": 1.0, "batch_size": 1e6}, "batch_size must be at most n"),
         ({"epsilon": 1.0, "tau_over_lr": (-0.1,)}, "tau_over_lr must be at least 0"),
         ({"epsilon": 1.0, "p": (0.5,)}, "p must be at least 1"),

@@ -1,0 +1,118 @@
+"""`winsor plan`: the missing number of a private run.
+
+Two other planners answer under the same name, with questions and options of their own:
+`winsor plan --mechanism modelmix` and `winsor plan --data FILE`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from winsor.checks import as_relation, choice, written_whole
+from winsor.cli.output import Json, print_json, print_pairs
+
+if TYPE_CHECKING:
+    from winsor.planning.plan import Plan
+
+MECHANISMS = {
+    "gaussian": "winsor.cli.plan:plan",
+    "modelmix": "winsor.cli.plan_modelmix:plan",
+}
+FROM_DATA = "winsor.cli.plan_public_rows:plan"
+
+AllowLargeDelta = Annotated[
+    bool, typer.Option("--allow-large-delta", help="Accept a delta of 1/n or more.")
+]
+
+
+def planner(arguments: Sequence[str]) -> str:
+    """Where the planner is that these arguments ask for."""
+    if _value(arguments, "--data") is not None:
+        return FROM_DATA
+    return MECHANISMS.get(_value(arguments, "--mechanism") or "", MECHANISMS["gaussian"])
+
+
+def _value(arguments: Sequence[str], option: str) -> str | None:
+    for word, following in zip(arguments, [*arguments[1:], ""], strict=False):
+        name, _, joined = word.partition("=")
+        if name == option:
+            return joined if "=" in word else following
+    return None
+
+
+def plan(
+    n: Annotated[float | None, typer.Option("--n", help="Records in the dataset.")] = None,
+    batch_size: Annotated[float | None, typer.Option(help="Expected size of a batch.")] = None,
+    steps: Annotated[float | None, typer.Option(help="Number of steps.")] = None,
+    epochs: Annotated[float | None, typer.Option(help="Passes over the data.")] = None,
+    noise_multiplier: Annotated[
+        float | None, typer.Option(help="Noise deviation over the add/remove sensitivity.")
+    ] = None,
+    epsilon: Annotated[float | None, typer.Option(help="Target epsilon.")] = None,
+    delta: Annotated[float | None, typer.Option(help="Target delta.")] = None,
+    relation: Annotated[
+        str, typer.Option(help="add_or_remove_one or replace_one.")
+    ] = "add_or_remove_one",
+    sampling: Annotated[str, typer.Option(help="poisson, fixed or full.")] = "poisson",
+    points: Annotated[int, typer.Option(help="Points of the curve of epsilon.")] = 10,
+    mechanism: Annotated[
+        str, typer.Option(help="gaussian, or modelmix (see --mechanism modelmix --help).")
+    ] = "gaussian",
+    allow_large_delta: AllowLargeDelta = False,
+    json: Json = False,
+) -> None:
+    """Give all but one of epsilon, delta, noise multiplier, steps or epochs, batch size and n.
+
+    The missing one is computed with the accountant that certifies the run, for a rule that clips
+    each record's contribution. With --sampling full, n and batch size are not needed. With --data
+    FILE of public rows a whole run is proposed instead: see winsor plan --data FILE --help.
+    """
+    from winsor.planning.plan import Question, solve
+
+    choice("mechanism", mechanism, MECHANISMS)
+    question = Question(
+        n=written_whole("n", n),
+        batch_size=batch_size,
+        steps=written_whole("steps", steps),
+        epochs=epochs,
+        noise_multiplier=noise_multiplier,
+        epsilon=epsilon,
+        delta=delta,
+        relation=as_relation(relation.replace("-", "_")),
+        sampling=sampling,
+        allow_large_delta=allow_large_delta,
+    )
+    answer = solve(question, points)
+    if json:
+        print_json(answer.to_json())
+    else:
+        _show(answer)
+
+
+def _show(plan: Plan) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console()
+    rows = {
+        "epsilon": f"{plan.epsilon:.6g}",
+        "delta": f"{plan.delta:.6g}",
+        "noise multiplier": f"{plan.noise_multiplier:.6g}",
+        "sampling rate": f"{plan.sampling_rate:.6g} ({plan.sampling})",
+        "steps": f"{plan.steps} ({plan.epochs:.4g} epochs)",
+        "batch size": "all" if plan.batch_size is None else f"{plan.batch_size:g}",
+        "n": "not needed" if plan.n is None else str(plan.n),
+        "relation": plan.relation.value,
+        "accountant": plan.accountant,
+    }
+    print_pairs(console, rows, mark=plan.solved_for.replace("_", " "))
+    if plan.curve:
+        curve = Table("epoch", "steps", "epsilon", title="epsilon along the run", box=None)
+        for point in plan.curve:
+            curve.add_row(f"{point['epoch']:.4g}", f"{point['steps']}", f"{point['epsilon']:.4g}")
+        console.print(curve)
+    for note in plan.notes:
+        console.print(f"Note: {note}")

@@ -1,27 +1,30 @@
 """Write one page of documentation per rule, from its docstring, with a figure of its weight.
 
-    python docs/rule_pages.py            # writes docs/rules/
+    python docs/rule_pages.py            # writes docs/rules/ and winsor/rules/_names.pyi
 
 A rule needs no registration here: it is found as everywhere else. `tests/test_docs.py` keeps the
-pages equal to what this script writes.
+pages, and the names that type checkers see, equal to what this script writes.
 """
 
 from __future__ import annotations
 
 import inspect
-import math
 import re
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from winsor.charts import Chart, Series
+from winsor.charts.files import drawing
+from winsor.charts.series import points_of
 from winsor.rules import all_rules
 
 FOLDER = Path(__file__).parent / "rules"
-WIDTH, HEIGHT, MARGIN = 460, 260, 46
+NAMES = Path(__file__).parent.parent / "winsor" / "rules" / "_names.pyi"
 LOW, HIGH = -2.0, 2.0  # decades of the gradient norm
-COLOURS = ("#0b6e99", "#c2571a", "#5a7d2a")
+WEIGHTS = (1e-3, 1e2)
+MOST_CURVES = 3
 
 
 def first_sentence(text: str) -> str:
@@ -56,83 +59,32 @@ def markdown(docstring: str) -> str:
 
 def figure(rules: list[Any]) -> str | None:
     """SVG of w(|g|) over |g|, both on logarithmic axes, one curve per example."""
-    norms = torch.logspace(LOW, HIGH, 200)
-    curves = []
+    norms = torch.logspace(LOW, HIGH, 200, dtype=torch.float64)
+    curves: list[Series] = []
     for rule in rules:
         weight_of_norm = getattr(rule, "weight_of_norm", None)
-        if weight_of_norm is None:
-            continue
-        weights = weight_of_norm(norms)
-        curves.append((repr(rule), weights.double().clamp(1e-3, 1e2).log10()))
+        if weight_of_norm is not None and len(curves) < MOST_CURVES:
+            weights = weight_of_norm(norms).double().clamp(*WEIGHTS)
+            points = points_of(norms.tolist(), weights.tolist())
+            curves.append(Series(_short(repr(rule)), points, colour=len(curves)))
     if not curves:
         return None
-    pieces = [_axes()]
-    for (label, values), colour, line in zip(curves, COLOURS, range(len(COLOURS)), strict=False):
-        points = " ".join(
-            f"{_x(float(x)):.1f},{_y(float(y)):.1f}"
-            for x, y in zip(norms.log10(), values, strict=True)
-        )
-        pieces.append(
-            f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="2"/>'
-        )
-        short = label if len(label) < 58 else label[:55] + "..."
-        pieces.append(
-            f'<text x="{MARGIN + 8}" y="{HEIGHT - MARGIN - 10 - 15 * line}" fill="{colour}" '
-            f'font-size="11">{_escape(short)}</text>'
-        )
-    body = "\n".join(pieces)
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" '
-        f'font-family="sans-serif">\n<rect width="{WIDTH}" height="{HEIGHT}" fill="#fff"/>\n'
-        f"{body}\n</svg>\n"
+    chart = Chart(
+        key="weight",
+        title="Weight of a row",
+        note=curves[0].label if len(curves) == 1 else "",
+        x_label="norm of the per-sample gradient",
+        y_label="weight",
+        series=tuple(curves),
+        log_x=True,
+        log_y=True,
+        y_range=WEIGHTS,
     )
+    return str(drawing(chart)) + "\n"
 
 
-def _x(decade: float) -> float:
-    return MARGIN + (decade - LOW) / (HIGH - LOW) * (WIDTH - MARGIN - 12)
-
-
-def _y(decade: float) -> float:
-    return 12 + (2 - decade) / 5 * (HIGH_Y - 12)
-
-
-HIGH_Y = HEIGHT - MARGIN
-
-
-def _axes() -> str:
-    lines = []
-    for decade in range(int(LOW), int(HIGH) + 1):
-        x = _x(decade)
-        lines.append(f'<path d="M{x:.1f} 12V{HIGH_Y}" stroke="#ddd"/>')
-        lines.append(
-            f'<text x="{x:.1f}" y="{HIGH_Y + 16}" font-size="11" fill="#444" '
-            f'text-anchor="middle">{_decade(decade)}</text>'
-        )
-    for decade in range(-3, 3):
-        y = _y(decade)
-        lines.append(f'<path d="M{MARGIN} {y:.1f}H{WIDTH - 12}" stroke="#ddd"/>')
-        lines.append(
-            f'<text x="{MARGIN - 6}" y="{y + 4:.1f}" font-size="11" fill="#444" '
-            f'text-anchor="end">{_decade(decade)}</text>'
-        )
-    middle = (MARGIN + WIDTH - 12) / 2
-    lines.append(
-        f'<text x="{middle:.0f}" y="{HEIGHT - 10}" font-size="12" fill="#222" '
-        'text-anchor="middle">norm of the per-sample gradient</text>'
-    )
-    lines.append(
-        f'<text x="12" y="{HIGH_Y / 2:.0f}" font-size="12" fill="#222" text-anchor="middle" '
-        f'transform="rotate(-90 12 {HIGH_Y / 2:.0f})">weight</text>'
-    )
-    return "\n".join(lines)
-
-
-def _decade(decade: int) -> str:
-    return f"{10.0**decade:g}" if math.isfinite(decade) else ""
-
-
-def _escape(text: str) -> str:
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+def _short(label: str, most: int = 74) -> str:
+    return label if len(label) <= most else label[: most - 1] + "…"
 
 
 def pages() -> dict[str, str]:
@@ -165,8 +117,20 @@ def pages() -> dict[str, str]:
     return files
 
 
+def names() -> str:
+    """The stub with which type checkers see rules that are found at run time."""
+    lines = ["# Written by docs/rule_pages.py (make docs)."]
+    found = {
+        (rule.__module__, not rule.__name__.isupper(), rule.__name__)
+        for rule in all_rules().values()
+    }
+    lines += [f"from {module} import {name} as {name}" for module, _, name in sorted(found)]
+    return "\n".join(lines) + "\n"
+
+
 def main() -> None:
     FOLDER.mkdir(exist_ok=True)
+    NAMES.write_text(names())
     for name, content in pages().items():
         (FOLDER / name).write_text(content)
 

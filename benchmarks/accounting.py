@@ -17,14 +17,12 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
 import math
 import platform
 import statistics
 import time
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import dp_accounting
@@ -32,11 +30,11 @@ from dp_accounting.dp_event import DpEvent, GaussianDpEvent, PoissonSampledDpEve
 from dp_accounting.pld import PLDAccountant
 from rich.console import Console
 from rich.table import Table
+from saving import save
 
 from winsor.accounting import account, calibrate
 from winsor.contract import Neighbouring
 
-RESULT = Path(__file__).parent / "results" / "accounting.json"
 DEFAULT_INTERVAL = 1e-4
 MOST_REFERENCE_POINTS = 4e5  # dp-accounting spends about 3 microseconds on each, in Python
 MOST_REFERENCE_BINS = 1e7
@@ -240,8 +238,7 @@ def main() -> None:
         result[f"agreement_{relation.value}"] = summary(cells[relation.value])
         result[f"calibration_{relation.value}"] = calibration(relation)
     show(result)
-    RESULT.parent.mkdir(exist_ok=True)
-    RESULT.write_text(json.dumps(result | {"cells": cells}, indent=1))
+    save("accounting", result | {"cells": cells})
 
 
 if __name__ == "__main__":

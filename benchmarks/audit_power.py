@@ -26,16 +26,18 @@ from typing import Any
 
 import numpy as np
 import torch
+from saving import save
 
 from winsor.audit.adversaries import NOMINAL, canary
 from winsor.audit.claims import USUAL_DELTA, certified_claim, gaussian_mu
 from winsor.audit.curve import curve_test
 from winsor.audit.example import example
+from winsor.audit.families import measured_epsilon
 from winsor.audit.honest import ADD, SINGLE, calibrated
 from winsor.audit.mutants import LowNoise
 from winsor.audit.one_run import audit_training
-from winsor.audit.suite import inverted_epsilon, run
-from winsor.audit.worlds import RuleExperiment, Setting
+from winsor.audit.suite import run
+from winsor.audit.worlds import AuditSetting, RuleExperiment
 from winsor.mechanisms.gaussian import Gaussian
 from winsor.rules.averaged import Averaged
 from winsor.rules.flat import Flat
@@ -47,12 +49,12 @@ RESULTS = Path(__file__).parent / "results" / "audit_power.json"
 
 def full_batch(mechanism: Any, seed: int) -> RuleExperiment:
     return RuleExperiment(
-        Flat(1.0), canary(ADD), Setting(mechanism, FullBatch(NOMINAL), ADD, seed=seed)
+        Flat(1.0), canary(ADD), AuditSetting(mechanism, FullBatch(NOMINAL), ADD, seed=seed)
     )
 
 
 def sampled(mechanism: Any, seed: int, q: float = 0.05, steps: int = 200) -> RuleExperiment:
-    setting = Setting(mechanism, Poisson(NOMINAL, q), ADD, steps, seed)
+    setting = AuditSetting(mechanism, Poisson(NOMINAL, q), ADD, steps, seed)
     return RuleExperiment(Flat(1.0), canary(ADD), setting)
 
 
@@ -84,7 +86,7 @@ def alarms() -> dict[str, Any]:
     ]
     flipped = []
     for seed in range(1_000):
-        setting = Setting(Gaussian(SINGLE), FullBatch(NOMINAL), ADD, seed=seed)
+        setting = AuditSetting(Gaussian(SINGLE), FullBatch(NOMINAL), ADD, seed=seed)
         records = _flip()
         flipped.append(
             curve_test(RuleExperiment(Averaged(1.0), records, setting), claim, 20_000).violated
@@ -118,8 +120,10 @@ def tightness() -> dict[str, Any]:
     experiment = sampled(Gaussian(calibrated(Poisson(NOMINAL, 0.05), 200, ADD)), 0)
     history = experiment.history
     verdict = curve_test(experiment, certified_claim(history, ADD), 200_000)
+    inverted = measured_epsilon(history, ADD, USUAL_DELTA, verdict.roc.refutes)
+    assert inverted is not None
     found["Poisson q=0.05, 200 steps, claimed 4"] = {
-        "inversion": round(inverted_epsilon(history, ADD, verdict.roc, USUAL_DELTA), 3),
+        "inversion": round(inverted, 3),
         "clopper_pearson": round(verdict.roc.epsilon(USUAL_DELTA), 3),
         "violated": verdict.violated,
     }
@@ -142,7 +146,7 @@ def one_run() -> dict[str, Any]:
 
 def published() -> dict[str, Any]:
     """Every published claim with its measured lower bound."""
-    from winsor.papers.attacks import published_audits
+    from winsor.papers.all_attacks import published_audits
 
     rows = [run(audit) for audit in published_audits()]
     return {
@@ -203,10 +207,7 @@ def main(asked: list[str]) -> None:
             "torch": torch.__version__,
             "numpy": np.__version__,
         }
-        RESULTS.parent.mkdir(exist_ok=True)
-        fresh = RESULTS.with_suffix(".new")
-        fresh.write_text(json.dumps(results, indent=2) + "\n")
-        fresh.replace(RESULTS)
+        save("audit_power", results)
 
 
 def _saved() -> dict[str, Any]:

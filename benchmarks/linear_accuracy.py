@@ -19,17 +19,17 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from diffprivlib_baseline import baseline
+from saving import save
 from sklearn.linear_model import LinearRegression, LogisticRegression
+from winsor_reproductions.datasets import load
 
-from winsor.data import load
 from winsor.linear import (
-    Averaged,
-    Flat,
+    AveragedDescent,
+    FlatDescent,
     Iterative,
     PrivateHuberRegressor,
     PrivateLinearRegression,
@@ -38,12 +38,10 @@ from winsor.linear import (
     Simple,
 )
 
-RESULTS = Path(__file__).parent / "results" / "linear_accuracy.json"
-
 METHODS: dict[str, Any] = {
     "default": "flat",
-    "flat, batches of 200, 30 epochs": Flat(batch_size=200, epochs=30, learning_rate=2.0),
-    "plain DP-SGD, batches of 200, 30 epochs": Flat(
+    "flat, batches of 200, 30 epochs": FlatDescent(batch_size=200, epochs=30, learning_rate=2.0),
+    "plain DP-SGD, batches of 200, 30 epochs": FlatDescent(
         batch_size=200, epochs=30, learning_rate=0.5, decay=False, tail=1e-9, cautious=False
     ),
     "automatic": "automatic",
@@ -51,7 +49,7 @@ METHODS: dict[str, Any] = {
     "iterative, partition": Iterative(
         clip=1.0, steps=50, learning_rate=4.0, groups=10, grouping="partition"
     ),
-    "averaged (certified noise)": Averaged(
+    "averaged (certified noise)": AveragedDescent(
         clip=0.54, batch_size=200, epochs=30, learning_rate=5e-4, radius=10.0
     ),
     "robust_gd": RobustGD(scale=0.3, steps=30, learning_rate=4.0),
@@ -124,7 +122,7 @@ def main() -> None:
         "a9a": a9a(arguments.data, arguments.seeds),
         "claims": claims(arguments.data, arguments.seeds),
     }
-    RESULTS.write_text(json.dumps(result, indent=1))
+    save("linear_accuracy", result)
     print(json.dumps(result, indent=1))
 
 

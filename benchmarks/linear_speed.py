@@ -23,23 +23,22 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
+from saving import save
 from scipy.special import expit
+from winsor_reproductions.datasets import load
 
 from winsor.contract import ConfigurationError, Neighbouring
-from winsor.data import load
 from winsor.grads.glm import Design, Logistic
 from winsor.ledger.ledger import Ledger
-from winsor.linear import Averaged, Flat, Simple
+from winsor.linear import AveragedDescent, FlatDescent, Simple
 from winsor.linear.options import Method
-from winsor.linear.task import Session, Task
+from winsor.linear.task import LinearTask, Session
 from winsor.means.budget import Target
 from winsor.randomness import new_key
 from winsor.release.prepaid import PrepaidDoor
 
-RESULTS = Path(__file__).parent / "results" / "linear_speed.json"
 EPOCHS, BATCH = 30, 200
 
 
@@ -78,7 +77,7 @@ def private(method: Method, x: np.ndarray, y: np.ndarray) -> Callable[[], np.nda
         relation = Neighbouring.ADD_OR_REMOVE_ONE
         key = new_key(0)
         door = PrepaidDoor(Ledger({}), relation, key)
-        task = Task(design, y, Logistic(), 0.0, np.zeros(design.size), None)
+        task = LinearTask(design, y, Logistic(), 0.0, np.zeros(design.size), None)
         return method.solve(task, Session(door, Target(1.0, 1e-5, None, relation), key, 1.0)).theta
 
     return run
@@ -100,9 +99,9 @@ def epochs_of_a9a(directory: str, rounds: int) -> dict[str, object]:
     options = {"batch_size": BATCH, "epochs": EPOCHS, "learning_rate": 0.1}
     jobs = {
         "numpy": lambda: numpy_sgd(x, y),
-        "flat": private(Flat(decay=False, tail=1.0, cautious=False, **options), x, y),
-        "flat, with default caution": private(Flat(**options), x, y),
-        "averaged": private(Averaged(clip=0.5, radius=10.0, **options), x, y),
+        "flat": private(FlatDescent(decay=False, tail=1.0, cautious=False, **options), x, y),
+        "flat, with default caution": private(FlatDescent(**options), x, y),
+        "averaged": private(AveragedDescent(clip=0.5, radius=10.0, **options), x, y),
     }
     seconds = medians(jobs, rounds)
     return {
@@ -165,7 +164,7 @@ def exponent(sizes: list[int], seconds: list[float]) -> float:
 def scaling(rounds: int) -> dict[str, object]:
     rng = np.random.default_rng(0)
     whole = Simple(clip=1.0, steps=10, learning_rate=1.0)
-    sampled = Flat(batch_size=500, epochs=3, learning_rate=0.1)
+    sampled = FlatDescent(batch_size=500, epochs=3, learning_rate=0.1)
     found: dict[str, object] = {}
     for name, method in (("simple", whole), ("flat", sampled)):
         for axis, shapes in (
@@ -197,8 +196,7 @@ def main() -> None:
         "memory_simple": memory(1_000_000, 100),
         "scaling": scaling(max(3, arguments.rounds // 2)),
     }
-    RESULTS.parent.mkdir(exist_ok=True)
-    RESULTS.write_text(json.dumps(result, indent=1))
+    save("linear_speed", result)
     print(json.dumps(result, indent=1))
 
 

@@ -19,16 +19,15 @@ import argparse
 import json
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from diffprivlib_baseline import baseline
+from saving import save
 
 from winsor.data import moment_rows
 from winsor.means import MeanEstimate, PrivateRadius, clipped_mean, iterative_mean
 
-RESULTS = Path(__file__).parent / "results" / "means_accuracy.json"
 P = 2.5
 FAMILIES = ("student_t", "pareto")
 Estimator = Callable[..., MeanEstimate]
@@ -133,7 +132,7 @@ def main() -> None:
         "against_diffprivlib": against_diffprivlib(10_000, 5 if quick else 20, bound=1000.0),
     }
     result["seconds"] = time.perf_counter() - start
-    RESULTS.write_text(json.dumps(result, indent=1))
+    path = save("means_accuracy", result)
     for row in result["rates"]:
         print(
             f"{row['data']:10} {row['estimator']:22} slope {row['slope']:.3f} "
@@ -141,7 +140,7 @@ def main() -> None:
         )
     for row in result["against_diffprivlib"]:
         print(json.dumps({k: round(v, 4) if isinstance(v, float) else v for k, v in row.items()}))
-    print(f"{result['seconds']:.0f} s -> {RESULTS}")
+    print(f"{result['seconds']:.0f} s -> {path}")
 
 
 if __name__ == "__main__":

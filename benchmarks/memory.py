@@ -23,6 +23,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from saving import save
+
 RESULTS = Path(__file__).parent / "results" / "memory.json"
 REACH = {"CNN 28x28": 1.05, "ResNet-20": 1.30, "GPT 4x256": 1.15, "embedding 20kx64": 2.2}
 RETURN_MEMORY = {
@@ -114,12 +116,11 @@ def main() -> None:
             if framework == "plain" or any(part in framework for part in parts):
                 rows.append(in_own_process(framework, task.name))
         print(table(rows), "\n", flush=True)
-    RESULTS.parent.mkdir(exist_ok=True)
     measured = {(row["model"], row["framework"]) for row in rows}
     if RESULTS.exists():  # what was not measured now stays
         known = json.loads(RESULTS.read_text())["rows"]
         rows += [row for row in known if (row["model"], row["framework"]) not in measured]
-    RESULTS.write_text(json.dumps({"reach": REACH, "rows": rows}, indent=1) + "\n")
+    save("memory", {"reach": REACH, "rows": rows})
     print(f"written to {RESULTS}")
 
 

@@ -13,15 +13,14 @@ Writes benchmarks/results/modelmix_cost.json.
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
+from saving import save
 from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import TensorDataset
@@ -31,7 +30,6 @@ from winsor.contrib.modelmix.mechanism import ModelMix
 from winsor.models.networks import mlp, two_layer_cnn
 from winsor.rules import Flat, LInf
 
-RESULTS = Path(__file__).parent / "results" / "modelmix_cost.json"
 LIMIT = 1.25
 ROWS = 2048
 
@@ -105,9 +103,8 @@ def main() -> None:
               f"{row['mixed_ms']:9.2f} {row['ratio']:6.2f}")  # fmt: skip
     worst = max(row["ratio"] for row in rows.values())
     print(f"worst ratio {worst:.2f}, limit {LIMIT}")
-    RESULTS.parent.mkdir(exist_ok=True)
     content = {"steps": arguments.steps, "limit": LIMIT, "worst": worst, "rows": rows}
-    RESULTS.write_text(json.dumps(content, indent=1) + "\n")
+    save("modelmix_cost", content)
     raise SystemExit(worst > LIMIT)
 
 

@@ -36,16 +36,17 @@ from typing import Any
 
 import torch
 from dp_accounting.dp_event import DpEvent, GaussianDpEvent, PoissonSampledDpEvent
+from saving import save
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.data import TensorDataset
+from winsor_reproductions.datasets import load
 from winsor_reproductions.training_runs import fashion_mnist
 
 import winsor
 from winsor.accounting import account, calibrate
 from winsor.accounting.widened.gaussian import MixedGaussianDpEvent
 from winsor.contrib.modelmix.mechanism import ModelMix
-from winsor.data import load
 from winsor.rules import Flat, LInf
 
 RESULTS = Path(__file__).parent / "results" / "modelmix_pays.json"
@@ -135,8 +136,7 @@ class Store:
         return runs[name]
 
     def save(self) -> None:
-        self.path.parent.mkdir(exist_ok=True)
-        self.path.write_text(json.dumps(self.content, indent=1) + "\n")
+        save(self.path.stem, self.content, self.path.parent)
 
 
 # ------------------------------------------------------------------------------------- accounting

@@ -12,13 +12,18 @@ fall of epsilon when the tables are refined fourfold.
 
 from __future__ import annotations
 
-import json
 import time
-from pathlib import Path
+
+from saving import save
+from winsor_reproductions.modelmix.section43 import (
+    PRINTED,
+    Section43,
+    section_43_claims,
+    section_43_noise,
+)
 
 from winsor.accounting import account
 from winsor.accounting.widened import gaussian, moments
-from winsor.papers.modelmix.claim import PRINTED, Section43, section_43_claims, section_43_noise
 
 # (tau/eta, p) -> certified epsilon of the prototype behind PRIVACY section 4
 EXPECTED = {
@@ -87,9 +92,7 @@ def main() -> None:
         "noise_multiplier": noise, "plain_certified": plain, "rows": rows,
         "published_seconds": published_seconds, "certified_seconds": certified_seconds,
     }  # fmt: skip
-    target = Path(__file__).parent / "results" / "modelmix_section43.json"
-    target.parent.mkdir(exist_ok=True)
-    target.write_text(json.dumps(result, indent=1) + "\n")
+    save("modelmix_section43", result)
 
 
 if __name__ == "__main__":

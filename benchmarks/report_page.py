@@ -9,13 +9,14 @@ event, when charts are drawn and alive; median of five fresh profiles.
 
 from __future__ import annotations
 
-import json
 import re
 import statistics
 import sys
 import tempfile
 import time
 from pathlib import Path
+
+from saving import save
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent / "tests" / "support"))
@@ -26,7 +27,6 @@ from finished_runs import make_run  # noqa: E402
 from winsor.report.collect import collect  # noqa: E402
 from winsor.report.page import render  # noqa: E402
 
-RESULTS = HERE / "results" / "report_page.json"
 PROBE = (
     "<script>addEventListener('load', () => setTimeout(() => {"
     "document.body.dataset.ms = Math.round(performance.timing.loadEventEnd"
@@ -61,8 +61,7 @@ def main() -> None:
                 "opened_milliseconds": opening(page, folder),
             }
         print(name, results[name], flush=True)
-    RESULTS.parent.mkdir(exist_ok=True)
-    RESULTS.write_text(json.dumps(results, indent=1) + "\n")
+    save("report_page", results)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ machine; the figure is the ratio of the medians. Writes benchmarks/results/rule_
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import statistics
 import sys
@@ -17,6 +16,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from saving import save
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -27,7 +28,6 @@ from models import TASKS
 from winsor import rules
 from winsor.rules.discriminative import Discriminative
 
-RESULTS = Path(__file__).parent / "results" / "rule_cost.json"
 MODELS = ("CNN 28x28", "MLP 784-128-10")
 
 
@@ -89,7 +89,7 @@ def main() -> None:
         model: {name: value / times["plain"] for name, value in times.items()}
         for model, times in found.items()
     }
-    RESULTS.write_text(json.dumps({"seconds": found, "ratio_to_plain": ratios}, indent=1) + "\n")
+    save("rule_cost", {"seconds": found, "ratio_to_plain": ratios})
     print("rule".ljust(16) + "".join(model.rjust(18) for model in MODELS))
     for name in RULES:
         print(name.ljust(16) + "".join(f"{ratios[model][name]:18.2f}" for model in MODELS))

@@ -29,6 +29,7 @@ from typing import Any
 import numpy as np
 import torch
 from dp_accounting.dp_event import GaussianDpEvent, PoissonSampledDpEvent
+from saving import save
 from torch import Tensor
 from torch.nn import functional as F
 from torch.utils.data import TensorDataset
@@ -181,13 +182,12 @@ class Store:
         return self.runs[name]
 
     def save(self, table: dict[str, Any]) -> None:
-        self.path.parent.mkdir(exist_ok=True)
         settings = {
             "epsilon": EPSILON, "delta": DELTA, "batch_size": BATCH, "rows": ROWS, "seeds": SEEDS,
             "tuning_epochs": TUNING_EPOCHS, "final_epochs": FINAL_EPOCHS,
         }  # fmt: skip
         content = {"settings": settings, "table": table, "runs": self.runs}
-        self.path.write_text(json.dumps(content, indent=1) + "\n")
+        save(self.path.stem, content, self.path.parent)
 
 
 def measure(entry: Entry, data: Data, store: Store) -> dict[str, Any]:

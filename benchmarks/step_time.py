@@ -24,8 +24,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from saving import save
+
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-RESULTS = Path(__file__).parent / "results" / "step_time.json"
 REACH = {
     "linear 784-10": 1.25,
     "MLP 784-128-10": 1.40,
@@ -171,7 +172,6 @@ def main() -> None:
         shape = f"GPT batch {row['batch']:2d} depth {row['depth']}"
         print(f"{shape}: {row['step_ms']:.1f} ms (plain {row['plain_ms']:.1f})")
     machine = {"processor": platform.processor() or platform.machine(), "cores": os.cpu_count()}
-    RESULTS.parent.mkdir(exist_ok=True)
     clock_name = "processor" if options.cpu else "wall"
     result = {
         "machine": machine,
@@ -180,8 +180,7 @@ def main() -> None:
         "rows": rows,
         "growth": grown,
     }
-    RESULTS.write_text(json.dumps(result, indent=1) + "\n")
-    print(f"written to {RESULTS}")
+    print(f"written to {save('step_time', result)}")
 
 
 if __name__ == "__main__":

@@ -27,6 +27,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from saving import save
+
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
@@ -175,8 +177,7 @@ def load(path: Path, fresh: bool) -> dict[str, Any]:
 def store(path: Path, report: dict[str, Any]) -> None:
     report["laws"] = [describe(law) for law in (*LAWS, *HARDER)]
     report["summary"] = summary(report["groups"]["required"])
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(report, indent=1) + "\n")
+    save(path.stem, report, path.parent)
 
 
 def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:

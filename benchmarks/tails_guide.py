@@ -31,6 +31,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from saving import save
+
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
@@ -38,10 +40,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.data import TensorDataset
+from winsor_reproductions.datasets import load
 
 import winsor
-from winsor.advise.recipe import Recipe, falling, recipe
-from winsor.data import load
+from winsor.advise.recipes import Recipe, falling, recipe
 from winsor.models.networks import two_layer_cnn
 from winsor.rules import Flat
 
@@ -198,8 +200,7 @@ class Store:
         return dict(runs[name])
 
     def save(self) -> None:
-        self.path.parent.mkdir(exist_ok=True)
-        self.path.write_text(json.dumps(self.content, indent=1) + "\n")
+        save(self.path.stem, self.content, self.path.parent)
 
 
 def measure(task: Task, store: Store) -> dict[str, Any]:

@@ -10,11 +10,12 @@ per step, and their ratios. Saved to benchmarks/results/tails_monitor.json.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import time
 import warnings
 from pathlib import Path
+
+from saving import save
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -103,8 +104,7 @@ def main() -> None:
     for name, ratio in pairs.items():
         print(f"{name:<8} {100 * (ratio - 1):+6.2f} % (median of paired ratios)")
     report = {"cpu_seconds": medians, "paired_ratio": pairs, "steps": arguments.steps}
-    arguments.output.parent.mkdir(parents=True, exist_ok=True)
-    arguments.output.write_text(json.dumps(report, indent=1) + "\n")
+    save(arguments.output.stem, report, arguments.output.parent)
 
 
 if __name__ == "__main__":

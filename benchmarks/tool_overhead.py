@@ -16,7 +16,6 @@ import argparse
 import contextlib
 import dataclasses
 import io
-import json
 import statistics
 import tempfile
 import time
@@ -25,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from saving import save
 from torch.nn import functional as F
 
 import winsor
@@ -38,7 +38,6 @@ from winsor.runs.parts import build_rule
 from winsor.runs.progress import make_observer
 from winsor.runs.tasks import evaluate, make_task
 
-RESULTS = Path(__file__).parent / "results" / "tool_overhead.json"
 RULES = (
     {"name": "flat", "max_grad_norm": 1.0},
     {"name": "automatic", "max_grad_norm": 1.0},
@@ -161,8 +160,7 @@ def main() -> None:
         overhead = tool / training - 1
         print(f"{clock}: bare {training:.1f} s, tool {tool:.1f} s, overhead {100 * overhead:.2f} %")
     content = {"threads": arguments.threads, "summary": summary, "repeats": repeats}
-    RESULTS.parent.mkdir(exist_ok=True)
-    RESULTS.write_text(json.dumps(content, indent=1) + "\n")
+    save("tool_overhead", content)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import argparse
 import copy
-import json
 import random
 import sys
 import time
@@ -26,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from saving import save
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -36,8 +36,8 @@ import value_networks  # noqa: E402
 
 from winsor.grads import make_engine, trainable_parameters  # noqa: E402
 from winsor.models.networks import mlp, resnet_gn, two_layer_cnn  # noqa: E402
-from winsor.rules.clip import ROUNDING  # noqa: E402
 from winsor.rules.flat import Flat  # noqa: E402
+from winsor.rules.rule import ROUNDING  # noqa: E402
 from winsor.rules.value import Value  # noqa: E402
 from winsor.rules.wgc import relu_network_bound  # noqa: E402
 
@@ -193,8 +193,7 @@ def main() -> None:
         found["cost"][name] = cost(name, options.repeats)
         text = "  ".join(f"{label} {ratio:.3f}" for label, ratio in found["cost"][name].items())
         print(f"{name:26s} {text}")
-    path = ROOT / "results" / "value_tightness.json"
-    path.write_text(json.dumps(found, indent=2) + "\n")
+    save("value_tightness", found)
 
 
 if __name__ == "__main__":

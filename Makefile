@@ -1,15 +1,28 @@
 # Two commands do everything, each with its own set-up: `make demo` and `make test`.
+# While working: `make check` (a minute) before a commit, `make docs` after a docstring changed.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+ONE := OMP_NUM_THREADS=1
 
-.PHONY: demo test lint types unit install bench-install clean
+# What breaks first and costs little; the battery and the audits are in `make test`.
+FAST := tests/test_architecture.py tests/ledger tests/release tests/sampling tests/theory \
+	tests/rules/test_discovery.py tests/training/test_loop.py tests/grads/test_refusals.py \
+	tests/accounting/test_spending.py tests/accounting/test_events.py tests/runs/test_config.py
+
+.PHONY: demo test check fast lint types unit docs hooks install bench-install clean
 
 demo: install
 	$(BIN)/python examples/demo.py
 
 test: lint types unit
+
+check: install
+	$(MAKE) --no-print-directory -j2 lint types fast
+
+fast: install
+	$(ONE) $(BIN)/python -m pytest -q $(FAST)
 
 lint: install
 	$(BIN)/ruff check .
@@ -20,7 +33,18 @@ types: install
 
 unit: install
 	.ci/browser
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile -q
+	$(ONE) $(BIN)/python -m pytest -n 2 --dist loadfile -q
+
+# Every page that is written from docstrings, results or the source; tests/test_docs.py compares.
+docs: install
+	$(BIN)/python docs/rule_pages.py
+	$(BIN)/python docs/paper_page.py
+	$(BIN)/python docs/architecture_page.py
+	$(BIN)/python docs/api_pages.py
+
+hooks: install
+	$(BIN)/python -m pip install --quiet -c constraints.txt pre-commit
+	$(BIN)/pre-commit install
 
 install: $(READY)
 
@@ -33,7 +57,7 @@ $(READY): pyproject.toml constraints.txt reproductions/pyproject.toml
 	touch $(READY)
 
 bench-install: install
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[dev,bench,plots,scattering]"
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[dev,bench,scattering]"
 
 clean:
 	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

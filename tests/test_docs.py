@@ -9,13 +9,14 @@ from pathlib import Path
 
 import pytest
 
+import winsor
 from winsor.rules import all_rules
 
 ROOT = Path(__file__).parent.parent
 
 
-def generator(name):
-    spec = importlib.util.spec_from_file_location(name, ROOT / "docs" / f"{name}.py")
+def generator(name, folder=ROOT / "docs"):
+    spec = importlib.util.spec_from_file_location(name, folder / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -24,6 +25,68 @@ def generator(name):
 def test_rule_pages_are_up_to_date():
     written = {path.name: path.read_text() for path in (ROOT / "docs" / "rules").iterdir()}
     assert written == generator("rule_pages").pages(), "run: python docs/rule_pages.py"
+
+
+def test_the_names_that_type_checkers_see_are_up_to_date():
+    pages = generator("rule_pages")
+    assert pages.NAMES.read_text() == pages.names(), "run: make docs"
+
+
+def test_the_page_of_the_architecture_is_up_to_date():
+    pages = generator("architecture_page")
+    assert pages.PAGE.read_text() == pages.page(), "run: python docs/architecture_page.py"
+    assert pages.FIGURE.read_text() == pages.figure(), "run: python docs/architecture_page.py"
+
+
+def test_the_figure_of_the_architecture_shows_every_part_and_points_down():
+    pages = generator("architecture_page")
+    drawing = pages.figure()
+    for path in (ROOT / "winsor").iterdir():
+        part = path.name.removesuffix(".py")
+        if part not in ("__init__", "__pycache__", "py.typed"):
+            assert f">{part}</text>" in drawing
+    down = re.findall(r"M[\d.]+ ([\d.]+)C.* ([\d.]+)\" fill", drawing)
+    assert len(down) >= 15 and all(float(start) < float(end) for start, end in down)
+
+
+def test_the_reference_is_up_to_date():
+    written = {path.name: path.read_text() for path in (ROOT / "docs" / "api").iterdir()}
+    assert written == generator("api_pages").pages(), "run: python docs/api_pages.py"
+
+
+def test_the_reference_has_every_public_name():
+    page = (ROOT / "docs" / "api" / "winsor.md").read_text()
+    for name in winsor.__all__:
+        own = ROOT / "docs" / "api" / f"{name}.md"
+        assert own.exists() or f"\n## {name}\n" in page
+
+
+def test_the_walk_is_short():
+    walked = json.loads((ROOT / "benchmarks" / "results" / "walk.json").read_text())
+    assert walked["files"] <= 12 and walked["switches"] <= 45
+
+
+RESULTS = sorted((ROOT / "benchmarks" / "results").glob("*.json"))
+
+
+@pytest.mark.parametrize("path", RESULTS, ids=lambda p: p.stem)
+def test_results_say_what_made_them_and_are_compact(path):
+    content = json.loads(path.read_text())
+    assert re.fullmatch(r"[0-9a-f]{7,}\+?", content["made_by"]["commit"])
+    assert re.fullmatch(r"\d+\.\d+\.\d+", content["made_by"]["version"])
+    saving = generator("saving", ROOT / "benchmarks")
+    assert path.read_text() == saving.compact(content) + "\n"
+
+
+def test_saving_keeps_what_it_is_given(tmp_path):
+    saving = generator("saving", ROOT / "benchmarks")
+    result = {"rows": [{"a": 1.5, "b": [1, 2]}] * 9, "cells": {"x" * 60: {"y" * 60: [0.1] * 40}}}
+    path = saving.save("some", result, tmp_path)
+    found = json.loads(path.read_text())
+    assert found.pop("made_by") == saving.made_by() and found == result
+    saving.save("some", {"made_by": {"version": "0"}, **result}, tmp_path)
+    assert json.loads(path.read_text())["made_by"] == saving.made_by()
+    assert [file.name for file in tmp_path.iterdir()] == ["some.json"]
 
 
 def test_the_page_of_the_papers_is_up_to_date():

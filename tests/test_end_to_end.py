@@ -15,11 +15,11 @@ from pathlib import Path
 import chromium
 import numpy as np
 import pytest
+import tomli_w
 import torch
 from tiny_runs import table, without_times
 
 from winsor.cli import main as cli
-from winsor.runs import toml
 from winsor.runs.directory import RunDirectory
 
 WINSOR = str(Path(sys.executable).parent / "winsor")
@@ -47,7 +47,7 @@ def call(capsys, *arguments: str) -> tuple[int, str, str]:
 
 
 def write(path: Path, **changes) -> str:
-    path.write_text(toml.dump(table(**changes)))
+    path.write_text(tomli_w.dumps(table(**changes)))
     return str(path)
 
 
@@ -143,7 +143,7 @@ def report(folder: Path, profile: Path) -> None:
 
 def test_compare_and_its_report(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    text = toml.dump(table(training={"steps": 6}))
+    text = tomli_w.dumps(table(training={"steps": 6}))
     variants = 'seeds = [1, 2]\n[[compare.variants]]\nname = "flat"\n'
     variants += '[[compare.variants]]\nname = "auto"\nrule = "automatic"\n'
     Path("both.toml").write_text(f"{text}\n[compare]\n{variants}")

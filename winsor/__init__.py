@@ -1,6 +1,11 @@
 """winsor: differentially private learning when gradients and data have heavy tails.
 
-Names load on first use, so that `winsor plan` never waits for torch.
+Everything a user needs is here; names load on first use, so that `winsor plan` never waits for
+torch.
+
+>>> import winsor
+>>> sorted(set(dir(winsor)) - set(winsor.__all__))
+[]
 """
 
 from __future__ import annotations
@@ -8,52 +13,71 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
-
-_HOMES = {
-    "make_private": "winsor.training.make_private",
-    "PrivateTraining": "winsor.training.loop",
-    "fit": "winsor.training.fit",
-    "recommend": "winsor.advise.recommend",
-    "Neighbouring": "winsor.contract",
-    "Guarantee": "winsor.contract",
-    "Poisson": "winsor.sampling.samplers",
-    "FixedSize": "winsor.sampling.samplers",
-    "FullBatch": "winsor.sampling.samplers",
-}
-_MODULES = ("accounting", "audit", "contract", "data", "grads", "linear", "means", "rules", "tails")
-
 if TYPE_CHECKING:
-    from winsor import accounting, contract, grads, rules
-    from winsor.advise.recommend import recommend
+    from winsor import accounting, audit, contract, data, grads, linear, means, rules, tails
+    from winsor.advise import recipe, recommend
     from winsor.contract import Guarantee, Neighbouring
+    from winsor.contrib.modelmix.mechanism import ModelMix
     from winsor.sampling.samplers import FixedSize, FullBatch, Poisson
     from winsor.training.fit import fit
+    from winsor.training.iterates import Ball
     from winsor.training.loop import PrivateTraining
     from winsor.training.make_private import make_private
 
+__version__ = "0.2.0"  # the only place: the wheel, the reports and the benchmarks read it here
+
 __all__ = [
+    "Ball",
     "FixedSize",
     "FullBatch",
     "Guarantee",
+    "ModelMix",
     "Neighbouring",
     "Poisson",
     "PrivateTraining",
     "accounting",
+    "audit",
     "contract",
+    "data",
     "fit",
     "grads",
+    "linear",
     "make_private",
+    "means",
+    "recipe",
     "recommend",
     "rules",
+    "tails",
 ]
 
+_HOMES = {
+    "Ball": "winsor.training.iterates",
+    "FixedSize": "winsor.sampling.samplers",
+    "FullBatch": "winsor.sampling.samplers",
+    "Guarantee": "winsor.contract",
+    "ModelMix": "winsor.contrib.modelmix.mechanism",
+    "Neighbouring": "winsor.contract",
+    "Poisson": "winsor.sampling.samplers",
+    "PrivateTraining": "winsor.training.loop",
+    "fit": "winsor.training.fit",
+    "make_private": "winsor.training.make_private",
+    "recipe": "winsor.advise",
+    "recommend": "winsor.advise",
+}
 
-def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        value = getattr(import_module(_HOMES[name]), name)
-        globals()[name] = value  # a submodule of the same name must not shadow the function
+
+if not TYPE_CHECKING:  # or a type checker would believe in any name
+
+    def __getattr__(name: str) -> Any:
+        if name in _HOMES:
+            value = getattr(import_module(_HOMES[name]), name)
+        elif name in __all__:
+            value = import_module(f"winsor.{name}")
+        else:
+            raise AttributeError(f"module 'winsor' has no attribute {name!r}; it has {__all__}")
+        globals()[name] = value  # found once
         return value
-    if name in _MODULES:
-        return import_module(f"winsor.{name}")
-    raise AttributeError(f"module 'winsor' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return list(__all__)

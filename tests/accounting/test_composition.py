@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from winsor.accounting.composition import Composition, Step, Tilted, WindowTooWide
+from winsor.accounting.composition import ComposedStep, Composition, Tilted, WindowTooWide
 
 weights = st.lists(st.floats(1e-6, 1.0), min_size=2, max_size=12)
 
 
 def make_step(values, lowest, infinite, count):
     probabilities = np.array(values) / sum(values) * (1 - infinite)
-    return Step(lowest, probabilities, infinite, count)
+    return ComposedStep(lowest, probabilities, infinite, count)
 
 
 def exact_delta(steps, interval, epsilon):

@@ -7,13 +7,6 @@ ledger can be read.
 """
 
 from winsor.accounting import builtin, calibrate, widened
-from winsor.accounting.account import (
-    Spent,
-    account,
-    account_delta,
-    delta_curve,
-    epsilon_curve,
-)
 from winsor.accounting.events import (
     Entry,
     Grid,
@@ -23,6 +16,13 @@ from winsor.accounting.events import (
     flatten,
     register,
     registered,
+)
+from winsor.accounting.spending import (
+    Spent,
+    account,
+    account_delta,
+    delta_curve,
+    epsilon_curve,
 )
 
 __all__ = [

@@ -17,9 +17,10 @@ from collections.abc import Callable
 
 from dp_accounting.dp_event import DpEvent
 
-from winsor.accounting.account import account
 from winsor.accounting.events import History
-from winsor.contract import CalibrationError, ConfigurationError, Neighbouring
+from winsor.accounting.spending import account
+from winsor.checks import positive
+from winsor.contract import CalibrationError, Neighbouring
 
 SMALLEST_MULTIPLIER, LARGEST_MULTIPLIER = 1e-3, 1e7
 SMALLEST_RATE = 1e-12
@@ -150,10 +151,7 @@ def _excess(
     history_of: Callable[[float], History], epsilon: float, delta: float, relation: Neighbouring
 ) -> Callable[[float], float]:
     """log(certified epsilon / target) as a function of the setting; at most 0 where it fits."""
-    if not (math.isfinite(epsilon) and epsilon > 0):
-        raise ConfigurationError(
-            f"epsilon must be a positive finite number. Got {epsilon!r} instead."
-        )
+    positive("epsilon", epsilon)
     known: dict[float, float] = {}
 
     def excess(setting: float) -> float:

@@ -49,7 +49,7 @@ class WindowTooWide(Exception):
 
 
 @dataclass(frozen=True)
-class Step:
+class ComposedStep:
     """One step's losses on the grid: probabilities from index ``lowest``, and mass at infinity."""
 
     lowest: int
@@ -73,7 +73,7 @@ class Step:
 class Composition:
     """The sum of the losses of ``steps``, on a grid of step ``interval``."""
 
-    def __init__(self, steps: Sequence[Step], interval: float) -> None:
+    def __init__(self, steps: Sequence[ComposedStep], interval: float) -> None:
         self.steps = tuple(steps)
         self.interval = interval
         self.count = sum(step.count for step in steps)

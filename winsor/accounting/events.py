@@ -7,7 +7,7 @@ in the registry: its name in a ledger, its JSON form, and its price,
   (a `dp_accounting` object) on the `Grid`;
 - ``rdp(event, relation, orders)``: upper bounds on the Renyi divergence of **one** application;
 - ``relaxations(event)``: other events, each of which is at least as revealing as this one. An
-  event may thus offer several certified bounds; `winsor.accounting.account` takes the best for
+  event may thus offer several certified bounds; `winsor.accounting.spending` takes the best for
   the history as a whole.
 
 Any of the three may be missing. An event without an entry is refused: its privacy is unknown.

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from scipy import optimize
 
 from winsor.accounting import gaussian
-from winsor.accounting.composition import Composition, Step, Tilted, WindowTooWide
+from winsor.accounting.composition import ComposedStep, Composition, Tilted, WindowTooWide
 from winsor.accounting.events import Grid, History, entry_of, flatten
 from winsor.accounting.losses import Pmf, TooFine, directions
 from winsor.contract import Neighbouring, UnsupportedEvent
@@ -158,7 +158,9 @@ class _Grids:
         known = [(_losses(event, self.relation, grid), count) for event, count in self.parts]
         ways = max(len(pmfs) for pmfs, _ in known)
         return [
-            Composition([Step(*pmfs[min(way, len(pmfs) - 1)], n) for pmfs, n in known], interval)
+            Composition(
+                [ComposedStep(*pmfs[min(way, len(pmfs) - 1)], n) for pmfs, n in known], interval
+            )
             for way in range(ways)
         ]
 
@@ -208,7 +210,7 @@ def _fresh_losses(event: DpEvent, relation: Neighbouring, grid: Grid) -> tuple[P
     if entry.pld is None:
         raise UnsupportedEvent(
             f"event must have a privacy loss distribution. Got {event!r} ({entry.name}) instead. "
-            "Account for it with winsor.accounting.account, which finds an accountant that can."
+            "Account for it with winsor.accounting.spending, which finds an accountant that can."
         )
     return directions(entry.pld(event, relation, grid))
 

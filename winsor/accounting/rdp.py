@@ -86,7 +86,7 @@ def _best(event: DpEvent, relation: Neighbouring, orders: Orders) -> Orders:
         raise refusals[0]
     raise UnsupportedEvent(
         f"event must have a Renyi bound. Got {event!r} ({entry.name}) instead. Account for it with "
-        "winsor.accounting.account, which finds an accountant that can."
+        "winsor.accounting.spending, which finds an accountant that can."
     )
 
 

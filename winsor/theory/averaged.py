@@ -14,8 +14,8 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+from winsor.checks import all_positive, all_probabilities
 from winsor.contract import ConfigurationError
-from winsor.theory.checks import positive, probability
 
 
 class AclipProblem(NamedTuple):
@@ -54,7 +54,7 @@ class RestartSchedule(NamedTuple):
 
 
 def _check(problem: AclipProblem) -> None:
-    positive(
+    all_positive(
         L=problem.smoothness,
         R=problem.radius,
         sigma=problem.deviation,
@@ -62,7 +62,7 @@ def _check(problem: AclipProblem) -> None:
         d=problem.d,
         epsilon=problem.epsilon,
     )
-    probability(delta=problem.delta, beta=problem.beta)
+    all_probabilities(delta=problem.delta, beta=problem.beta)
 
 
 def aclip_steps(problem: AclipProblem) -> int:
@@ -140,7 +140,7 @@ def aclip_restarts(
     delta/(2 tau), and only sizes D: certified runs compose all events exactly.
     """
     _check(problem)
-    positive(mu=strong_convexity)
+    all_positive(mu=strong_convexity)
     if strong_convexity > problem.smoothness:
         raise ConfigurationError(
             f"mu must be at most L = {problem.smoothness!r}. Got {strong_convexity!r} instead."
@@ -178,7 +178,7 @@ def aclip_holder(
     statement's exponent is the one its proof needs, and (A18) has room for its sqrt(2N).
     """
     _check(problem)
-    positive(alpha=accuracy)
+    all_positive(alpha=accuracy)
     if not 0 <= exponent <= 1:
         raise ConfigurationError(f"nu must lie in [0, 1]. Got {exponent!r} instead.")
     steps = aclip_steps(problem) if steps is None else steps
@@ -199,5 +199,5 @@ def aclip_holder(
 
 def aclip_bias(clip: float, batch_size: float, deviation: float) -> float:
     """2 sigma^2 / (m lambda): bias of the clipped mean, if |gradient| <= lambda/2 (Lemma 1)."""
-    positive(clip=clip, m=batch_size, sigma=deviation)
+    all_positive(clip=clip, m=batch_size, sigma=deviation)
     return 2 * deviation**2 / (batch_size * clip)

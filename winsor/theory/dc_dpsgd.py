@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+from winsor.checks import all_positive, all_probabilities
 from winsor.contract import ConfigurationError
-from winsor.theory.checks import positive, probability
 
 
 class DcThresholds(NamedTuple):
@@ -17,8 +17,8 @@ class DcThresholds(NamedTuple):
 
 
 def _sub_weibull(theta: float, scale: float, steps: float, failure: float) -> None:
-    positive(K=scale, T=steps)
-    probability(delta=failure)
+    all_positive(K=scale, T=steps)
+    all_probabilities(delta=failure)
     if not (math.isfinite(theta) and theta >= 0.5):
         raise ConfigurationError(
             f"theta must be at least 1/2 (Assumption 3.1). Got {theta!r} instead. A tail lighter "
@@ -43,8 +43,8 @@ def freedman_constant(theta: float) -> float:
 
 def sub_weibull_bound(theta: float, scale: float, failure: float) -> float:
     """K log^theta(2/delta): |X| stays below it with probability 1 - delta (Lemma A.1)."""
-    positive(theta=theta, K=scale)
-    probability(delta=failure)
+    all_positive(theta=theta, K=scale)
+    all_probabilities(delta=failure)
     return scale * math.pow(math.log(2 / failure), theta)
 
 
@@ -96,8 +96,8 @@ def dc_dpsgd_thresholds(
 
 def dc_dpsgd_ratio(theta: float, failure: float) -> float:
     """c1/c2 = log^(theta - 1/2)(1/delta): the rates of Section 6.3, without their constants."""
-    positive(theta=theta)
-    probability(delta=failure)
+    all_positive(theta=theta)
+    all_probabilities(delta=failure)
     return math.pow(math.log(1 / failure), theta - 0.5)
 
 
@@ -107,6 +107,6 @@ def dc_dpsgd_steps(n: float, epsilon: float, d: float, delta: float) -> float:
     Theorem 4.1 prints it without the root; the appendix that proves it, and the rate that follows
     from it, have the root. The step size that goes with it is 1/sqrt(T).
     """
-    positive(n=n, epsilon=epsilon, d=d)
-    probability(delta=delta)
+    all_positive(n=n, epsilon=epsilon, d=d)
+    all_probabilities(delta=delta)
     return max(1.0, n * epsilon / math.sqrt(d * math.log(1 / delta)))

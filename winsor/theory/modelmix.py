@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from winsor.theory.checks import positive, probability
+from winsor.checks import all_positive, all_probabilities
 
 MIXING_RATIOS = (0.05, 0.1, 0.15, 0.3)
 """tau/eta in the paper's experiments: 0.05 and 0.1 in Figure 2, up to 0.3 in Figure 3."""
@@ -20,8 +20,8 @@ class ClippedSchedule(NamedTuple):
 
 def _relative_noise(n: float, epsilon: float, d: float, delta: float) -> float:
     """sqrt(d log(1/delta)) / (n epsilon), the unit in which the bounds of paper 5 are written."""
-    positive(n=n, epsilon=epsilon, d=d)
-    probability(delta=delta)
+    all_positive(n=n, epsilon=epsilon, d=d)
+    all_probabilities(delta=delta)
     return math.sqrt(d * math.log(1 / delta)) / (n * epsilon)
 
 
@@ -49,7 +49,7 @@ def sampling_noise_threshold(
     text under Assumption 2.1 says that a larger kappa concentrates more; with exp(-t/kappa) it is
     the reverse.)
     """
-    positive(kappa=kappa, risk_range=risk_range, smoothness=smoothness)
+    all_positive(kappa=kappa, risk_range=risk_range, smoothness=smoothness)
     noise = _relative_noise(n, epsilon, d, delta) * math.sqrt(risk_range * smoothness)
     target = 0.4 - math.log(noise)
 
@@ -87,7 +87,7 @@ def clipped_sgd_schedule(
     From the proof of Theorem B.1 (after (29)). With ModelMix the smoothness is replaced by
     101/12 beta (proof of Theorem 3.2, after (34)).
     """
-    positive(c=threshold, risk_range=risk_range, smoothness=smoothness, q=sampling_rate)
+    all_positive(c=threshold, risk_range=risk_range, smoothness=smoothness, q=sampling_rate)
     unit = _relative_noise(n, epsilon, d, delta)
     curvature = smoothness * (101 / 12 if mixing else 1.0)
     step_size = unit * math.sqrt(risk_range / curvature) * sampling_rate / threshold
@@ -110,7 +110,7 @@ def mixing_width(
     T d tau^2 / 12 = (5/2) R_F q / (beta sqrt(d log(1/delta))). A larger tau amplifies more and
     slows the optimisation; (13) is O(c sqrt(d log(1/delta))/(n epsilon)) when tau = O(eta).
     """
-    positive(risk_range=risk_range, smoothness=smoothness, q=sampling_rate)
+    all_positive(risk_range=risk_range, smoothness=smoothness, q=sampling_rate)
     unit = _relative_noise(n, epsilon, d, delta)
     room = 2.5 * risk_range * sampling_rate / (smoothness * math.sqrt(d * math.log(1 / delta)))
     return math.sqrt(12 * room * unit**2 / d)

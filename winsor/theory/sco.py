@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+from winsor.checks import all_positive, all_probabilities
 from winsor.contract import ConfigurationError
-from winsor.theory.checks import positive, probability
 
 
 class ScoParameters(NamedTuple):
@@ -30,7 +30,7 @@ class MeanError(NamedTuple):
 
 
 def _moment(p: float, moment: float) -> None:
-    positive(M=moment)
+    all_positive(M=moment)
     if not (math.isfinite(p) and p >= 2):
         raise ConfigurationError(
             f"p must be at least 2 (Assumption 1c). Got {p!r} instead. With fewer moments none of "
@@ -40,8 +40,8 @@ def _moment(p: float, moment: float) -> None:
 
 def zcdp_budget(epsilon: float, delta: float) -> float:
     """rho of (12): epsilon^2 / (1 + 2 sqrt(ln(1/delta)))^2, for epsilon <= 1 (Theorem 3)."""
-    positive(epsilon=epsilon)
-    probability(delta=delta)
+    all_positive(epsilon=epsilon)
+    all_probabilities(delta=delta)
     if epsilon > 1:
         raise ConfigurationError(
             f"epsilon must be at most 1 for (12). Got {epsilon!r} instead. Use `zcdp_budget_exact`."
@@ -54,8 +54,8 @@ def zcdp_budget_exact(epsilon: float, delta: float) -> float:
 
     Still a conversion with loss; certified runs calibrate the Gaussian itself instead.
     """
-    positive(epsilon=epsilon)
-    probability(delta=delta)
+    all_positive(epsilon=epsilon)
+    all_probabilities(delta=delta)
     log = math.log(1 / delta)
     return (math.sqrt(log + epsilon) - math.sqrt(log)) ** 2
 
@@ -65,8 +65,8 @@ def simple_clipping_error(
 ) -> MeanError:
     """The bound of Theorem 2, (11), on the error of the clipped mean, term by term."""
     _moment(p, moment)
-    positive(R=radius, n=n, d=d, rho=rho)
-    probability(beta=beta)
+    all_positive(R=radius, n=n, d=d, rho=rho)
+    all_probabilities(beta=beta)
     log = math.log(2 / beta) + d * math.log(6)
     sampling = max(math.sqrt(12 * moment**2 / n * log), 8 * radius / n * log)
     bias = d ** (p / 2) * moment**p / (p - 1) * radius ** (1 - p)
@@ -79,7 +79,7 @@ def simple_clipping_radius(p: float, moment: float, n: float, d: float, rho: flo
     The paper prints it for M = 1; rescaling the gradients by M gives the factor M.
     """
     _moment(p, moment)
-    positive(n=n, d=d, rho=rho)
+    all_positive(n=n, d=d, rho=rho)
     noise, sampling = n * math.sqrt(rho / d), n / d
     return moment * math.sqrt(d) * math.pow(min(noise, sampling), 1 / p)
 
@@ -88,7 +88,7 @@ def simple_clipping(
     p: float, moment: float, n: float, d: float, rho: float, *, smoothness: float = 1.0
 ) -> ScoParameters:
     """R, T and eta of Theorem 4: T = rho n^2 M^2 / (d R^2), eta = 1 / (lambda sqrt(2 T))."""
-    positive(smoothness=smoothness)
+    all_positive(smoothness=smoothness)
     radius = simple_clipping_radius(p, moment, n, d, rho)
     steps = max(1.0, rho * n**2 * moment**2 / (d * radius**2))
     return ScoParameters(radius, steps, 1 / (smoothness * math.sqrt(2 * steps)))
@@ -99,7 +99,7 @@ def iterative_updating(
 ) -> ScoParameters:
     """R, T and eta of Theorem 7 (epsilon <= 1): R = M sqrt(d) (n epsilon / sqrt(d))^(1/p)."""
     _moment(p, moment)
-    positive(n=n, d=d, epsilon=epsilon, smoothness=smoothness)
+    all_positive(n=n, d=d, epsilon=epsilon, smoothness=smoothness)
     radius = moment * math.sqrt(d) * (n * epsilon / math.sqrt(d)) ** (1 / p)
     steps = max(1.0, (n * epsilon * moment) ** 2 / (d * radius**2))
     return ScoParameters(radius, steps, 1 / (smoothness * math.sqrt(2 * steps)))
@@ -124,8 +124,8 @@ def iterative_error(
     M = 1; the factor M goes to its first term.
     """
     _moment(p, moment)
-    positive(R=radius, n=n, d=d, rho=rho, k=groups, constant=constant)
-    probability(beta=beta)
+    all_positive(R=radius, n=n, d=d, rho=rho, k=groups, constant=constant)
+    all_probabilities(beta=beta)
     log = d + math.log(1 / beta)
     sampling = 6 * constant * moment * math.sqrt(log / n)
     noise = 6 * constant * radius / n * math.sqrt(groups / rho * log)
@@ -135,13 +135,13 @@ def iterative_error(
 
 def iterative_groups(beta: float) -> int:
     """k = 800 ln(1/beta) groups (Lemma 6), at least one."""
-    probability(beta=beta)
+    all_probabilities(beta=beta)
     return max(1, math.ceil(800 * math.log(1 / beta)))
 
 
 def iterative_inner_steps(distance: float, accuracy: float) -> int:
     """t_c of Lemma 8: 2 ln(|c_1 - mu| / (4 r_0)) / ln(256/233), one if already that close."""
-    positive(distance=distance, accuracy=accuracy)
+    all_positive(distance=distance, accuracy=accuracy)
     if distance <= 4 * accuracy:
         return 1
     return max(1, math.ceil(2 * math.log(distance / (4 * accuracy)) / math.log(256 / 233)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from winsor.theory.checks import positive, probability
+from winsor.checks import all_positive, all_probabilities
 
 
 def no_clipping_threshold(
@@ -30,8 +30,8 @@ def no_clipping_threshold(
     constants of Proposition 4.2, which the paper does not name. (2) asks delta' in (0.5, 1): read
     (0, 0.5).
     """
-    positive(smoothness=smoothness, gap=gap, noise=noise, n=n, T=steps, c1=c1, c2=c2)
-    probability(delta=failure)
+    all_positive(smoothness=smoothness, gap=gap, noise=noise, n=n, T=steps, c1=c1, c2=c2)
+    all_probabilities(delta=failure)
     mean = (
         4 * smoothness * gap
         + 2 * c1 * smoothness**2 * math.log(2 / failure)
@@ -52,6 +52,6 @@ def no_clipping_step_size(
     c5: float = 1.0,
 ) -> float:
     """eta = min(1/(2L), 1/sqrt(c5 T (rho^2/B + C^2 d sigma^2/B^2))) (eqs. (2) and (12))."""
-    positive(smoothness=smoothness, noise=noise, C=threshold, d=d, B=batch_size, T=steps, c5=c5)
+    all_positive(smoothness=smoothness, noise=noise, C=threshold, d=d, B=batch_size, T=steps, c5=c5)
     variance = noise**2 / batch_size + threshold**2 * d * noise_multiplier**2 / batch_size**2
     return min(1 / (2 * smoothness), 1 / math.sqrt(c5 * variance * steps))

@@ -23,7 +23,7 @@ MODELS = {
 
 
 @dataclass(frozen=True)
-class Size:
+class CifarSize:
     """How much to train on, for how long, and which model: "cnn" or "resnet20"."""
 
     rows: int | None
@@ -46,7 +46,7 @@ class Size:
 
 
 def problem(
-    size: Size, train_rows: tuple[Tensor, Tensor], test_rows: tuple[Tensor, Tensor]
+    size: CifarSize, train_rows: tuple[Tensor, Tensor], test_rows: tuple[Tensor, Tensor]
 ) -> Problem:
     """Images in [0, 1], standardised by constants; the small network sees their middle."""
     y, y_test = train_rows[1][: size.rows], test_rows[1]

@@ -21,6 +21,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from winsor.checks import choice
 from winsor.contract import ConfigurationError
 
 Array = NDArray[np.float64]
@@ -153,11 +154,7 @@ DATASETS: dict[str, Source] = {
 
 def load(name: str, directory: str | os.PathLike[str]) -> Table:
     """The dataset ``name`` (a key of `DATASETS`) from its file in ``directory``."""
-    if name not in DATASETS:
-        raise ConfigurationError(
-            f"name must be one of {', '.join(DATASETS)}. Got {name!r} instead."
-        )
-    source = DATASETS[name]
+    source = DATASETS[choice("name", name, DATASETS)]
     path = Path(directory) / source.file
     if not path.is_file():
         raise ConfigurationError(

@@ -19,9 +19,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from scipy import stats
-
 from winsor.contract import ConfigurationError
+from winsor.runs.intervals import interval
 
 
 @dataclass(frozen=True)
@@ -37,11 +36,11 @@ class Measured:
         """From one value per seed; a single seed has no interval."""
         if not values:
             raise ConfigurationError("values must hold one number per seed. Got none instead.")
-        mean, count = statistics.fmean(values), len(values)
-        if count == 1 or not math.isfinite(mean):  # a run that diverged has no spread
-            return cls(mean, None, count)
-        quantile = float(stats.t.ppf(0.975, count - 1))
-        return cls(mean, quantile * statistics.stdev(values) / math.sqrt(count), count)
+        mean = statistics.fmean(values)
+        if not math.isfinite(mean):  # a run that diverged has no spread
+            return cls(mean, None, len(values))
+        found = interval(values)
+        return cls(found.mean, found.half, found.count)
 
     def __str__(self) -> str:
         if self.half_width is None:
@@ -101,8 +100,8 @@ class Request:
         """The folder of datasets; an error says how to name it."""
         if self.data is None:
             raise ConfigurationError(
-                "data must name the folder with the datasets of this table (see winsor.data). Got "
-                "None instead. Give --data FOLDER."
+                "data must name the folder with the datasets of this table (see datasets.py). "
+                "Got None instead. Give --data FOLDER."
             )
         return self.data
 

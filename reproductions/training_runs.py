@@ -41,7 +41,7 @@ class Problem:
 
 
 @dataclass(frozen=True, eq=False)
-class Recipe:
+class TrainingRecipe:
     """How to train: one of ``epsilon`` (the noise is calibrated) and ``noise_multiplier``."""
 
     rule: Rule
@@ -70,7 +70,7 @@ Look = Callable[[nn.Module], None]
 
 
 def train(
-    problem: Problem, recipe: Recipe, seed: int, looks: int = 1, look: Look | None = None
+    problem: Problem, recipe: TrainingRecipe, seed: int, looks: int = 1, look: Look | None = None
 ) -> Outcome:
     """Train privately and test, ``looks`` times along the way; ``look`` then sees the model too."""
     torch.manual_seed(seed)
@@ -102,7 +102,7 @@ def train(
     return Outcome(accuracy, trail[-1], spent.epsilon, private.noise_multiplier, tuple(trail))
 
 
-def over_seeds(problem: Problem, recipe: Recipe, seeds: Sequence[int]) -> list[Outcome]:
+def over_seeds(problem: Problem, recipe: TrainingRecipe, seeds: Sequence[int]) -> list[Outcome]:
     """One run per seed; noise is calibrated once."""
     outcomes: list[Outcome] = []
     for seed in seeds:

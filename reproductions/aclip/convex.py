@@ -1,4 +1,4 @@
-"""`winsor reproduce aclip table-2` and `table-b1`: the cells of `aclip_tables.py` as lines.
+"""`winsor reproduce aclip table-2` and `table-b1`: the cells of `tables.py` as lines.
 
 One line is added to each of the paper's four: DP-SGD with ten times the printed step. Where that
 changes much, no method has converged at the printed steps, and then the longest step wins, whatever
@@ -14,7 +14,7 @@ from winsor_reproductions.aclip.printed import DATA, EPSILONS
 from winsor_reproductions.aclip.tables import SETTINGS, Cell, cells, fit, methods_of, problem
 from winsor_reproductions.reproduction import Line, Measured, Reproduced, Request
 
-from winsor.linear import Flat
+from winsor.linear import FlatDescent
 
 REAL = ("diabetes", "adult")
 LONGER = "DP-SGD, step x 10"
@@ -74,7 +74,7 @@ def _data_lines(
     if cap is not None:
         setting = replace(setting, epochs=min(cap, setting.epochs))
     flat = methods_of(setting)["DP-SGD"]
-    assert isinstance(flat, Flat) and flat.learning_rate is not None
+    assert isinstance(flat, FlatDescent) and flat.learning_rate is not None
     longer = replace(flat, learning_rate=10 * flat.learning_rate)
     for epsilon in epsilons:
         fits = [fit(rows, task, longer, epsilon, None, seed) for seed in range(seeds)]

@@ -22,9 +22,9 @@ from dataclasses import asdict, dataclass, replace
 
 import torch
 from torch import Tensor
-from winsor_reproductions.cifar import Size, problem
+from winsor_reproductions.cifar import CifarSize, problem
 from winsor_reproductions.reproduction import Line, Measured, Reproduced, Request
-from winsor_reproductions.training_runs import Problem, Recipe, images, plain_noise, train
+from winsor_reproductions.training_runs import Problem, TrainingRecipe, images, plain_noise, train
 
 from winsor.rules.averaged import Averaged
 from winsor.rules.flat import Flat
@@ -41,7 +41,7 @@ METHODS = ("CC", "UC", "DP-SGD")
 
 @dataclass(frozen=True)
 class Table3:
-    """Size and constants; the defaults are the paper's where it has them."""
+    """CifarSize and constants; the defaults are the paper's where it has them."""
 
     epsilons: tuple[float, ...] = (2.0, 4.0, 6.0)
     rows: int | None = None
@@ -74,7 +74,7 @@ def table_3_of(
     setting: Table3, train_rows: tuple[Tensor, Tensor], test_rows: tuple[Tensor, Tensor],
     request: Request,
 ) -> Reproduced:  # fmt: skip
-    size = Size(setting.rows, setting.batch_size, setting.epochs, setting.model)
+    size = CifarSize(setting.rows, setting.batch_size, setting.epochs, setting.model)
     given = problem(size, train_rows, test_rows)
     seeds = request.seeds_or(2, 5)
     lines = [
@@ -106,7 +106,7 @@ class Trained:
     seconds: float
 
 
-def _trained(given: Problem, recipe: Recipe, ball: float | None, seeds: range) -> Trained:
+def _trained(given: Problem, recipe: TrainingRecipe, ball: float | None, seeds: range) -> Trained:
     accuracies, epsilons, seconds = [], [], []
     for seed in seeds:
         start = time.process_time()
@@ -136,7 +136,9 @@ def _epsilon_lines(
         request.say(f"epsilon {epsilon:g}, {method}")
         ball = setting.radius if method == "CC" else None
         rule: Rule = Flat(setting.clip) if method == "DP-SGD" else Averaged(setting.clip)
-        sound = _trained(given, Recipe(rule, setting.lr, noise_multiplier=noise), ball, seeds)
+        sound = _trained(
+            given, TrainingRecipe(rule, setting.lr, noise_multiplier=noise), ball, seeds
+        )
         accuracy, gpu = printed[method]
         line = Line(
             {"nominal": f"{epsilon:g}", "method": method, "constants": "as printed"},
@@ -146,7 +148,7 @@ def _epsilon_lines(
             extra={"epoch": f"{sound.seconds:.3g} s", "epoch in the paper": f"{gpu:g} s (GPU)"},
         )
         if method != "DP-SGD":
-            half = Recipe(rule, setting.lr, noise_multiplier=noise / 2)
+            half = TrainingRecipe(rule, setting.lr, noise_multiplier=noise / 2)
             claimed = _trained(given, half, ball, seeds)
             line = replace(line, published=claimed.accuracy, published_certifies=claimed.epsilon)
         lines.append(line)
@@ -159,7 +161,7 @@ def _tuned_lines(
     """UC and DP-SGD with constants that suit them, certified."""
     tried = {
         (clip, lr): _trained(
-            given, Recipe(Averaged(clip), lr, noise_multiplier=noise), None, seeds[:1]
+            given, TrainingRecipe(Averaged(clip), lr, noise_multiplier=noise), None, seeds[:1]
         )
         for clip, lr in setting.tuned
     }
@@ -170,7 +172,7 @@ def _tuned_lines(
     }
     lines = []
     for method, (threshold, rate, rule) in runs.items():
-        result = _trained(given, Recipe(rule, rate, noise_multiplier=noise), None, seeds)
+        result = _trained(given, TrainingRecipe(rule, rate, noise_multiplier=noise), None, seeds)
         constants = f"tuned: {threshold:g}, step {rate:g}"
         lines.append(
             Line(

@@ -2,7 +2,7 @@
 
 For each data set, epsilon and method three numbers:
 
-* *printed*: the authors' (`aclip_printed.py`);
+* *printed*: the authors' (`printed.py`);
 * *published*: our run with the noise that the paper's account asks for (sensitivity lambda), and
   the epsilon which that noise really certifies;
 * *certified*: our run with the noise that epsilon really needs (sensitivity 2 lambda).
@@ -27,11 +27,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from winsor_reproductions.aclip.printed import DATA, EPSILONS, LOGISTIC, METHODS, RIDGE
+from winsor_reproductions.datasets import load
 
 from winsor.contract import ConfigurationError
-from winsor.data import heavy_linear, load
+from winsor.data import heavy_linear
 from winsor.grads.glm import Logistic, Squared
-from winsor.linear import Averaged, Flat, PrivateLogisticRegression, PrivateRidge, RobustGD
+from winsor.linear import (
+    AveragedDescent,
+    FlatDescent,
+    PrivateLogisticRegression,
+    PrivateRidge,
+    RobustGD,
+)
 from winsor.linear.options import Method
 from winsor.papers.aclip.claim import AclipRun
 from winsor.papers.published import PublishedClaim
@@ -40,7 +47,7 @@ Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Setting:
+class ConvexSetting:
     """Appendix B's parameters for one data set."""
 
     epochs: int
@@ -49,9 +56,9 @@ class Setting:
     rates: tuple[float, float, float, float]  # CC, UC, DP-SGD, DP-GD
 
 
-_LARGE = Setting(400, 200, (0.54, 0.87, 0.74), (5e-4, 2e-4, 4e-4, 1e-3))
+_LARGE = ConvexSetting(400, 200, (0.54, 0.87, 0.74), (5e-4, 2e-4, 4e-4, 1e-3))
 SETTINGS = {
-    "diabetes": Setting(30, 24, (0.54, 0.87, 0.74), (5e-3, 1e-2, 6e-3, 8e-3)),
+    "diabetes": ConvexSetting(30, 24, (0.54, 0.87, 0.74), (5e-3, 1e-2, 6e-3, 8e-3)),
     "adult": replace(_LARGE, epochs=30),
     "student_t": _LARGE,
     "laplace": _LARGE,
@@ -60,7 +67,7 @@ SETTINGS = {
 
 
 @dataclass(frozen=True)
-class Problem:
+class ConvexRows:
     """Training and test rows of one column of the tables."""
 
     x: Array
@@ -90,14 +97,16 @@ class Cell:
     claim: PublishedClaim | None
 
 
-def problem(data: str, task: str, directory: str | os.PathLike[str] | None, seed: int) -> Problem:
+def problem(
+    data: str, task: str, directory: str | os.PathLike[str] | None, seed: int
+) -> ConvexRows:
     """The rows of a data set; real ones come from files in ``directory``."""
     if data in ("student_t", "laplace", "chi_squared"):
         made = heavy_linear(data, task, n=120_000, seed=seed)
         x, y, cut = made.x, made.y, 100_000
     elif directory is None:
         raise ConfigurationError(
-            f"directory must be given for {data!r}. Got None instead. See winsor.data.DATASETS."
+            f"directory must be given for {data!r}. Got None instead. See DATASETS in datasets.py."
         )
     else:
         table = load("a9a" if data == "adult" else data, directory)
@@ -108,10 +117,10 @@ def problem(data: str, task: str, directory: str | os.PathLike[str] | None, seed
             x = x / np.array([20, 200, 120, 100, 850, 70, 2.5, 80]) / np.sqrt(8)
     if task == "ridge" and data in ("adult", "diabetes"):
         y = 2 * y - 1
-    return Problem(x[:cut], y[:cut], x[cut:], y[cut:])
+    return ConvexRows(x[:cut], y[:cut], x[cut:], y[cut:])
 
 
-def relative_error(rows: Problem, coef: Array, task: str) -> float:
+def relative_error(rows: ConvexRows, coef: Array, task: str) -> float:
     """Mean test loss of ``coef`` over that of zero."""
     loss = Logistic() if task == "logistic" else Squared()
     scores = rows.x_test @ coef
@@ -119,15 +128,15 @@ def relative_error(rows: Problem, coef: Array, task: str) -> float:
     return float(loss.value(scores, rows.y_test).mean() / start.mean())
 
 
-def methods_of(setting: Setting) -> dict[str, Method]:
+def methods_of(setting: ConvexSetting) -> dict[str, Method]:
     """The four columns."""
     common: dict[str, Any] = {"batch_size": setting.batch_size, "epochs": setting.epochs}
     cc, uc, sgd = setting.clips
     rates = dict(zip(METHODS, setting.rates, strict=True))
     return {
-        "CC": Averaged(clip=cc, learning_rate=rates["CC"], radius=1.0, **common),
-        "UC": Averaged(clip=uc, learning_rate=rates["UC"], constrained=False, **common),
-        "DP-SGD": Flat(
+        "CC": AveragedDescent(clip=cc, learning_rate=rates["CC"], radius=1.0, **common),
+        "UC": AveragedDescent(clip=uc, learning_rate=rates["UC"], constrained=False, **common),
+        "DP-SGD": FlatDescent(
             sgd, learning_rate=rates["DP-SGD"], decay=False, tail=1.0, cautious=False, **common
         ),
         "DP-GD": RobustGD(learning_rate=rates["DP-GD"], steps=setting.epochs, deviation=0.5),
@@ -142,7 +151,7 @@ class Fit:
 
 
 def fit(
-    rows: Problem, task: str, method: Method, epsilon: float, noise: float | None, seed: int
+    rows: ConvexRows, task: str, method: Method, epsilon: float, noise: float | None, seed: int
 ) -> Fit:
     """One private fit without intercept at delta = 1/n, and its error."""
     kind = PrivateLogisticRegression if task == "logistic" else PrivateRidge
@@ -154,6 +163,7 @@ def fit(
         fit_intercept=False,
         noise_multiplier=noise,
         random_state=seed,
+        allow_large_delta=True,  # the paper's choice
     )
     start = time.process_time()
     model.fit(rows.x, rows.y)
@@ -161,9 +171,11 @@ def fit(
     return Fit(relative_error(rows, np.ravel(model.coef_), task), seconds, model.epsilon_)
 
 
-def published_run(setting: Setting, method: Method, epsilon: float, n: int) -> AclipRun | None:
+def published_run(
+    setting: ConvexSetting, method: Method, epsilon: float, n: int
+) -> AclipRun | None:
     """The paper's account of an averaged run; None for the methods that it accounts soundly."""
-    if not isinstance(method, Averaged):
+    if not isinstance(method, AveragedDescent):
         return None
     q = min(1.0, setting.batch_size / n)
     steps = int(np.ceil(setting.epochs / q - 1e-9))
@@ -206,7 +218,7 @@ def cells(
 def _cell(
     key: tuple[str, str, float, str],
     printed: tuple[float, float],
-    rows: Problem,
+    rows: ConvexRows,
     method: Method,
     run: AclipRun | None,
     seeds: int,

@@ -15,12 +15,12 @@ from winsor_reproductions.dc_dpsgd import tasks as dc_tasks
 from winsor_reproductions.dc_dpsgd.methods import (
     DC,
     DC_CERTIFIED,
-    Setting,
+    DcSetting,
     certified_runs,
     published_runs,
 )
 from winsor_reproductions.dc_dpsgd.printed import TABLE_3, TABLE_5, TABLE_7
-from winsor_reproductions.dc_dpsgd.runs import Outcome, Task
+from winsor_reproductions.dc_dpsgd.runs import DescentTask, SeedOutcomes
 from winsor_reproductions.dc_dpsgd.verdict import by_label, order, span
 from winsor_reproductions.reproduction import Line, Measured, Reproduced, Request
 
@@ -91,10 +91,10 @@ def _table(title: str, printed: Printed, request: Request, notes: tuple[str, ...
 class _Runs:
     """Runs of one task by setting; the default is part of every parameter's column."""
 
-    task: Task
+    task: DescentTask
     seeds: Sequence[int]
-    claimed: dict[Setting, Outcome] = field(default_factory=dict)
-    sound: dict[Setting, Outcome] = field(default_factory=dict)
+    claimed: dict[DcSetting, SeedOutcomes] = field(default_factory=dict)
+    sound: dict[DcSetting, SeedOutcomes] = field(default_factory=dict)
 
     def line(self, data: str, parameter: str, value: str, figure: str) -> Line:
         setting = setting_of(parameter, value)
@@ -112,9 +112,9 @@ class _Runs:
         return Line(label, figure, claimed.measured, sound.measured, sound.epsilon, claimed.epsilon)
 
 
-def setting_of(parameter: str, value: str) -> Setting:
+def setting_of(parameter: str, value: str) -> DcSetting:
     """The paper's defaults with one parameter changed."""
-    default = Setting()
+    default = DcSetting()
     match parameter:
         case "k":
             return replace(default, k=None if value == "none" else int(value))

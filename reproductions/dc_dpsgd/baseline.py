@@ -15,7 +15,7 @@ from winsor_reproductions.dc_dpsgd.methods import NON_PRIVATE
 from winsor_reproductions.dc_dpsgd.printed import TABLE_2
 from winsor_reproductions.dc_dpsgd.runs import (
     Descent,
-    Task,
+    DescentTask,
     noise_for,
     plain_runs,
     private_runs,
@@ -83,7 +83,7 @@ def _epochs(tuned: Tuned, request: Request) -> int:
 
 def _line(data: str, method: str, tuned: Tuned, request: Request, seeds: Sequence[int]) -> Line:
     images = load_images(data, request.folder())
-    task = Task(
+    task = DescentTask(
         data,
         (images.x, images.y),
         (images.x_test, images.y_test),

@@ -21,7 +21,7 @@ from winsor_reproductions.dc_dpsgd.methods import (
     DC,
     DC_NORM,
     NON_PRIVATE,
-    Setting,
+    DcSetting,
     account_of,
     baselines,
 )
@@ -29,7 +29,7 @@ from winsor_reproductions.dc_dpsgd.printed import E2E
 from winsor_reproductions.dc_dpsgd.verdict import by_label, judged, span, tally
 from winsor_reproductions.reproduction import Line, Measured, Reproduced, Request
 
-from winsor.papers.dc_dpsgd.claim import sampled_noise
+from winsor.papers.sampled import sampled_noise
 from winsor.rules.rule import Rule
 
 QUICK_METHODS = ("DP-SGD", DC, NON_PRIVATE)
@@ -39,7 +39,7 @@ METHODS = ("DP-SGD", "Auto-S", "DP-PSAC", DC, DC_NORM, NON_PRIVATE)
 def e2e(request: Request) -> Reproduced:
     size = QUICK if request.quick else FULL
     methods = QUICK_METHODS if request.quick else METHODS
-    seeds, setting = request.seeds_or(1, 3), Setting()
+    seeds, setting = request.seeds_or(1, 3), DcSetting()
     request.say("public training")
     corpus = prepare(request.folder(), size)
     untouched = bleu(corpus.start, corpus)
@@ -70,7 +70,9 @@ def e2e(request: Request) -> Reproduced:
     )
 
 
-def _line(tuning: str, method: str, corpus: Corpus, setting: Setting, seeds: Sequence[int]) -> Line:
+def _line(
+    tuning: str, method: str, corpus: Corpus, setting: DcSetting, seeds: Sequence[int]
+) -> Line:
     label = {"tuning": tuning, "method": method}
     printed = E2E[tuning].get(method)
     if method == NON_PRIVATE:
@@ -93,7 +95,7 @@ def _line(tuning: str, method: str, corpus: Corpus, setting: Setting, seeds: Seq
 def _discriminative(
     label: dict[str, str],
     printed: str | None,
-    setting: Setting,
+    setting: DcSetting,
     corpus: Corpus,
     run: Callable[[Rule, float], tuple[Measured, float]],
     noise: float,

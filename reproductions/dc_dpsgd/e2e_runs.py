@@ -2,7 +2,7 @@
 
 A model is first trained on public pairs (the development file), as GPT-2 is on public text in the
 paper, and then fine-tuned on the private training file with Adam: all weights, or a low-rank
-correction of the frozen model (`dc_lora.py`). The unit of privacy is a row, one pair; a meaning
+correction of the frozen model (`lora.py`). The unit of privacy is a row, one pair; a meaning
 representation that occurs in several rows is not protected as a whole.
 """
 
@@ -36,7 +36,7 @@ from winsor.training.make_private import make_private
 
 
 @dataclass(frozen=True)
-class Size:
+class TextSize:
     """How large the model is, how long it trains, and how much it writes."""
 
     layers: int
@@ -50,7 +50,7 @@ class Size:
     """How many meaning representations of the test file are verbalised; None for all."""
 
 
-QUICK = Size(
+QUICK = TextSize(
     layers=2,
     width=64,
     length=40,
@@ -60,7 +60,7 @@ QUICK = Size(
     steps=20,
     prompts=120,
 )
-FULL = Size(
+FULL = TextSize(
     layers=4,
     width=128,
     length=64,
@@ -78,7 +78,7 @@ DELTA = 1e-5
 class Corpus:
     """Private rows, test prompts with their references, and the publicly trained start."""
 
-    size: Size
+    size: TextSize
     vocabulary: Vocabulary
     private: Tensor
     prompts: list[Pair]
@@ -91,7 +91,7 @@ class Corpus:
         return low_rank(model) if tuning == "LoRA" else model
 
 
-def prepare(folder: Path, size: Size) -> Corpus:
+def prepare(folder: Path, size: TextSize) -> Corpus:
     """Read the three files and train on the public one."""
     public, private = read_pairs(folder, "dev"), read_pairs(folder, "train")
     vocabulary = Vocabulary(public)

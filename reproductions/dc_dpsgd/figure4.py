@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from winsor_reproductions.dc_dpsgd import tasks as dc_tasks
-from winsor_reproductions.dc_dpsgd.methods import Setting, certified_runs, published_runs
+from winsor_reproductions.dc_dpsgd.methods import DcSetting, certified_runs, published_runs
 from winsor_reproductions.dc_dpsgd.runs import Descent
 from winsor_reproductions.dc_dpsgd.verdict import order, span
 from winsor_reproductions.reproduction import Line, Measured, Reproduced, Request
@@ -27,7 +27,7 @@ def figure4(request: Request) -> Reproduced:
     for ratio in ratios:
         for rate in rates:
             request.say(f"c1 = {ratio} c2, rate {rate:g}")
-            setting = Setting(c1=ratio * BODY, c2=BODY)
+            setting = DcSetting(c1=ratio * BODY, c2=BODY)
             at = replace(task, descent=Descent(rate), rates={})
             claimed = published_runs(at, setting, seeds)
             sound = certified_runs(at, setting, seeds)

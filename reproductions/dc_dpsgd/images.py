@@ -19,7 +19,7 @@ ARRAYS = ("x_train", "y_train", "x_test", "y_test")
 
 
 @dataclass(frozen=True)
-class Source:
+class ImageSource:
     """Files that may hold a data set (the first one found is read) and its public scaling."""
 
     files: tuple[str, ...]
@@ -28,9 +28,9 @@ class Source:
 
 
 SOURCES = {
-    "MNIST": Source(("mnist.npz",), 0.1307, 0.3081),
-    "Fashion-MNIST": Source(("fashion_mnist.npz",), 0.2860, 0.3530),
-    "CIFAR-10": Source(("cifar10.npz", "cifar10_20k_5k.npz"), 0.4734, 0.2516),
+    "MNIST": ImageSource(("mnist.npz",), 0.1307, 0.3081),
+    "Fashion-MNIST": ImageSource(("fashion_mnist.npz",), 0.2860, 0.3530),
+    "CIFAR-10": ImageSource(("cifar10.npz", "cifar10_20k_5k.npz"), 0.4734, 0.2516),
 }
 
 
@@ -71,6 +71,6 @@ def load_images(name: str, folder: Path, *, rows: int | None = None) -> Images:
     return Images(name, x[:rows], y[:rows], x_test, y_test)
 
 
-def _scaled(pixels: np.ndarray, source: Source) -> Tensor:
+def _scaled(pixels: np.ndarray, source: ImageSource) -> Tensor:
     values = (torch.from_numpy(pixels).float() / 255 - source.mean) / source.deviation
     return values if values.ndim == 4 else values.unsqueeze(1)

@@ -18,7 +18,13 @@ import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from winsor_reproductions.dc_dpsgd.runs import Outcome, Task, noise_for, plain_runs, private_runs
+from winsor_reproductions.dc_dpsgd.runs import (
+    DescentTask,
+    SeedOutcomes,
+    noise_for,
+    plain_runs,
+    private_runs,
+)
 from winsor_reproductions.reproduction import Line
 
 from winsor.papers.dc_dpsgd.claim import DcDpsgdRun
@@ -35,7 +41,7 @@ NON_PRIVATE = "non-private"
 
 
 @dataclass(frozen=True)
-class Setting:
+class DcSetting:
     """Parameters of DC-DPSGD; the defaults are those of section 6.1 and Appendix G.1."""
 
     c1: float = 1.0
@@ -69,7 +75,9 @@ class Setting:
 
 
 @functools.cache
-def account_of(setting: Setting, batch: int, records: int, steps: int, delta: float) -> DcDpsgdRun:
+def account_of(
+    setting: DcSetting, batch: int, records: int, steps: int, delta: float
+) -> DcDpsgdRun:
     """The paper's account of a run with these parameters."""
     return DcDpsgdRun(
         setting.published_trace_epsilon,
@@ -85,24 +93,24 @@ def account_of(setting: Setting, batch: int, records: int, steps: int, delta: fl
     )
 
 
-def published_multiplier(task: Task, setting: Setting) -> float:
-    """The paper's noise over the certified sensitivity of `Setting.rule`."""
+def published_multiplier(task: DescentTask, setting: DcSetting) -> float:
+    """The paper's noise over the certified sensitivity of `DcSetting.rule`."""
     run = account_of(setting, task.batch_size, len(task.train[1]), task.steps, task.delta)
     return run.noise_multiplier("random" if setting.k is None else "rank")
 
 
-def published_runs(task: Task, setting: Setting, seeds: Sequence[int]) -> Outcome:
+def published_runs(task: DescentTask, setting: DcSetting, seeds: Sequence[int]) -> SeedOutcomes:
     """Trained with the noise that the paper's account asks for."""
     return private_runs(task, setting.rule(), published_multiplier(task, setting), seeds)
 
 
-def certified_runs(task: Task, setting: Setting, seeds: Sequence[int]) -> Outcome:
+def certified_runs(task: DescentTask, setting: DcSetting, seeds: Sequence[int]) -> SeedOutcomes:
     """The same clipping with the noise that the setting's epsilon really needs."""
     rule = setting.rule()
     return private_runs(task, rule, noise_for(task, rule, setting.epsilon), seeds)
 
 
-def baselines(setting: Setting) -> dict[str, Rule]:
+def baselines(setting: DcSetting) -> dict[str, Rule]:
     """The paper's private baselines. It prints no bound for them; c1 = c2 "is" DP-SGD, so c2."""
     return {
         "DP-SGD": Flat(setting.c2),
@@ -115,7 +123,7 @@ METHODS = ("DP-SGD", "Auto-S", "DP-PSAC", DC, DC_CODE, DC_NORM, NON_PRIVATE)
 
 
 def measured_line(
-    method: str, task: Task, setting: Setting, seeds: Sequence[int], printed: str | None
+    method: str, task: DescentTask, setting: DcSetting, seeds: Sequence[int], printed: str | None
 ) -> Line:
     """One method on one data set."""
     label = {"data": task.name, "method": method}

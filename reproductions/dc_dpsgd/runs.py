@@ -22,7 +22,7 @@ from winsor_reproductions.training_runs import Problem, evaluate
 from winsor.accounting import calibrate
 from winsor.contract import Neighbouring
 from winsor.mechanisms.gaussian import Gaussian
-from winsor.papers.dc_dpsgd.claim import sampled_noise
+from winsor.papers.sampled import sampled_noise
 from winsor.rules.discriminative import Discriminative
 from winsor.rules.rule import Rule
 from winsor.training.iterates import Iterates
@@ -63,7 +63,7 @@ class Descent:
 
 
 @dataclass(frozen=True, eq=False)
-class Task(Problem):
+class DescentTask(Problem):
     """A `Problem` with the descent that goes with it and its loss."""
 
     descent: Descent = Descent(1.0)
@@ -73,14 +73,14 @@ class Task(Problem):
     rates: Mapping[str, float] = field(default_factory=dict)
     """Learning rates of methods that have one of their own; the others take the descent's."""
 
-    def for_method(self, name: str) -> Task:
+    def for_method(self, name: str) -> DescentTask:
         """The task at the rate that goes with a method."""
         rate = self.rates.get(name, self.descent.lr)
         return replace(self, descent=replace(self.descent, lr=rate))
 
 
 @dataclass(frozen=True)
-class Outcome:
+class SeedOutcomes:
     """Test accuracies in per cent, one per seed, and the certified epsilon of such a run."""
 
     accuracies: tuple[float, ...]
@@ -96,18 +96,20 @@ def steps_of(rows: int, batch_size: int, epochs: float) -> int:
     return math.ceil(epochs * rows / batch_size)
 
 
-def private_runs(task: Task, rule: Rule, noise_multiplier: float, seeds: Sequence[int]) -> Outcome:
+def private_runs(
+    task: DescentTask, rule: Rule, noise_multiplier: float, seeds: Sequence[int]
+) -> SeedOutcomes:
     """Train once per seed; the ledger says what the noise certifies (the same for every seed)."""
     accuracies, epsilon = [], math.nan
     for seed in seeds:
         accuracy, spent = _private(task, rule, noise_multiplier, seed, math.isnan(epsilon))
         accuracies.append(accuracy)
         epsilon = spent if math.isnan(epsilon) else epsilon
-    return Outcome(tuple(accuracies), epsilon, noise_multiplier)
+    return SeedOutcomes(tuple(accuracies), epsilon, noise_multiplier)
 
 
 def _private(
-    task: Task, rule: Rule, noise_multiplier: float, seed: int, ask: bool
+    task: DescentTask, rule: Rule, noise_multiplier: float, seed: int, ask: bool
 ) -> tuple[float, float]:
     torch.manual_seed(seed)
     model = task.model()
@@ -137,12 +139,12 @@ def _private(
     return evaluate(model, *task.test)[0], epsilon
 
 
-def plain_runs(task: Task, seeds: Sequence[int]) -> Outcome:
+def plain_runs(task: DescentTask, seeds: Sequence[int]) -> SeedOutcomes:
     """The same training without clipping and noise, on shuffled batches: no privacy."""
-    return Outcome(tuple(_plain(task, seed) for seed in seeds), math.inf, 0.0)
+    return SeedOutcomes(tuple(_plain(task, seed) for seed in seeds), math.inf, 0.0)
 
 
-def _plain(task: Task, seed: int) -> float:
+def _plain(task: DescentTask, seed: int) -> float:
     torch.manual_seed(seed)
     model = task.model()
     optimiser, scheduler = task.plain.optimiser(model, task.steps)
@@ -185,7 +187,7 @@ def _average(descent: Descent, steps: int, model: nn.Module) -> _Average | None:
     return _Average(model, min(steps, math.ceil(descent.average_from * steps)))
 
 
-def noise_for(task: Task, rule: Rule, epsilon: float) -> float:
+def noise_for(task: DescentTask, rule: Rule, epsilon: float) -> float:
     """The noise multiplier that ``epsilon`` really needs for ``rule``, calibrated once.
 
     Every rule here releases one subsampled Gaussian per step, except a tail drawn by coins, which

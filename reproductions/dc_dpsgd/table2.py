@@ -1,7 +1,7 @@
 """Paper 1, Table 2: DC-DPSGD beside DP-SGD, Auto-S, DP-PSAC and training without privacy.
 
 The claim: at epsilon 8 DC-DPSGD is ahead of all three baselines on every data set, and more so on
-long-tailed ones. E2E generation is a table of its own (`dc_e2e.py`).
+long-tailed ones. E2E generation is a table of its own (`e2e.py`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from winsor_reproductions.dc_dpsgd.methods import (
     DC_CODE,
     DC_NORM,
     METHODS,
-    Setting,
+    DcSetting,
     measured_line,
 )
 from winsor_reproductions.dc_dpsgd.printed import TABLE_2
@@ -25,7 +25,7 @@ DATA = ("MNIST", "Fashion-MNIST", "CIFAR-10", "MNIST-HT", "CIFAR-10-HT")
 
 
 def table2(request: Request) -> Reproduced:
-    seeds, setting = request.seeds_or(2, 5), Setting()
+    seeds, setting = request.seeds_or(2, 5), DcSetting()
     lines = []
     for name in DATA:
         task = dc_tasks.task(name, request)

@@ -18,7 +18,7 @@ from winsor_reproductions.dc_dpsgd.features import featured
 from winsor_reproductions.dc_dpsgd.images import Images, load_images
 from winsor_reproductions.dc_dpsgd.longtail import LdamDrw, exponential_profile, long_tailed
 from winsor_reproductions.dc_dpsgd.methods import DC, DC_CERTIFIED, DC_CODE, DC_NORM
-from winsor_reproductions.dc_dpsgd.runs import Descent, Task, cross_entropy, steps_of
+from winsor_reproductions.dc_dpsgd.runs import Descent, DescentTask, cross_entropy, steps_of
 from winsor_reproductions.reproduction import Request
 
 from winsor.models.networks import two_layer_cnn
@@ -53,13 +53,13 @@ TAIL_NOTE = (
 )
 
 
-def task(name: str, request: Request) -> Task:
+def task(name: str, request: Request) -> DescentTask:
     """The task on the data set ``name``, of `CNN_DATA` or `LINEAR_DATA`."""
     made = _cnn if name in CNN_DATA else _linear
     return made(name, request)
 
 
-def _cnn(name: str, request: Request) -> Task:
+def _cnn(name: str, request: Request) -> DescentTask:
     tailed = name.endswith("-HT")
     rows = 4000 if request.quick and not tailed else None
     images = load_images(name.removesuffix("-HT"), request.folder(), rows=rows)
@@ -67,7 +67,7 @@ def _cnn(name: str, request: Request) -> Task:
     profile = exponential_profile(largest, images.classes)
     if tailed:
         images = long_tailed(images, profile)
-    return Task(
+    return DescentTask(
         name,
         (images.x, images.y),
         _test(images, request),
@@ -81,7 +81,7 @@ def _cnn(name: str, request: Request) -> Task:
     )
 
 
-def _linear(name: str, request: Request) -> Task:
+def _linear(name: str, request: Request) -> DescentTask:
     images = _features(request.folder())
     tailed = name.endswith("-HT")
     profile = exponential_profile(_smallest_class(images), images.classes)
@@ -90,7 +90,7 @@ def _linear(name: str, request: Request) -> Task:
     epochs = 50 if not request.quick else 8 if tailed else 4
     width, classes = images.x.shape[1], images.classes
     rates = LONG_TAILED_RATES if tailed else LINEAR_RATES
-    return Task(
+    return DescentTask(
         name,
         (images.x, images.y),
         _test(images, request),

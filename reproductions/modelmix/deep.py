@@ -20,12 +20,13 @@ from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from winsor_reproductions.cifar import Size, problem
+from winsor_reproductions.cifar import CifarSize, problem
+from winsor_reproductions.modelmix.claimed import claimed_noise
 from winsor_reproductions.reproduction import Line, Measured, Reproduced, Request
 from winsor_reproductions.training_runs import (
     Outcome,
     Problem,
-    Recipe,
+    TrainingRecipe,
     images,
     over_seeds,
     plain_noise,
@@ -33,7 +34,6 @@ from winsor_reproductions.training_runs import (
 
 from winsor.accounting.widened.gaussian import MixedGaussianDpEvent
 from winsor.contrib.modelmix.mechanism import ModelMix
-from winsor.papers.modelmix.claim import claimed_noise
 from winsor.rules.flat import Flat
 from winsor.rules.linf import LInf
 
@@ -44,7 +44,7 @@ PRINTED_3 = {64: (95.8, 4.7), 66: (108.3, 5.3), 68: (118.2, 6.3), 70: (140.6, 7.
              72: (182.9, 9.2)}  # fmt: skip
 """Table 3, CIFAR-10: accuracy -> epsilon of DP-SGD and of mixing."""
 PRINTED_BATCH = 1500
-FULL_SIZE = Size(None, 600, 3500 * 0.03, "resnet20")
+FULL_SIZE = CifarSize(None, 600, 3500 * 0.03, "resnet20")
 SCALING = "in a smaller batch that is more uniform noise on the mean."
 UNDECIDED = 15.0
 """Per cent: mixing below it has learnt nothing, so that nothing follows for the paper's size."""
@@ -53,9 +53,9 @@ MIXING, PLAIN, SMALL = "mixing", "DP-SGD", "DP-SGD, c = 1"
 
 @dataclass(frozen=True)
 class Deep:
-    """Size and constants; the defaults are the paper's where this machine's data allow."""
+    """CifarSize and constants; the defaults are the paper's where this machine's data allow."""
 
-    size: Size = FULL_SIZE
+    size: CifarSize = FULL_SIZE
     table_2: tuple[float, ...] = tuple(PRINTED_2)
     table_3: tuple[float, ...] = (4.0, 8.0, 16.0, 64.0, 200.0)
     clip: float = 20.0
@@ -74,7 +74,7 @@ class Deep:
         return self.tau_over_eta * PRINTED_BATCH / batch_size
 
 
-QUICK = Deep(Size(5000, 150, 3, "cnn"), table_2=(4.0, 8.0), table_3=(4.0, 8.0, 64.0))
+QUICK = Deep(CifarSize(5000, 150, 3, "cnn"), table_2=(4.0, 8.0), table_3=(4.0, 8.0, 64.0))
 
 
 @dataclass(frozen=True)
@@ -182,12 +182,12 @@ def deep_runs(setting: Deep, given: Problem, seeds: Sequence[int]) -> Runs:
     small, small_lr = setting.small
     for epsilon in setting.epsilons:
         noise = plain_noise(given, epsilon)
-        plain = Recipe(Flat(setting.clip), setting.lr, noise_multiplier=noise)
+        plain = TrainingRecipe(Flat(setting.clip), setting.lr, noise_multiplier=noise)
         runs[PLAIN, epsilon] = _run(over_seeds(given, plain, seeds))
-        other = Recipe(Flat(small), small_lr, noise_multiplier=noise)
+        other = TrainingRecipe(Flat(small), small_lr, noise_multiplier=noise)
         runs[SMALL, epsilon] = _run(over_seeds(given, other, seeds))
-        sound = Recipe(rule, setting.mixed_lr, epsilon=epsilon, mechanism=mix)
-        claimed = Recipe(
+        sound = TrainingRecipe(rule, setting.mixed_lr, epsilon=epsilon, mechanism=mix)
+        claimed = TrainingRecipe(
             rule,
             setting.mixed_lr,
             noise_multiplier=published_noise(given, setting, epsilon),

@@ -25,7 +25,7 @@ from torch.nn import functional as F
 from winsor_reproductions.reproduction import Measured
 from winsor_reproductions.training_runs import (
     Problem,
-    Recipe,
+    TrainingRecipe,
     fashion_mnist,
     gaussian_classes,
     over_seeds,
@@ -40,13 +40,13 @@ from winsor.rules.rule import Rule
 
 
 @dataclass(frozen=True)
-class Comparison:
+class EmbeddingComparison:
     """Constants of the three recipes; ``width`` is tau/eta over the deviation of plain noise."""
 
     epsilon: float = 1.0
     k: int = 20
     lr: float = 4.0
-    mixed_lr: float = 2.0  # curvature limits mixing to half the step: see `modelmix_figure2.py`
+    mixed_lr: float = 2.0  # curvature limits mixing to half the step: see `figure2.py`
     max_grad_norm: float = 1.0
     width: float = 2.0
     p: int = 25
@@ -127,10 +127,10 @@ def fashion_problem(
 
 
 def compare(
-    problem: Problem, public: tuple[Tensor, Tensor], setting: Comparison | None = None
+    problem: Problem, public: tuple[Tensor, Tensor], setting: EmbeddingComparison | None = None
 ) -> list[EmbeddingRow]:
     """The three methods on ``problem`` at the setting's epsilon."""
-    setting = setting or Comparison()
+    setting = setting or EmbeddingComparison()
     deviation = plain_noise(problem, setting.epsilon) / problem.batch_size
     width = setting.width * deviation * setting.max_grad_norm
     rows = []
@@ -138,7 +138,7 @@ def compare(
         rule = _rule(method, problem, public, setting)
         mix = ModelMix(width) if method == "mixed" else None
         lr = setting.lr if mix is None else setting.mixed_lr
-        recipe = Recipe(rule, lr, epsilon=setting.epsilon, mechanism=mix)
+        recipe = TrainingRecipe(rule, lr, epsilon=setting.epsilon, mechanism=mix)
         outcomes = over_seeds(problem, recipe, setting.seeds)
         rows.append(
             EmbeddingRow(
@@ -153,7 +153,7 @@ def compare(
 
 
 def _rule(
-    method: str, problem: Problem, public: tuple[Tensor, Tensor], setting: Comparison
+    method: str, problem: Problem, public: tuple[Tensor, Tensor], setting: EmbeddingComparison
 ) -> Rule:
     if method == "flat":
         return Flat(setting.max_grad_norm)

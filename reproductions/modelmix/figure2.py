@@ -29,7 +29,7 @@ from torch import nn
 from winsor_reproductions.reproduction import Measured
 from winsor_reproductions.training_runs import (
     Problem,
-    Recipe,
+    TrainingRecipe,
     gaussian_classes,
     over_seeds,
     plain_noise,
@@ -93,7 +93,7 @@ def figure_2(problem: Problem | None = None, setting: Figure2 | None = None) -> 
     noise = plain_noise(problem, setting.epsilon)
     rows = []
     for line, lr, mix in setting.lines():
-        recipe = Recipe(rule, lr, noise_multiplier=noise, mechanism=mix)
+        recipe = TrainingRecipe(rule, lr, noise_multiplier=noise, mechanism=mix)
         outcomes = over_seeds(problem, recipe, setting.seeds)
         rows.append(
             Figure2Row(
@@ -142,12 +142,12 @@ def _late_square(lr: float, steps: int, copies: int, *, mixed: bool) -> float:
     generator = torch.Generator().manual_seed(7)
     weight = nn.Parameter(torch.zeros(copies))
     optimizer = torch.optim.SGD([weight], lr=lr)
-    mixing = MixingUpdate({"w": weight}, optimizer, None, ModelMix(0.0), new_key(seed=8))
+    mixing = MixingUpdate({"w": weight}, optimizer, None, 1.0, ModelMix(0.0), new_key(seed=8))
     squares = []
     for step in range(steps):
         gradient = weight.detach() + torch.randn(copies, generator=generator)
         if mixed:
-            mixing.apply({"w": gradient}, 1.0)
+            mixing.move({"w": gradient})
         else:
             weight.data.sub_(gradient, alpha=lr)
         if step >= steps // 2:

@@ -1,7 +1,7 @@
 """`winsor reproduce modelmix`: section 4.3, table 1, figure 2 and section 5.3 as lines.
 
-The work is done by `modelmix.py`, `modelmix_table1.py`, `modelmix_figure2.py` and
-`modelmix_embedding.py`; tables 2 and 3 are in `modelmix_deep.py`.
+The work is done by `section43.py`, `table1.py`, `figure2.py` and `embedding.py`; tables 2 and 3
+are in `deep.py`.
 """
 
 from __future__ import annotations
@@ -10,16 +10,17 @@ import tempfile
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from winsor_reproductions.modelmix import embedding as embedding
-from winsor_reproductions.modelmix import figure2 as figure2
+from winsor_reproductions.modelmix import embedding, figure2
+from winsor_reproductions.modelmix.claimed import claimed_noise
+from winsor_reproductions.modelmix.section43 import Section43
 from winsor_reproductions.modelmix.section43 import section_43 as section_43_rows
 from winsor_reproductions.modelmix.table1 import PRINTED, Table1, recipes, scattering_problem
 from winsor_reproductions.reproduction import Line, Measured, Reproduced, Request
-from winsor_reproductions.training_runs import Problem, Recipe, over_seeds
+from winsor_reproductions.training_runs import Problem, TrainingRecipe, over_seeds
 
 from winsor.accounting.widened.gaussian import MixedGaussianDpEvent
 from winsor.contrib.modelmix.mechanism import ModelMix
-from winsor.papers.modelmix.claim import Parts, Section43, claimed_noise
+from winsor.papers.modelmix.claim import Parts
 
 CACHE = Path(tempfile.gettempdir()) / "winsor-scattering-cache"
 
@@ -114,7 +115,7 @@ def table_1_of(problem: Problem, setting: Table1, request: Request) -> Reproduce
 
 
 def _table_1_line(
-    problem: Problem, setting: Table1, epsilon: float, named: tuple[str, Recipe]
+    problem: Problem, setting: Table1, epsilon: float, named: tuple[str, TrainingRecipe]
 ) -> Line:
     method, recipe = named
     figures = dict(zip(("DP-SGD", "mixing"), PRINTED.get(epsilon, ()), strict=False))
@@ -227,7 +228,7 @@ EMBEDDING_PRINTED = {"embedding": "73.2 at epsilon 8", "mixed": "74.2 at epsilon
 
 def section_53(request: Request) -> Reproduced:
     """Mixing on top of a public gradient embedding."""
-    setting = embedding.Comparison(seeds=tuple(request.seeds_or(3, 10)))
+    setting = embedding.EmbeddingComparison(seeds=tuple(request.seeds_or(3, 10)))
     problem, public = (
         embedding.synthetic_problem() if request.quick
         else embedding.fashion_problem(request.folder())

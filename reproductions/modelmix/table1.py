@@ -33,7 +33,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from winsor_reproductions.training_runs import (
     Problem,
-    Recipe,
+    TrainingRecipe,
     fashion_mnist,
     over_seeds,
     plain_noise,
@@ -101,7 +101,7 @@ def table_1(
             )
 
 
-def recipes(problem: Problem, setting: Table1, epsilon: float) -> dict[str, Recipe]:
+def recipes(problem: Problem, setting: Table1, epsilon: float) -> dict[str, TrainingRecipe]:
     """Appendix E's two recipes at the same certified epsilon, and the narrow one."""
     half = problem.steps // 2
     scale = PRINTED_BATCH / problem.batch_size
@@ -111,9 +111,9 @@ def recipes(problem: Problem, setting: Table1, epsilon: float) -> dict[str, Reci
     rule = Flat(1.0) if setting.p == 1 else LInf(1.0, setting.p)
     narrow = ModelMix(2 * deviation)
     return {
-        "DP-SGD": Recipe(Flat(0.1), 4.0, epsilon=epsilon),
-        "mixing": Recipe(rule, 0.4, epsilon=epsilon, mechanism=wide),
-        "mixing, narrow": Recipe(rule, 0.4, epsilon=epsilon, mechanism=narrow),
+        "DP-SGD": TrainingRecipe(Flat(0.1), 4.0, epsilon=epsilon),
+        "mixing": TrainingRecipe(rule, 0.4, epsilon=epsilon, mechanism=wide),
+        "mixing, narrow": TrainingRecipe(rule, 0.4, epsilon=epsilon, mechanism=narrow),
     }
 
 

@@ -1,7 +1,5 @@
-"""Paper 2: the rate of the excess risk against n, and Theorem 6's claim of amplification.
+"""Paper 2: the rate of the excess risk against n.
 
-Rates
------
 Theorems 4 and 7 bound the excess risk by sqrt(d/n) + sqrt(d) (sqrt(d)/(n epsilon))^(1-1/p), up to
 logarithms; where privacy dominates, its slope in n is -(1 - 1/p). The bound is a minimax statement:
 a fixed smooth problem has a smaller risk. So the risk is measured where the lower bound (Theorem 1)
@@ -9,40 +7,28 @@ puts it, on linear losses l(w, z) = -<w, z> over a ball of diameter 1, whose gra
 the tails of z, and as the worst case over the size of the signal |E z|:
 
     risk(n) = max_s  E[ s/2 - <w, s u> ],      z = s u + heavy-tailed noise with p moments
-
-Theorem 6
----------
-Claims that an estimator which ignores the order of the k group means is amplified as if the groups
-were shuffled. It is a `PublishedClaim` here: the randomiser of a group is private for a change of
-one of its records, not of the whole group, which the shuffling theorem needs.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
-from dp_accounting.dp_event import GaussianDpEvent
 from numpy.typing import NDArray
-from scipy import optimize
 
-from winsor.accounting import History
+from winsor.charts import Chart, Series
+from winsor.charts.series import points_of
 from winsor.contract import ConfigurationError, Neighbouring
 from winsor.data import moment_rows
 from winsor.grads.glm import Design
 from winsor.ledger.ledger import Ledger
 from winsor.linear import Iterative, Simple
-from winsor.linear.task import Session, Task
+from winsor.linear.task import LinearTask, Session
 from winsor.means.budget import Target
-from winsor.papers.published import PublishedClaim
 from winsor.randomness import new_key
 from winsor.release.prepaid import PrepaidDoor
 from winsor.theory import simple_clipping_radius
-
-if TYPE_CHECKING:
-    from plotly.graph_objects import Figure
 
 Array = NDArray[np.float64]
 
@@ -78,7 +64,7 @@ class Curve:
 
 
 @dataclass(frozen=True)
-class Experiment:
+class RateExperiment:
     """Which problem, budget and repetitions; the defaults are in the privacy-dominated regime."""
 
     d: int = 3
@@ -94,16 +80,16 @@ class Experiment:
     """Sizes of the mean, in units of the noise on the mean gradient."""
 
 
-def risk_curve(method: str, p: float, experiment: Experiment | None = None) -> Curve:
+def risk_curve(method: str, p: float, experiment: RateExperiment | None = None) -> Curve:
     """The worst-case excess risk of ``"simple"`` or ``"iterative"`` at each n."""
-    setting = experiment or Experiment()
+    setting = experiment or RateExperiment()
     if method not in ("simple", "iterative"):
         raise ConfigurationError(f'method must be "simple" or "iterative". Got {method!r} instead.')
     risks = [_worst_risk(method, p, n, setting) for n in setting.sizes]
     return Curve(method, p, setting.sizes, tuple(risks))
 
 
-def _worst_risk(method: str, p: float, n: int, setting: Experiment) -> float:
+def _worst_risk(method: str, p: float, n: int, setting: RateExperiment) -> float:
     relation = Neighbouring.ADD_OR_REMOVE_ONE
     target = Target(setting.epsilon, setting.delta, None, relation)
     direction = np.zeros(setting.d)
@@ -122,7 +108,9 @@ def _worst_risk(method: str, p: float, n: int, setting: Experiment) -> float:
                 spread *= math.sqrt(setting.groups)
             strength = signal * spread
             design = Design(noise + strength * direction, intercept=False)
-            task = Task(design, np.zeros(n), LinearLoss(), 0.0, np.zeros(setting.d), row_bound=None)
+            task = LinearTask(
+                design, np.zeros(n), LinearLoss(), 0.0, np.zeros(setting.d), row_bound=None
+            )
             # eta = diameter/(G sqrt T) with G the size of a step's noisy gradient
             rate = 1 / ((strength + spread * math.sqrt(setting.steps)) * math.sqrt(setting.steps))
             solver = Simple(radius, setting.steps, rate, radius=0.5)
@@ -140,67 +128,24 @@ def _worst_risk(method: str, p: float, n: int, setting: Experiment) -> float:
     return float(totals.max() / setting.seeds)
 
 
-def figure(curves: list[Curve]) -> Figure:
+def figure(curves: list[Curve]) -> Chart:
     """Log-log plot of the curves, each with a line of the theory's slope through its middle."""
-    import plotly.graph_objects as go
-
-    plot = go.Figure()
-    for curve in curves:
+    series = []
+    for colour, curve in enumerate(curves):
         sizes, risks = np.array(curve.sizes, dtype=float), np.array(curve.risks)
         middle = np.exp(np.log(risks).mean() - curve.theory * np.log(sizes).mean())
         label = f"{curve.method}, p = {curve.p:g}"
-        plot.add_scatter(x=sizes, y=risks, name=label, mode="lines+markers")
-        plot.add_scatter(
-            x=sizes,
-            y=middle * sizes**curve.theory,
-            name=f"slope {curve.theory:.3g}",
-            mode="lines",
-            line={"dash": "dot", "color": "grey"},
-            showlegend=False,
-        )
-    plot.update_xaxes(type="log", title="n")
-    plot.update_yaxes(type="log", title="excess risk")
-    return plot
-
-
-# ------------------------------------------------------------------------------------ Theorem 6
-
-
-def largest_epsilon(k: int, delta: float) -> float:
-    """The condition of Theorem 6: epsilon <= 8 e^2 sqrt(ln(4/delta)/k)."""
-    return 8 * math.e**2 * math.sqrt(math.log(4 / delta) / k)
-
-
-def theorem_6_rho(epsilon: float, delta: float, k: int) -> float:
-    """rho of (20): the zCDP of one group mean at which Theorem 6 claims (epsilon, delta)."""
-    log = math.log(8 / delta) * (1 + 2 * math.sqrt(math.log(12 * k / delta))) ** 2
-    return epsilon**2 * k / (64 * math.e**4 * log)
-
-
-def theorem_6_claim(rho: float, delta: float, k: int) -> PublishedClaim:
-    """What Theorem 6 claims for one round of k group means, each rho-zCDP."""
-    ceiling = largest_epsilon(k, delta)
-    gap = lambda epsilon: theorem_6_rho(epsilon, delta, k) - rho  # noqa: E731
-    if gap(ceiling) < 0:
-        raise ConfigurationError(
-            f"rho must be at most {theorem_6_rho(ceiling, delta, k):.3g} for Theorem 6 with k = {k}"
-            f". Got {rho!r} instead."
-        )
-    epsilon = float(optimize.brentq(gap, 0.0, ceiling))
-    return PublishedClaim(
-        epsilon,
-        delta,
-        "heavy-tailed DP-SCO",
-        f"Theorem 6 with k = {k}",
-        (
-            "the shuffling theorem needs each randomiser to be private for any change of its whole "
-            "input; a group mean is rho-zCDP for one record of its group only",
-            "fixed groups, one at -R and all others at +R: the smallest group mean ignores the "
-            "order and equals the first, so nothing is amplified",
-        ),
+        line = points_of(sizes, middle * sizes**curve.theory)
+        series += [
+            Series(label, points_of(sizes, risks), colour=colour, markers=True),
+            Series(f"slope {curve.theory:.3g}", line, colour=colour, dashed=True),
+        ]
+    return Chart(
+        key="rates",
+        title="Worst-case excess risk",
+        x_label="n",
+        y_label="excess risk",
+        series=tuple(series),
+        log_x=True,
+        log_y=True,
     )
-
-
-def parallel_history(rho: float, rounds: int = 1) -> History:
-    """What the same group means certify: one record touches one of them per round."""
-    return [(GaussianDpEvent(1 / math.sqrt(2 * rho)), rounds)]

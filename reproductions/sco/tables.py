@@ -1,6 +1,6 @@
 """`winsor reproduce sco`: the rates of paper 2 against its theory, and Theorem 6 against the truth.
 
-* ``rates``: the slope of the worst-case excess risk in n (`sco_rates.py`), whose theory is
+* ``rates``: the slope of the worst-case excess risk in n (`rates.py`), whose theory is
   -(1 - 1/p) where privacy dominates. *published* is simple clipping with the noise of (12), which
   is sound but larger than epsilon needs; for iterative updating the paper gives no account of T
   steps in numbers, so that there is a certified run only.
@@ -16,24 +16,23 @@ from statistics import geometric_mean
 
 from dp_accounting.dp_event import GaussianDpEvent
 from winsor_reproductions.reproduction import Line, Measured, Reproduced, Request
-from winsor_reproductions.sco.rates import (
-    Experiment,
+from winsor_reproductions.sco.rates import RateExperiment, risk_curve
+
+from winsor.accounting import account
+from winsor.papers.sco.claim import (
     largest_epsilon,
     parallel_history,
-    risk_curve,
     theorem_6_claim,
     theorem_6_rho,
 )
-
-from winsor.accounting import account
 
 METHODS = ("simple", "iterative")
 MOMENTS = (2, 4, 8)
 TOLERANCE = 0.1
 """How far a slope may be from the theory's, which ignores logarithms, and still agree."""
 
-_FULL = Experiment(sizes=(4000, 16000, 64000, 256_000), steps=50, seeds=10)
-_QUICK = Experiment(seeds=4)
+_FULL = RateExperiment(sizes=(4000, 16000, 64000, 256_000), steps=50, seeds=10)
+_QUICK = RateExperiment(seeds=4)
 
 
 def rates(request: Request) -> Reproduced:
@@ -44,7 +43,7 @@ def rates(request: Request) -> Reproduced:
 
 
 def rates_of(
-    setting: Experiment, repeats: range, moments: tuple[int, ...], request: Request
+    setting: RateExperiment, repeats: range, moments: tuple[int, ...], request: Request
 ) -> Reproduced:
     """The same for any setting; each repetition has data and noise of its own."""
     spent = printed_noise_epsilon(setting)
@@ -88,7 +87,7 @@ def rates_of(
 
 
 def _slopes(
-    method: str, p: float, setting: Experiment, repeats: range
+    method: str, p: float, setting: RateExperiment, repeats: range
 ) -> tuple[Measured, Measured]:
     """The slope, and the risk at the largest n."""
     curves = [
@@ -99,7 +98,7 @@ def _slopes(
     return slopes, Measured.of([curve.risks[-1] for curve in curves])
 
 
-def printed_noise_epsilon(setting: Experiment) -> float:
+def printed_noise_epsilon(setting: RateExperiment) -> float:
     """What noise sqrt(2 T / rho) R / n per step with rho of (12) certifies, add or remove."""
     rho = setting.epsilon**2 / (1 + 2 * math.sqrt(math.log(1 / setting.delta))) ** 2
     return account([(GaussianDpEvent(math.sqrt(2 / rho)), 1)], setting.delta).epsilon

@@ -1,8 +1,8 @@
 """Figures 1 to 3 of paper 3: how often gradients are clipped, and value against gradient clipping.
 
 Figure 1 is DP-SGD with gradient clipping, whose account is not in doubt: one run per line. Figures
-2 and 3 compare it with value clipping: *published* is Algorithm 3 as printed (`value_open_runs.py`,
-which certifies nothing), *certified* the same bound with each row's own loss, at the same noise.
+2 and 3 compare it with value clipping: *published* is Algorithm 3 as printed (`open_runs.py`, which
+certifies nothing), *certified* the same bound with each row's own loss, at the same noise.
 A further line replaces Appendix D's bound by winsor's tightest one.
 
 Printed epsilons (1.0379 for MNIST at noise 1, batches of 128, delta 1e-5) are those of 10 epochs
@@ -22,9 +22,9 @@ from pathlib import Path
 
 from torch import Tensor
 from winsor_reproductions.reproduction import Line, Measured, Reproduced, Request
-from winsor_reproductions.training_runs import Problem, Recipe, evaluate, train
+from winsor_reproductions.training_runs import Problem, TrainingRecipe, evaluate, train
 from winsor_reproductions.value.open_runs import plain_sgd, value_clipping_as_printed
-from winsor_reproductions.value.problems import NOISE, Task, cifar, mnist
+from winsor_reproductions.value.problems import NOISE, ValueTask, cifar, mnist
 
 from winsor.grads.view import View
 from winsor.rules.flat import Flat
@@ -39,7 +39,7 @@ LOW = 5.0
 """Per cent of gradients clipped: below it, clipping hardly happens."""
 
 
-def tasks(request: Request) -> list[Task]:
+def tasks(request: Request) -> list[ValueTask]:
     """MNIST in part when quick; else MNIST and CIFAR-10, for the paper's epochs."""
     if request.quick:
         return [task.for_epochs(2) for task in mnist(request.folder(), rows=20_000)]
@@ -82,7 +82,7 @@ def figure_1(request: Request) -> Reproduced:
     return figure_1_of(tasks(request), request, _scale_note(request))
 
 
-def figure_1_of(given: list[Task], request: Request, note: str) -> Reproduced:
+def figure_1_of(given: list[ValueTask], request: Request, note: str) -> Reproduced:
     lines = []
     for task in given:
         thresholds = task.thresholds[1::2] if request.quick else task.thresholds
@@ -100,7 +100,7 @@ def figure_1_of(given: list[Task], request: Request, note: str) -> Reproduced:
     )  # fmt: skip
 
 
-def _frequency_line(task: Task, threshold: float, request: Request) -> Line:
+def _frequency_line(task: ValueTask, threshold: float, request: Request) -> Line:
     seeds = list(request.seeds_or(1, 5))
     runs = {lr: _watched(task, threshold, lr, seeds[0]) for lr in task.rates}
     lr = max(runs, key=lambda rate: runs[rate].accuracy)
@@ -118,7 +118,7 @@ def _frequency_line(task: Task, threshold: float, request: Request) -> Line:
     )
 
 
-def _printed_frequency(task: Task, threshold: float) -> str:
+def _printed_frequency(task: ValueTask, threshold: float) -> str:
     stuck = (task.data, task.model) == ("MNIST", "2-layer NN") and threshold >= 20
     return "about 15" if stuck else "falls"
 
@@ -133,12 +133,12 @@ class WatchedRun:
     epsilon: float
 
 
-def _watched(task: Task, threshold: float, lr: float, seed: int) -> WatchedRun:
+def _watched(task: ValueTask, threshold: float, lr: float, seed: int) -> WatchedRun:
     rule = Watched(threshold)
     accuracies: list[float] = []
     outcome = train(
         task.problem,
-        Recipe(rule, lr, noise_multiplier=NOISE),
+        TrainingRecipe(rule, lr, noise_multiplier=NOISE),
         seed,
         look=lambda model: accuracies.append(evaluate(model, *task.problem.train)[0]),
     )
@@ -174,7 +174,7 @@ def figures_2_3(request: Request) -> Reproduced:
     return figures_2_3_of(tasks(request), request, _scale_note(request))
 
 
-def figures_2_3_of(given: list[Task], request: Request, note: str) -> Reproduced:
+def figures_2_3_of(given: list[ValueTask], request: Request, note: str) -> Reproduced:
     lines: list[Line] = []
     for task in given:
         lines.append(_plain_line(task, request))
@@ -214,7 +214,7 @@ def _private(problem: Problem, rule: Rule) -> Runner:
         seen: list[float] = []
         outcome = train(
             problem,
-            Recipe(rule, lr, noise_multiplier=NOISE),
+            TrainingRecipe(rule, lr, noise_multiplier=NOISE),
             seed,
             look=lambda model: seen.append(evaluate(model, *problem.train)[0]),
         )
@@ -242,7 +242,7 @@ def _best(run: Runner, rates: tuple[float, ...], request: Request) -> list[Accur
     return [tried[lr], *(run(lr, seed) for seed in seeds[1:])]
 
 
-def _plain_line(task: Task, request: Request) -> Line:
+def _plain_line(task: ValueTask, request: Request) -> Line:
     request.say(f"{task.data}, {task.model}, SGD")
     runs = _best(_open(task.problem, None), task.rates, request)
     extra = {
@@ -252,7 +252,7 @@ def _plain_line(task: Task, request: Request) -> Line:
     return Line(_label(task, None, "SGD"), extra=extra)
 
 
-def _clipped_lines(task: Task, threshold: float, request: Request) -> list[Line]:
+def _clipped_lines(task: ValueTask, threshold: float, request: Request) -> list[Line]:
     problem = task.problem
     recipes: dict[str, Rule] = {
         "GC": Flat(threshold),
@@ -280,12 +280,12 @@ def _clipped_lines(task: Task, threshold: float, request: Request) -> list[Line]
     return lines
 
 
-def _label(task: Task, threshold: float | None, method: str) -> dict[str, str]:
+def _label(task: ValueTask, threshold: float | None, method: str) -> dict[str, str]:
     clip = "" if threshold is None else f"{threshold:g}"
     return {"data": task.data, "model": task.model, "C": clip, "method": method}
 
 
-def _printed_loss(task: Task) -> str:
+def _printed_loss(task: ValueTask) -> str:
     if task.data != "MNIST":
         return "GC, nearly"
     return "GC - 2" if task.model == "linear" else "GC - 2 to 4"

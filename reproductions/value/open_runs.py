@@ -2,7 +2,7 @@
 
 Both are plain PyTorch, on public data only: `make_private` accepts neither. The printed algorithm
 divides every row by the mean loss's bound, so that no sensitivity can be stated
-(`value_claim.py`); its noise is there, its guarantee is not.
+(`winsor/papers/value/claim.py`); its noise is there, its guarantee is not.
 """
 
 from __future__ import annotations

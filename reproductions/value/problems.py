@@ -28,7 +28,7 @@ MODELS = ("linear", "2-layer NN")
 
 
 @dataclass(frozen=True, eq=False)
-class Task:
+class ValueTask:
     """A model on a data set, with the thresholds and rates that the paper tries there."""
 
     data: str
@@ -41,7 +41,7 @@ class Task:
     def steps_per_epoch(self) -> int:
         return round(len(self.problem.train[1]) / self.problem.batch_size)
 
-    def for_epochs(self, epochs: int) -> Task:
+    def for_epochs(self, epochs: int) -> ValueTask:
         problem = replace(self.problem, steps=epochs * self.steps_per_epoch)
         return replace(self, problem=problem)
 
@@ -51,7 +51,7 @@ def make(
     rows: tuple[tuple[Tensor, Tensor], ...],
     thresholds: tuple[float, ...],
     rates: tuple[float, ...],
-) -> list[Task]:
+) -> list[ValueTask]:
     """Both models on the same flat rows, for one epoch."""
     train, test = rows
     width = train[0].shape[1]
@@ -59,11 +59,11 @@ def make(
     for model, hidden in zip(MODELS, ([], [HIDDEN]), strict=True):
         network = functools.partial(mlp, [width, *hidden, 10], bias=False)
         problem = Problem(f"{data}, {model}", train, test, network, BATCH, 1, DELTA)
-        tasks.append(Task(data, model, problem, thresholds, rates).for_epochs(1))
+        tasks.append(ValueTask(data, model, problem, thresholds, rates).for_epochs(1))
     return tasks
 
 
-def mnist(folder: str | os.PathLike[str], rows: int | None = None) -> list[Task]:
+def mnist(folder: str | os.PathLike[str], rows: int | None = None) -> list[ValueTask]:
     """The first ``rows`` of MNIST, standardised; thresholds and rates of section 6."""
     (x, y), (x_test, y_test) = images(folder, "mnist.npz")
     x, x_test = (((part - 0.1307) / 0.3081).flatten(1) for part in (x[:rows], x_test))
@@ -71,7 +71,7 @@ def mnist(folder: str | os.PathLike[str], rows: int | None = None) -> list[Task]
     return make("MNIST", data, (1.0, 5.0, 20.0, 40.0), (2e-3, 5e-3, 1e-2))
 
 
-def cifar(folder: str | os.PathLike[str], cache: str | os.PathLike[str]) -> list[Task]:
+def cifar(folder: str | os.PathLike[str], cache: str | os.PathLike[str]) -> list[ValueTask]:
     """Scattering features of CIFAR-10 (as many rows as the file has), kept in ``cache``."""
     parts = images(folder, "cifar10_20k_5k.npz")
     data = tuple(

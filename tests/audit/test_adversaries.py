@@ -4,7 +4,7 @@ import pytest
 
 from winsor import rules
 from winsor.audit.adversaries import NOMINAL, pairs, worst
-from winsor.audit.worlds import Setting
+from winsor.audit.worlds import AuditSetting
 from winsor.contract import Neighbouring
 from winsor.mechanisms.gaussian import Gaussian
 from winsor.sampling.samplers import FullBatch
@@ -26,7 +26,7 @@ REACHED = [
 
 @pytest.mark.parametrize(("rule", "relation", "why"), REACHED, ids=[row[2] for row in REACHED])
 def test_the_worst_pair_attains_the_stated_sensitivity(rule, relation, why):
-    experiment = worst(rule, Setting(Gaussian(1.0), FullBatch(NOMINAL), relation))
+    experiment = worst(rule, AuditSetting(Gaussian(1.0), FullBatch(NOMINAL), relation))
     ((event, _),) = experiment.history
     assert experiment.shift() * event.noise_multiplier == pytest.approx(1.0, abs=0.01)
 

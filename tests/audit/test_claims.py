@@ -18,8 +18,8 @@ from winsor.audit.claims import (
     gaussian_epsilon,
     gaussian_mu,
     point_claim,
-    scaled,
 )
+from winsor.audit.families import scaled
 from winsor.contract import ConfigurationError, Neighbouring, UnsupportedEvent
 
 ADD = Neighbouring.ADD_OR_REMOVE_ONE

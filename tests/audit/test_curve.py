@@ -11,9 +11,9 @@ from winsor.audit.curve import (
     Roc,
     choose_thresholds,
     curve_test,
-    invert,
     measure,
 )
+from winsor.audit.families import invert
 from winsor.contract import ConfigurationError
 
 
@@ -68,12 +68,12 @@ def test_lower_bounds_of_a_full_batch_gaussian_are_tight(epsilon, at_least):
 
 def test_inversion_finds_the_noise():
     verdict = curve_test(Shift(MU), gaussian_claim(MU), 200_000)
-    noise = invert(lambda s: gaussian_claim(1 / s), verdict.roc, 0.1, 10.0)
+    noise = invert(lambda s: gaussian_claim(1 / s), verdict.roc.refutes, 0.1, 10.0)
     assert 1 / MU <= noise <= 1.05 / MU
     roc = Roc(np.array([0.0]), np.array([0.99]), np.array([1e-6]), 100, 1e-4)
-    assert invert(lambda s: gaussian_claim(1 / s), roc, 1.0, 10.0) == 1.0
+    assert invert(lambda s: gaussian_claim(1 / s), roc.refutes, 1.0, 10.0) == 1.0
     nothing = Roc(np.array([0.0]), np.array([0.0]), np.array([1.0]), 100, 1e-4)
-    assert invert(lambda s: gaussian_claim(1 / s), nothing, 1.0, 10.0) == 10.0
+    assert invert(lambda s: gaussian_claim(1 / s), nothing.refutes, 1.0, 10.0) == 10.0
     assert nothing.mu() == 0.0 and nothing.epsilon(1e-5) == 0.0
 
 

@@ -7,8 +7,10 @@ import pytest
 from winsor import rules
 from winsor.audit.honest import honest_audits
 from winsor.audit.suite import run
+from winsor.contrib.modelmix import audits as modelmix
 
-AUDITS = {audit.name: audit for audit in honest_audits()}
+ALL = [*honest_audits(), *modelmix.honest()]
+AUDITS = {audit.name: audit for audit in ALL}
 
 
 @pytest.mark.parametrize("name", AUDITS)
@@ -19,7 +21,7 @@ def test_certified_claims_are_not_violated(name):
 
 
 def test_no_two_audits_share_a_name():
-    assert len(AUDITS) == len(honest_audits())
+    assert len(AUDITS) == len(ALL)
 
 
 def test_every_rule_is_audited():

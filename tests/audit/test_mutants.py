@@ -4,8 +4,9 @@ import pytest
 
 from winsor.audit.mutants import mutants
 from winsor.audit.suite import run
+from winsor.contrib.modelmix import audits as modelmix
 
-MUTANTS = {audit.name: audit for audit in mutants()}
+MUTANTS = {audit.name: audit for audit in [*mutants(), *modelmix.mutants()]}
 
 
 @pytest.mark.parametrize("name", MUTANTS)

@@ -9,15 +9,10 @@ from torch.utils.data import Dataset, TensorDataset
 
 import winsor
 from winsor.audit.canaries import plant, random_canaries, rows
-from winsor.audit.claims import gaussian_epsilon, scaled
+from winsor.audit.claims import gaussian_epsilon
 from winsor.audit.example import clusters
-from winsor.audit.one_run import (
-    audit_run,
-    audit_training,
-    correct_guesses,
-    curve_epsilon,
-    twin,
-)
+from winsor.audit.families import scaled
+from winsor.audit.one_run import audit_training, correct_guesses, curve_epsilon, twin
 from winsor.contract import ConfigurationError, Neighbouring
 from winsor.contrib.modelmix.mechanism import ModelMix
 from winsor.mechanisms.gaussian import Gaussian
@@ -70,8 +65,7 @@ def test_training_with_a_twentieth_of_the_noise_is_refuted():
         private._door.mechanism = QuietNoise(private.noise_multiplier)
         return private
 
-    dataset = TensorDataset(*clusters(400, inputs=200))
-    report = audit_run(make, cross_entropy, dataset, canaries=300, seed=1)
+    report = audit_training(training(), cross_entropy, canaries=300, seed=1, make=make)
     assert report.violated
     assert report.epsilon_curve > report.claimed_epsilon
     assert "VIOLATED" in str(report)
@@ -145,7 +139,7 @@ def test_the_curve_bound_inverts_the_runs_own_ledger():
 
 
 def test_a_private_object_audits_itself():
-    report = training(steps=2).audit(cross_entropy, canaries=20, seed=1)
+    report = audit_training(training(steps=2), cross_entropy, canaries=20, seed=1)
     assert (report.canaries, report.violated) == (20, False)
 
 

@@ -9,7 +9,7 @@ from winsor.audit.curve import ABSENT, PRESENT
 from winsor.audit.mutants import LeakyQuantile
 from winsor.audit.records import LINE, GradientRecords
 from winsor.audit.transcripts import CERTAIN, RandomRuleExperiment, TranscriptExperiment
-from winsor.audit.worlds import Setting
+from winsor.audit.worlds import AuditSetting
 from winsor.contract import Neighbouring
 from winsor.mechanisms.gaussian import Gaussian
 from winsor.rules.discriminative import Discriminative
@@ -23,7 +23,9 @@ def test_coins_are_drawn_afresh_for_every_run():
     z = torch.full((1, 1), 1e3)
     records = GradientRecords("alone", z[:0], z[:0], z, LINE)
     rule = Discriminative(1.0, 0.1, selection="random", tail_fraction=0.3, seed=0)
-    experiment = RandomRuleExperiment(rule, records, Setting(Gaussian(1e-4), FullBatch(5), ADD))
+    experiment = RandomRuleExperiment(
+        rule, records, AuditSetting(Gaussian(1e-4), FullBatch(5), ADD)
+    )
     values = experiment._values(PRESENT, 1_000, bytes(32))["grad"].value["weight"][:, 0]
     in_tail = (values > 0.5).double().mean()
     assert sorted({round(float(v), 3) for v in values}) == [0.1, 1.0]
@@ -33,7 +35,7 @@ def test_coins_are_drawn_afresh_for_every_run():
 
 
 def transcript(rule, runs=20):
-    setting = Setting(Gaussian(1.0), FullBatch(10), ADD, steps=2)
+    setting = AuditSetting(Gaussian(1.0), FullBatch(10), ADD, steps=2)
     experiment = TranscriptExperiment(rule, next(iter(pairs(ADD))), setting)
     return [experiment.scores(world, runs, 0) for world in (ABSENT, PRESENT)]
 
@@ -49,7 +51,7 @@ def test_a_state_that_follows_exact_counts_is_certain_in_every_run():
 
 
 def test_the_ledger_of_a_transcript_has_every_step():
-    setting = Setting(Gaussian(1.0), FullBatch(10), ADD, steps=3)
+    setting = AuditSetting(Gaussian(1.0), FullBatch(10), ADD, steps=3)
     experiment = TranscriptExperiment(Quantile(1.0), next(iter(pairs(ADD))), setting)
     ((event, count),) = experiment.history
     assert count == 3 and event.noise_multiplier == pytest.approx(1.0)

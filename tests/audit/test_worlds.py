@@ -11,10 +11,10 @@ from winsor.audit.adversaries import canary
 from winsor.audit.curve import ABSENT, PRESENT
 from winsor.audit.records import LINE, MODEL, GradientRecords, as_tree, chosen, dimension, stacked
 from winsor.audit.worlds import (
+    AuditSetting,
     LaplaceLikelihoods,
     Likelihoods,
     RuleExperiment,
-    Setting,
     batches,
     drawn_batches,
     in_noise_units,
@@ -59,7 +59,7 @@ def test_bounds_that_depend_on_the_rows_are_refused():
 
 
 def test_stacked_runs_get_the_stated_noise_each_its_own():
-    setting = Setting(Gaussian(2.0), FullBatch(5), ADD)
+    setting = AuditSetting(Gaussian(2.0), FullBatch(5), ADD)
     table = {"grad": Bounded(torch.tensor([[3.0]]), Sensitivity.per_sample(0.5, "given"))}
     parts = chosen(table, np.zeros(100_000, dtype=np.int64))
     released = setting.door(bytes(32)).release(0, parts)
@@ -97,7 +97,7 @@ def test_equal_batches_are_merged_and_impossible_ones_keep_no_weight():
 
 @pytest.mark.parametrize(("relation", "shift"), [(ADD, 1.0), (REPLACE, 2.0)])
 def test_the_canary_moves_flat_clipping_by_its_whole_sensitivity(relation, shift):
-    setting = Setting(Gaussian(1.0), FullBatch(5), relation)
+    setting = AuditSetting(Gaussian(1.0), FullBatch(5), relation)
     experiment = RuleExperiment(Flat(1.0), canary(relation), setting)
     assert experiment.shift() == pytest.approx(shift, rel=1e-4)
     ((event, count),) = experiment.history
@@ -105,7 +105,7 @@ def test_the_canary_moves_flat_clipping_by_its_whole_sensitivity(relation, shift
 
 
 def test_scores_are_a_function_of_seed_world_and_part():
-    setting = Setting(Gaussian(1.0), Poisson(5, 0.4), ADD, steps=3)
+    setting = AuditSetting(Gaussian(1.0), Poisson(5, 0.4), ADD, steps=3)
     experiment = RuleExperiment(Flat(1.0), canary(ADD, silent=2), setting)
     scores = experiment.scores(PRESENT, 500, 1)
     assert np.array_equal(scores, experiment.scores(PRESENT, 500, 1))
@@ -116,7 +116,7 @@ def test_scores_are_a_function_of_seed_world_and_part():
 
 
 def test_the_real_sampler_and_its_law_give_scores_of_one_distribution():
-    setting = Setting(Gaussian(0.5), Poisson(5, 0.4), ADD)
+    setting = AuditSetting(Gaussian(0.5), Poisson(5, 0.4), ADD)
     by_law = RuleExperiment(Flat(1.0), canary(ADD, silent=2), setting).scores(PRESENT, 4_000, 0)
     drawn = RuleExperiment(Flat(1.0), canary(ADD, silent=2), setting, real_sampler=True)
     assert drawn.scores(PRESENT, 4_000, 0).mean() == pytest.approx(by_law.mean(), abs=0.15)

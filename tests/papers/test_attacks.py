@@ -8,16 +8,13 @@ from winsor.audit.claims import certified_claim
 from winsor.audit.curve import ABSENT, PRESENT, curve_test
 from winsor.audit.suite import run
 from winsor.contract import Neighbouring
+from winsor.papers.aclip.attacks import aclip_experiment
 from winsor.papers.aclip.claim import AclipRun
-from winsor.papers.attacks import (
-    PrintedValue,
-    RankInstance,
-    ShuffledGroups,
-    _smallest_normal,
-    aclip_experiment,
-    published_audits,
-)
+from winsor.papers.all_attacks import published_audits
+from winsor.papers.dc_dpsgd.attacks import RankInstance
 from winsor.papers.dc_dpsgd.claim import DcDpsgdRun
+from winsor.papers.sco.attacks import ShuffledGroups, _smallest_normal
+from winsor.papers.value.attacks import PrintedValue
 
 AUDITS = {audit.name: audit for audit in published_audits()}
 ADD = Neighbouring.ADD_OR_REMOVE_ONE

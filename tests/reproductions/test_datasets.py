@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from winsor_reproductions.datasets import DATASETS, load
 
 from winsor.contract import ConfigurationError
-from winsor.data import DATASETS, load
 
 RNG = np.random.default_rng(0)
 ARRAYS = {

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from winsor.audit.records import LINE, MODEL, GradientRecords, Shapes, dimension
-from winsor.audit.worlds import RuleExperiment, Setting
+from winsor.audit.worlds import AuditSetting, RuleExperiment
 from winsor.contract import Neighbouring
 from winsor.rules.rule import Rule
 
@@ -77,18 +77,17 @@ def _stories(g: Tensor) -> Iterator[tuple[str, Tensor, Tensor, Tensor]]:
     yield "silent record", others, 0 * g, g
 
 
-def worst(rule: Rule, setting: Setting, shapes: Shapes = MODEL) -> RuleExperiment:
+def worst(rule: Rule, setting: AuditSetting, shapes: Shapes = MODEL) -> RuleExperiment:
     """The pair with the largest shift, in units of the declared noise, on the full batch.
 
     A rule that draws coins is given to an adversary who knows them: its sensitivity is stated for
     the worst draw, so it must hold for the worst of a few. (A rule whose *event* rests on its coins
     being secret is not bounded that way; see `transcripts.RandomRuleExperiment`.)
     """
-    randomised = getattr(rule, "randomised", False)
     experiments = [
         RuleExperiment(rule, pair, setting, draw=draw)
-        for pair in pairs(setting.relation, shapes, few=randomised)
-        for draw in range(DRAWS if randomised else 1)
+        for pair in pairs(setting.relation, shapes, few=rule.randomised)
+        for draw in range(DRAWS if rule.randomised else 1)
     ]
     shifts = [experiment.shift() for experiment in experiments]
     enough = (1 - TIE) * max(shifts)

@@ -23,16 +23,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
-from dp_accounting import dp_event
 from numpy.typing import NDArray
 from scipy.optimize import brentq
 from scipy.special import log_ndtr
 
-from winsor.contract import ConfigurationError, UnsupportedEvent
+from winsor.contract import ConfigurationError
 
 if TYPE_CHECKING:
-    from dp_accounting.dp_event import DpEvent
-
     from winsor.accounting.events import History
     from winsor.contract import Neighbouring
 
@@ -149,43 +146,3 @@ def certified_claim(
     usual = account(history, USUAL_DELTA, relation).epsilon
     epsilons = np.unique(np.append(np.linspace(0.0, top, points), usual))
     return Claim(name, epsilons, delta_curve(history, epsilons, relation))
-
-
-def family_of(
-    history: History, relation: Neighbouring, points: int = 16
-) -> Callable[[float], Claim] | None:
-    """The curves certified for this history at other noise, as a function of the noise factor.
-
-    None if some event's noise cannot be scaled.
-    """
-    try:
-        scaled(history, 1.0)
-    except UnsupportedEvent:
-        return None
-    return lambda factor: certified_claim(scaled(history, factor), relation, points)
-
-
-def scaled(history: History, factor: float) -> list[tuple[DpEvent, int]]:
-    """The same history with ``factor`` times the noise: a family ordered by its noise."""
-    return [(_scaled_event(event, factor), count) for event, count in history]
-
-
-def _scaled_event(event: DpEvent, factor: float) -> DpEvent:
-    if isinstance(event, dp_event.GaussianDpEvent | dp_event.LaplaceDpEvent):
-        return type(event)(event.noise_multiplier * factor)
-    if isinstance(event, dp_event.MixtureOfGaussiansDpEvent):
-        deviation = event.standard_deviation * factor
-        return dp_event.MixtureOfGaussiansDpEvent(
-            deviation, event.sensitivities, event.sampling_probs
-        )
-    if isinstance(event, dp_event.PoissonSampledDpEvent):
-        inner = _scaled_event(event.event, factor)
-        return dp_event.PoissonSampledDpEvent(event.sampling_probability, inner)
-    if isinstance(event, dp_event.SampledWithoutReplacementDpEvent):
-        inner = _scaled_event(event.event, factor)
-        return dp_event.SampledWithoutReplacementDpEvent(
-            event.source_dataset_size, event.sample_size, inner
-        )
-    raise UnsupportedEvent(
-        f"only Gaussian and Laplace events, sampled or not, form a family. Got {event!r} instead."
-    )

@@ -9,7 +9,7 @@
 
 The same a and b also give lower bounds that need no claim: epsilon at delta, log((a - delta)/b);
 Gaussian DP, mu = Phi^-1(a) - Phi^-1(b); and, within a family of claims ordered by their noise, the
-largest noise that is not violated (`invert`).
+largest noise that is not refuted (`families.py`).
 
 Guarantee
 ---------
@@ -21,8 +21,7 @@ confidence, simultaneously.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -36,7 +35,7 @@ from winsor.contract import ConfigurationError
 
 Floats = NDArray[np.float64]
 
-ABSENT, PRESENT = 0, 1
+ABSENT, PRESENT = WORLDS = 0, 1
 ALPHA = 1e-4
 """Probability of accusing an honest mechanism. Ten times below the promised 1 in 1,000."""
 MOST_THRESHOLDS = 4
@@ -67,6 +66,9 @@ class Roc:
         """By how much the best test beats the claim; positive means violated."""
         return float((self.true_positive - claim.power(self.false_positive)).max())
 
+    def refutes(self, claim: Claim) -> bool:
+        return self.margin(claim) > 0
+
     def violated_epsilon(self, claim: Claim) -> float:
         """The epsilon at which the violation (or the closest approach to it) was seen."""
         best = np.argmax(self.true_positive - claim.power(self.false_positive))
@@ -92,7 +94,7 @@ class Roc:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class CurveVerdict:
     """The outcome of one curve test."""
 
     claim: Claim
@@ -112,7 +114,7 @@ def curve_test(
     delta: float = 1e-5,
     alpha: float = ALPHA,
     steer: Claim | None = None,
-) -> Verdict:
+) -> CurveVerdict:
     """Try to refute ``claim`` with ``runs`` runs per world (the pilot included).
 
     ``delta`` and ``steer`` (default: the claim) only say what the thresholds should be good for:
@@ -125,7 +127,7 @@ def curve_test(
     present = experiment.scores(PRESENT, pilot, 0)
     thresholds = choose_thresholds(absent, present, steer or claim, runs - pilot, delta, alpha)
     roc = measure(experiment, thresholds, runs - pilot, alpha)
-    return Verdict(claim, roc, roc.margin(claim), roc.violated_epsilon(claim))
+    return CurveVerdict(claim, roc, roc.margin(claim), roc.violated_epsilon(claim))
 
 
 def measure(experiment: Experiment, thresholds: Floats, runs: int, alpha: float = ALPHA) -> Roc:
@@ -135,7 +137,7 @@ def measure(experiment: Experiment, thresholds: Floats, runs: int, alpha: float 
             f"thresholds must be 1 to {MOST_THRESHOLDS} numbers. Got {len(thresholds)} instead."
         )
     above = np.zeros((2, len(thresholds)), dtype=np.int64)
-    for world in (ABSENT, PRESENT):
+    for world in WORLDS:
         for part, size in _parts(runs):
             scores = _finite_order(experiment.scores(world, size, part))
             above[world] += (scores[:, None] > thresholds).sum(axis=0)
@@ -147,28 +149,6 @@ def measure(experiment: Experiment, thresholds: Floats, runs: int, alpha: float 
         runs,
         alpha,
     )
-
-
-def invert(
-    family: Callable[[float], Claim], roc: Roc, low: float, high: float, tolerance: float = 5e-4
-) -> float:
-    """The largest noise in [low, high] whose claim the runs do not violate.
-
-    ``family`` maps a noise scale to a claim and must promise more privacy for more noise. With
-    confidence 1 - alpha the mechanism, if it is in the family, has no more noise than this. Returns
-    ``low`` when even that claim is violated, ``high`` when nothing is.
-    """
-    if roc.margin(family(high)) <= 0:
-        return high
-    if roc.margin(family(low)) > 0:
-        return low
-    while high / low > 1 + tolerance:
-        middle = math.sqrt(low * high)
-        if roc.margin(family(middle)) > 0:
-            high = middle
-        else:
-            low = middle
-    return high
 
 
 # -------------------------------------------------------------------------- choosing thresholds

@@ -12,33 +12,30 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
 from dp_accounting import dp_event
 
 from winsor import rules
-from winsor.audit.adversaries import NOMINAL, canary, directions, worst
+from winsor.audit.adversaries import NOMINAL, canary, pairs, worst
 from winsor.audit.claims import USUAL_DELTA, gaussian_mu
-from winsor.audit.curve import PRESENT
 from winsor.audit.mean_worlds import (
     CalledMeanExperiment,
     ClippedMeanExperiment,
-    GroupMeansExperiment,
     RadiusExperiment,
 )
-from winsor.audit.records import MODEL, GradientRecords, Parts, dimension
+from winsor.audit.records import MODEL, Parts
 from winsor.audit.suite import Audit, Prepared, certified
 from winsor.audit.training_worlds import TrainingExperiment
 from winsor.audit.transcripts import RandomRuleExperiment, TranscriptExperiment
 from winsor.audit.value_worlds import value_records
-from winsor.audit.worlds import RuleExperiment, Setting
+from winsor.audit.worlds import AuditSetting, RuleExperiment
 from winsor.contract import Neighbouring
-from winsor.contrib.modelmix.audit_worlds import MixingExperiment, exact_step_claim
 from winsor.mechanisms.gaussian import Gaussian
 from winsor.mechanisms.laplace import Laplace
+from winsor.mechanisms.protocol import Mechanism
 from winsor.rules.flat import Flat
 from winsor.rules.l1 import L1
-from winsor.rules.rule import Rule
+from winsor.rules.rule import Rule, dry_run
 from winsor.sampling.samplers import FixedSize, FullBatch, Poisson, Sampler
 from winsor.tails.monitor import PrivateMonitor
 
@@ -50,7 +47,7 @@ SINGLE = 1 / gaussian_mu(EPSILON, USUAL_DELTA)
 
 def honest_audits() -> list[Audit]:
     """All audits whose claims are certified: a violation of any is a bug in winsor."""
-    families = (_rules, _samplers, _stateful, _networks, _mixing, _means, _training)
+    families = (_rules, _samplers, _stateful, _networks, _means, _training)
     return [audit for family in families for audit in family()]
 
 
@@ -64,91 +61,83 @@ def _rules() -> Iterator[Audit]:
                 prepare: Callable[[], Prepared] = partial(_secret_coins, rule)
                 yield Audit(f"{title(rule)}, secret coins", prepare, 20_000, 1_500)
                 continue
-            prepare = partial(_full_batch, rule, relation)
+            prepare = partial(full_batch, rule, relation)
             yield Audit(f"{title(rule)}, {short(relation)}", prepare)
 
 
-def _full_batch(rule: Rule, relation: Neighbouring) -> Prepared:
-    experiment = worst(rule, Setting(Gaussian(SINGLE), FullBatch(NOMINAL), relation))
-    return certified(experiment, experiment.records.name, relation)
+def full_batch(
+    rule: Rule, relation: Neighbouring = ADD, mechanism: Mechanism | None = None
+) -> Prepared:
+    """One release of the rule on the pair of datasets that moves it most."""
+    mechanism = mechanism or Gaussian(SINGLE)
+    experiment = worst(rule, AuditSetting(mechanism, FullBatch(NOMINAL), relation))
+    return certified(experiment, experiment.records.name)
 
 
 def _secret_coins(rule: Rule) -> Prepared:
-    records = _lonely_canary()
-    setting = Setting(Gaussian(SINGLE), FullBatch(NOMINAL), ADD)
-    return certified(RandomRuleExperiment(rule, records, setting), records.name, ADD)
+    records = next(pairs(ADD))  # a canary whose other batch is empty
+    setting = AuditSetting(Gaussian(SINGLE), FullBatch(NOMINAL), ADD)
+    return certified(RandomRuleExperiment(rule, records, setting), records.name)
 
 
 def _rests_on_coins(rule: Rule) -> bool:
     """Whether the event itself, not only the value, is that of a random shift."""
-    parts = _parts(rule)
-    return any(part.sensitivity.mixture is not None for part in parts.values())
+    return any(part.sensitivity.mixture is not None for part in _parts(rule).values())
 
 
 def _parts(rule: Rule) -> Parts:
     """What the rule releases for an audit-sized problem."""
-    records = _lonely_canary()
-    return records.output(rule, PRESENT, np.ones(1, dtype=bool), records.start(rule, NOMINAL))
-
-
-def _lonely_canary() -> GradientRecords:
-    nobody = torch.zeros((0, dimension(MODEL)))
-    z = 1e6 * directions(MODEL)["one-hot"][None]
-    return GradientRecords("canary, other batch empty", nobody, nobody, z)
+    return dry_run(rule, {name: torch.zeros(shape) for name, shape in MODEL.items()}, NOMINAL)
 
 
 # ------------------------------------------------------------------------------------- samplers
 
 
 def _samplers() -> Iterator[Audit]:
-    long = partial(_many_steps, 0.05, 200, ADD)
+    long = partial(sampled, Poisson(NOMINAL, 0.05), 200, ADD)
     yield Audit("Poisson q=0.05, 200 steps", long, 100_000, 50_000)
-    yield Audit("Poisson q=0.2, 20 steps, replace", partial(_many_steps, 0.2, 20, REPLACE))
-    drawn = partial(_real_sampler, Poisson(NOMINAL, 0.3), ADD)
+    replaced = partial(sampled, Poisson(NOMINAL, 0.2), 20, REPLACE)
+    yield Audit("Poisson q=0.2, 20 steps, replace", replaced)
+    drawn = partial(sampled, Poisson(NOMINAL, 0.3), 3, ADD, silent=4, real_sampler=True)
     yield Audit("Poisson q=0.3, 3 steps, sampler's own draws", drawn, 20_000, 4_000)
-    yield Audit("fixed size 2 of 5, 10 steps", partial(_fixed_size, 10))
-    drawn = partial(_real_sampler, FixedSize(5, 2), REPLACE)
+    fixed = partial(sampled, FixedSize(5, 2), 10, REPLACE, silent=4)
+    yield Audit("fixed size 2 of 5, 10 steps", fixed)
+    drawn = partial(sampled, FixedSize(5, 2), 3, REPLACE, silent=4, real_sampler=True)
     yield Audit("fixed size 2 of 5, 3 steps, sampler's own draws", drawn, 20_000, 4_000)
-    yield Audit("full batch, 8 steps, gradients turned round", _turning)
+    yield Audit("full batch, 8 steps, gradients turned round", partial(turning, 8))
     yield Audit("Laplace noise, L1 clipping, full batch", partial(_laplace, FullBatch(NOMINAL), 1))
-    sampled = partial(_laplace, Poisson(NOMINAL, 0.2), 10)
-    yield Audit("Laplace noise, L1 clipping, Poisson q=0.2, 10 steps", sampled)
+    laplace = partial(_laplace, Poisson(NOMINAL, 0.2), 10)
+    yield Audit("Laplace noise, L1 clipping, Poisson q=0.2, 10 steps", laplace)
 
 
-def _many_steps(q: float, steps: int, relation: Neighbouring) -> Prepared:
-    sampler = Poisson(NOMINAL, q)
-    multiplier = calibrated(sampler, steps, relation)
-    setting = Setting(Gaussian(multiplier), sampler, relation, steps)
-    experiment = RuleExperiment(Flat(1.0), canary(relation), setting)
-    return certified(experiment, "Dirac canary at every step", relation)
+def sampled(
+    sampler: Sampler,
+    steps: int,
+    relation: Neighbouring,
+    mechanism: Callable[[float], Mechanism] = Gaussian,
+    silent: int = 0,
+    real_sampler: bool = False,
+) -> Prepared:
+    """Steps of per-sample clipping on a canary, perhaps among ``silent`` records."""
+    noise = mechanism(calibrated(sampler, steps, relation))
+    setting = AuditSetting(noise, sampler, relation, steps)
+    records = canary(relation, silent)
+    experiment = RuleExperiment(Flat(1.0), records, setting, real_sampler=real_sampler)
+    where = "among silent records" if silent else "at every step"
+    return certified(experiment, f"{records.name} {where}")
 
 
-def _real_sampler(sampler: Sampler, relation: Neighbouring) -> Prepared:
-    steps = 3
-    setting = Setting(Gaussian(calibrated(sampler, steps, relation)), sampler, relation, steps)
-    records = canary(relation, silent=4)
-    experiment = RuleExperiment(Flat(1.0), records, setting, real_sampler=True)
-    return certified(experiment, "Dirac canary among silent records", relation)
-
-
-def _fixed_size(steps: int) -> Prepared:
-    sampler = FixedSize(5, 2)
-    setting = Setting(Gaussian(calibrated(sampler, steps, REPLACE)), sampler, REPLACE, steps)
-    experiment = RuleExperiment(Flat(1.0), canary(REPLACE, silent=4), setting)
-    return certified(experiment, "Dirac canary against its opposite", REPLACE)
-
-
-def _turning() -> Prepared:
-    steps = 8
-    setting = Setting(Gaussian(SINGLE * steps**0.5), FullBatch(NOMINAL), ADD, steps)
+def turning(steps: int, kind: type[AuditSetting] = AuditSetting) -> Prepared:
+    """A record that turns its gradient round finds noise that is not fresh at every step."""
+    setting = kind(Gaussian(SINGLE * steps**0.5), FullBatch(NOMINAL), ADD, steps)
     experiment = RuleExperiment(Flat(1.0), canary(ADD), setting, alternating=True)
-    return certified(experiment, "crafted gradient, turned round at every step", ADD)
+    return certified(experiment, "crafted gradient, turned round at every step")
 
 
 def _laplace(sampler: Sampler, steps: int) -> Prepared:
-    setting = Setting(Laplace(0.5), sampler, ADD, steps)
+    setting = AuditSetting(Laplace(0.5), sampler, ADD, steps)
     experiment = RuleExperiment(L1(1.0), canary(ADD), setting)
-    return certified(experiment, "Dirac canary at every step", ADD)
+    return certified(experiment, "Dirac canary at every step")
 
 
 def calibrated(sampler: Sampler, steps: int, relation: Neighbouring) -> float:
@@ -163,98 +152,54 @@ def calibrated(sampler: Sampler, steps: int, relation: Neighbouring) -> float:
     return calibrate.noise_multiplier(event_of, steps, EPSILON, USUAL_DELTA, relation)
 
 
-# ----------------------------------------------------------------- state, networks, mixing, means
+# ------------------------------------------------------------------------- state, networks, means
 
 
 def _stateful() -> Iterator[Audit]:
     for rule in rules.all_examples():
         if "count" in _parts(rule):
             name = f"{title(rule)}, 2 steps with its state"
-            yield Audit(name, partial(_transcript, rule), 2_000, 300)
+            yield Audit(name, partial(transcript, rule), 2_000, 300)
 
 
-def _transcript(rule: Rule) -> Prepared:
+def transcript(rule: Rule) -> Prepared:
+    """Two steps of a rule whose state follows its releases."""
     steps = 2
-    setting = Setting(Gaussian(SINGLE * steps**0.5), FullBatch(NOMINAL), ADD, steps)
-    experiment = TranscriptExperiment(rule, worst(rule, setting).records, setting)
-    return certified(experiment, experiment.records.name, ADD)
+    setting = AuditSetting(Gaussian(SINGLE * steps**0.5), FullBatch(NOMINAL), ADD, steps)
+    records = worst(rule, setting).records
+    return certified(TranscriptExperiment(rule, records, setting), records.name)
 
 
 def _networks() -> Iterator[Audit]:
     for rule in rules.all_examples():
         if type(rule).__name__ == "Value":
-            yield Audit(f"{title(rule)}, a real network", partial(_network, rule))
+            yield Audit(f"{title(rule)}, a real network", partial(network, rule))
 
 
-def _network(rule: Rule) -> Prepared:
+def network(rule: Rule) -> Prepared:
+    """A rule that bounds gradients from the forward pass, on the network that tests it most."""
     records = value_records()
-    setting = Setting(Gaussian(SINGLE), FullBatch(records.count(0)), ADD)
-    return certified(RuleExperiment(rule, records, setting), records.name, ADD)
-
-
-def _mixing() -> Iterator[Audit]:
-    settings = {
-        "full batch, 20 steps, one coordinate": MixingExperiment(2.0, 0.5, p=1, q=1.0, steps=20),
-        "q=0.2, 10 steps, one coordinate": MixingExperiment(10.0, 0.5, p=1),
-        "q=0.2, 10 steps, 4 coordinates": MixingExperiment(10.0, 0.5, p=4),
-        "Laplace, q=0.2, 10 steps, one coordinate": MixingExperiment(10.0, 0.5, noise="laplace"),
-    }
-    for name, experiment in settings.items():
-        yield Audit(f"ModelMix, {name}", partial(_mixed, experiment), 100_000, 20_000)
-    for noise in ("gaussian", "laplace"):
-        for how, tau, multiplier in (("widely", 0.3, 0.35), ("narrowly", 0.1, 1.0)):
-            single = MixingExperiment(tau, multiplier, q=1.0, steps=1, noise=noise)
-            name = f"ModelMix, {noise}, {how} mixed, exact law of one step"
-            yield Audit(name, partial(exact_step, single))
-
-
-def _mixed(experiment: MixingExperiment) -> Prepared:
-    return certified(experiment, "saturated coordinates, crafted at every step", ADD, points=8)
-
-
-def exact_step(experiment: MixingExperiment) -> Prepared:
-    adversary = "saturated coordinate"
-    return Prepared(experiment, exact_step_claim(experiment), adversary)
+    setting = AuditSetting(Gaussian(SINGLE), FullBatch(records.count(0)), ADD)
+    return certified(RuleExperiment(rule, records, setting), records.name)
 
 
 def _means() -> Iterator[Audit]:
+    far = "one record far outside the ball"
     for relation in (ADD, REPLACE):
         suffix = short(relation)
-        yield Audit(f"clipped mean, {suffix}", partial(_clipped_mean, relation))
-        called = partial(_called_mean, relation, None)
+        # over the add/remove shift, of a release that a replaced record moves twice
+        single = SINGLE * (2.0 if relation is REPLACE else 1.0)
+        clipped = partial(certified, ClippedMeanExperiment(single, relation), far)
+        yield Audit(f"clipped mean, {suffix}", clipped)
+        called = partial(certified, CalledMeanExperiment(EPSILON, relation), far)
         yield Audit(f"clipped mean as called, {suffix}", called, 20_000, 2_500)
-        called = partial(_called_mean, relation, 4)
-        yield Audit(f"iterative mean as called, partition, {suffix}", called, 20_000, 2_500)
-        grouped = partial(_group_means, relation)
-        yield Audit(f"iterative mean, Poisson groups, {suffix}", grouped, 20_000, 3_000)
-        yield Audit(f"private radius, {suffix}", partial(_radius, relation), 20_000, 3_000)
-
-
-def _single(relation: Neighbouring) -> float:
-    """Multiplier, over the add/remove shift, of a release that a replaced record moves twice."""
-    return SINGLE * (2.0 if relation is REPLACE else 1.0)
-
-
-def _clipped_mean(relation: Neighbouring) -> Prepared:
-    experiment = ClippedMeanExperiment(_single(relation), relation)
-    return certified(experiment, "one record far outside the ball", relation)
-
-
-def _called_mean(relation: Neighbouring, groups: int | None) -> Prepared:
-    experiment = CalledMeanExperiment(EPSILON, relation, groups)
-    return certified(experiment, "one record far outside the ball", relation)
-
-
-def _group_means(relation: Neighbouring) -> Prepared:
-    multiplier = calibrated(Poisson(NOMINAL, 0.25), 4, relation)
-    experiment = GroupMeansExperiment(multiplier, relation)
-    return certified(experiment, "the whole transcript of group means", relation)
-
-
-def _radius(relation: Neighbouring) -> Prepared:
-    steps = RadiusExperiment.radius.steps
-    experiment = RadiusExperiment(_single(relation) * steps**0.5, relation)
-    return certified(experiment, "one record inside every radius, all counts", relation)
+        for grouping in ("partition", "poisson"):
+            called = partial(certified, CalledMeanExperiment(EPSILON, relation, 4, grouping), far)
+            name = f"iterative mean as called, {grouping}, {suffix}"
+            yield Audit(name, called, 20_000, 2_500)
+        search = RadiusExperiment(single * RadiusExperiment.radius.steps**0.5, relation)
+        counted = partial(certified, search, "one record inside every radius, all counts")
+        yield Audit(f"private radius, {suffix}", counted, 20_000, 3_000)
 
 
 def _training() -> Iterator[Audit]:
@@ -263,7 +208,7 @@ def _training() -> Iterator[Audit]:
 
 def _loop() -> Prepared:
     experiment = TrainingExperiment(calibrated(Poisson(NOMINAL, 0.5), 1, ADD))
-    return certified(experiment, "Dirac canary among silent records", ADD)
+    return certified(experiment, "Dirac canary among silent records")
 
 
 # ---------------------------------------------------------------------------------------- names

@@ -21,29 +21,28 @@ The audited twin trains on the private rows: its report is for the data holder's
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
-from winsor.audit.canaries import Planted, plant, random_canaries, size
-from winsor.audit.claims import certified_claim, family_of, gaussian_epsilon, scaled
+from winsor.audit.canaries import plant, random_canaries, size
+from winsor.audit.claims import Claim, certified_claim, gaussian_epsilon
 from winsor.audit.curve import ALPHA as VERDICT_ALPHA
+from winsor.audit.families import measured_epsilon
 from winsor.audit.guesses import claim_refuted, gaussian_mu_bound, pointwise_epsilon
 from winsor.audit.watcher import GradientWatcher, Moment, model_scores
 from winsor.contract import ConfigurationError, Neighbouring
-from winsor.contrib.modelmix.mechanism import ModelMix
-from winsor.contrib.modelmix.update import MixingUpdate
 from winsor.mechanisms.laplace import Laplace
+from winsor.mechanisms.protocol import Choice
 from winsor.sampling.samplers import FullBatch, Poisson, Sampler
 from winsor.training.loop import PrivateTraining
 from winsor.training.make_private import make_private
-from winsor.training.update import OptimizerUpdate
 
 if TYPE_CHECKING:
     from winsor.accounting.events import History
@@ -97,6 +96,7 @@ def audit_training(
     access: str = "gradients",
     seed: int | None = None,
     progress: Callable[[int, int], None] | None = None,
+    make: Make | None = None,
 ) -> OneRunReport:
     """Audit a run that `make_private` built, before it is trained: a twin is trained instead.
 
@@ -117,34 +117,12 @@ def audit_training(
         None: fresh coins, canaries, batches and noise.
     progress
         Called with (steps done, steps planned).
+    make
+        Builds the run to be trained from the dataset with canaries, in place of the twin.
     """
-    dataset = private._feed.dataset
-    return audit_run(
-        lambda planted: twin(private, planted, seed),
-        loss,
-        dataset,
-        canaries=canaries,
-        guesses=guesses,
-        access=access,
-        seed=seed,
-        progress=progress,
-    )
-
-
-def audit_run(
-    make: Make,
-    loss: Loss,
-    dataset: Dataset[Any],
-    *,
-    canaries: int | Dataset[Any] = 1000,
-    guesses: int | None = None,
-    access: str = "gradients",
-    seed: int | None = None,
-    progress: Callable[[int, int], None] | None = None,
-) -> OneRunReport:
-    """Audit the training that ``make(dataset)`` builds; see `audit_training`."""
     if access not in ("gradients", "model"):
         raise ConfigurationError(f'access must be "gradients" or "model". Got {access!r} instead.')
+    dataset = private._feed.dataset
     if isinstance(canaries, int):
         canaries = random_canaries(dataset, canaries, seed=seed)
     planted = plant(dataset, canaries, seed)
@@ -152,14 +130,16 @@ def audit_run(
     guesses = max(2, m // 5) if guesses is None else guesses
     if not 1 <= guesses <= m:
         raise ConfigurationError(f"guesses must be between 1 and {m}. Got {guesses!r} instead.")
-    private = make(planted.dataset)
+    audited = twin(private, planted.dataset, seed) if make is None else make(planted.dataset)
     if access == "gradients":
-        scores = _watched_scores(private, loss, planted, dataset, progress)
+        watcher = GradientWatcher(audited, loss, canaries, dataset)
+        _train(audited, loss, progress, watcher)
+        scores = watcher.scores
     else:
-        _train(private, loss, progress)
-        scores = model_scores(private.load_released_iterate(), loss, canaries)
+        _train(audited, loss, progress)
+        scores = model_scores(audited.load_released_iterate(), loss, canaries)
     right = correct_guesses(scores, planted.coins, guesses)
-    return report(private, m, guesses, right)
+    return report(audited, m, guesses, right)
 
 
 def correct_guesses(scores: Floats, coins: NDArray[np.bool_], guesses: int) -> int:
@@ -201,33 +181,38 @@ def curve_epsilon(
 
     None if the events of the ledger do not form a family.
     """
-    from winsor.accounting import account
 
-    family = family_of(history, relation)
-    if family is None:
-        return None
-    low, high = LEAST_NOISE, MOST_NOISE
-    if not claim_refuted(family(high), *counts, ALPHA):
-        return 0.0
-    while high / low > 1.005:
-        middle = math.sqrt(low * high)
-        if claim_refuted(family(middle), *counts, ALPHA):
-            high = middle
-        else:
-            low = middle
-    return account(scaled(history, high), delta, relation).epsilon
+    def refuted(claim: Claim) -> bool:
+        return claim_refuted(claim, *counts, ALPHA)
+
+    return measured_epsilon(history, relation, delta, refuted, (LEAST_NOISE, MOST_NOISE))
 
 
 # ------------------------------------------------------------------------------------ training
 
 
+@runtime_checkable
+class Stepped(Protocol):
+    """An update that takes its learning rates, or its whole step, from an optimiser."""
+
+    optimizer: torch.optim.Optimizer
+    scheduler: torch.optim.lr_scheduler.LRScheduler | None
+
+
+@runtime_checkable
+class Chosen(Protocol):
+    """A mechanism that a `Choice` built."""
+
+    mix: Choice
+
+
 def twin(private: PrivateTraining, dataset: Dataset[Any], seed: int | None) -> PrivateTraining:
     """The same training on another dataset, with copies of the model and the optimiser."""
     update, feed = private._update, private._feed
-    if not isinstance(update, OptimizerUpdate | MixingUpdate):
+    if not isinstance(update, Stepped):
         raise ConfigurationError(
             "audit_training copies runs with an optimiser of their own. Got "
-            f"{type(update).__name__} instead: use audit_run with a function that builds the run."
+            f"{type(update).__name__} instead: give make, a function that builds the run."
         )
     private._engine.detach()  # copies must be plain modules
     model, optimizer, scheduler = copy.deepcopy((private.model, update.optimizer, update.scheduler))
@@ -273,12 +258,11 @@ def _mark_for_schedulers(optimizer: Any) -> None:
     optimizer.step = marked
 
 
-def _same_kind(private: PrivateTraining) -> str | ModelMix:
+def _same_kind(private: PrivateTraining) -> str | Choice:
     """What `make_private` must be told to build the same mechanism."""
     mechanism = private._door.mechanism
-    mix = getattr(mechanism, "mix", None)
-    if isinstance(mix, ModelMix):
-        return mix
+    if isinstance(mechanism, Chosen):
+        return mechanism.mix
     return "laplace" if isinstance(mechanism, Laplace) else "gaussian"
 
 
@@ -293,23 +277,17 @@ def _same_rate(sampler: Sampler, n: int) -> Sampler:
     )
 
 
-def _train(private: PrivateTraining, loss: Loss, progress: Any) -> None:
-    for batch in private.batches():
-        if private.step(loss(private.model, batch)) and progress is not None:
-            progress(private.steps_done, private.budget.planned_steps)
-
-
-def _watched_scores(
-    private: PrivateTraining, loss: Loss, planted: Planted, known: Dataset[Any], progress: Any
-) -> Floats:
+def _train(
+    private: PrivateTraining, loss: Loss, progress: Any, watcher: GradientWatcher | None = None
+) -> None:
     """Train, and let the adversary look at every released gradient."""
-    watcher = GradientWatcher(private, loss, planted.canaries, known)
     moment: Moment | None = None
     for batch in private.batches():
-        moment = moment or watcher.moment()  # here, because an empty batch is a step in silence
+        if watcher is not None and moment is None:
+            moment = watcher.moment()  # here, because an empty batch is a step in silence
         if private.step(loss(private.model, batch)):
-            watcher.observe(moment)
+            if watcher is not None and moment is not None:
+                watcher.observe(moment)
             moment = None
             if progress is not None:
                 progress(private.steps_done, private.budget.planned_steps)
-    return watcher.scores

@@ -23,7 +23,7 @@ from winsor.contract import Bounded, UnsoundRelease
 from winsor.grads import Engine, Need, make_engine, trainable_parameters
 from winsor.grads.forward import ForwardEngine
 from winsor.grads.rows import RowsView
-from winsor.rules.rule import Rule, State
+from winsor.rules.rule import Rule, State, no_rows
 
 Mask = NDArray[np.bool_]
 Parts = dict[str, Bounded]
@@ -99,9 +99,7 @@ class ModelRecords:
     def output(self, rule: Rule, world: int, batch: Mask, state: State) -> Parts:
         parameters = trainable_parameters(self.model)
         if not batch.any():
-            empty = {name: p.detach().new_zeros((0, *p.shape)) for name, p in parameters.items()}
-            view: Any = RowsView(empty, torch.zeros(0))
-            return rule.bounded(rule.contributions(view, state), state)
+            return rule.bounded(rule.contributions(no_rows(parameters), state), state)
         pairs = zip(self.common, self.present, strict=True)
         inputs, labels = (torch.cat([a, b] if world == PRESENT else [a]) for a, b in pairs)
         chosen = torch.from_numpy(batch)

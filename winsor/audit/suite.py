@@ -6,20 +6,14 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from dp_accounting import dp_event
 
-from winsor.audit.claims import (
-    USUAL_DELTA,
-    Claim,
-    certified_claim,
-    family_of,
-    gaussian_epsilon,
-    scaled,
-)
-from winsor.audit.curve import ALPHA, Experiment, Roc, Verdict, curve_test, invert
-from winsor.contract import Neighbouring, UnsupportedEvent
+from winsor.audit.claims import USUAL_DELTA, Claim, certified_claim
+from winsor.audit.curve import ALPHA, CurveVerdict, Experiment, curve_test
+from winsor.audit.families import measured_epsilon, scaled
+from winsor.contract import Neighbouring
 
 History = list[tuple[dp_event.DpEvent, int]]
 
@@ -28,8 +22,6 @@ VECTORISED = 200_000
 epsilon 4 is still caught (how often: `benchmarks/results/audit_power.json`)."""
 MORE_NOISE = 1.1
 """Thresholds that measure the noise of a known law are those that tell it from so much more."""
-MOST_NOISE = 4.0
-"""Inversion looks for noise up to so many times what the history says."""
 
 
 @dataclass(frozen=True)
@@ -67,20 +59,20 @@ class Audit:
 
 @dataclass(frozen=True)
 class Row:
-    """A line of the table."""
+    """A line of the table; with an ``error`` one that says nothing else."""
 
     name: str
-    adversary: str
-    relation: str
-    claimed_epsilon: float
-    lower_bound: float
-    method: str
-    delta: float
-    runs: int
-    violated: bool
-    margin: float
-    at_epsilon: float
-    seconds: float
+    adversary: str = ""
+    relation: str = ""
+    claimed_epsilon: float = math.nan
+    lower_bound: float = math.nan
+    method: str = ""
+    delta: float = USUAL_DELTA
+    runs: int = 0
+    violated: bool = False
+    margin: float = math.nan
+    at_epsilon: float = math.nan
+    seconds: float = 0.0
     error: str = ""
 
     @property
@@ -128,28 +120,22 @@ def run_or_explain(audit: Audit, quick: bool = False) -> Row:
     try:
         return run(audit, quick)
     except Exception as error:
-        return Row(
-            name=audit.name,
-            adversary="",
-            relation="",
-            claimed_epsilon=math.nan,
-            lower_bound=math.nan,
-            method="",
-            delta=USUAL_DELTA,
-            runs=0,
-            violated=False,
-            margin=math.nan,
-            at_epsilon=math.nan,
-            seconds=time.perf_counter() - start,
-            error=f"{type(error).__name__}: {error}",
-        )
+        seconds = time.perf_counter() - start
+        return Row(audit.name, seconds=seconds, error=f"{type(error).__name__}: {error}")
 
 
-def certified(
-    experiment: Any, adversary: str, relation: Neighbouring, points: int = 40
-) -> Prepared:
+class Ledgered(Experiment, Protocol):
+    """An experiment whose releases are paid for in a ledger."""
+
+    @property
+    def history(self) -> History: ...
+    @property
+    def relation(self) -> Neighbouring: ...
+
+
+def certified(experiment: Ledgered, adversary: str, points: int = 40) -> Prepared:
     """An experiment with a ledger, tested against the curve certified for that ledger."""
-    history = experiment.history
+    history, relation = experiment.history, experiment.relation
     claim = certified_claim(history, relation, points)
     return Prepared(experiment, claim, adversary, history, relation)
 
@@ -157,32 +143,18 @@ def certified(
 # --------------------------------------------------------------------------------- lower bounds
 
 
-def lower_bound(verdict: Verdict, prepared: Prepared, quick: bool) -> tuple[float, str]:
-    """The best epsilon at delta: by inversion over the noise where there is a family.
+def lower_bound(verdict: CurveVerdict, prepared: Prepared, quick: bool) -> tuple[float, str]:
+    """The best epsilon at delta: within the family of the recorded history, where there is one.
 
-    A family is the recorded history with its noise scaled: if the mechanism is of that kind at
-    all, it has at least this epsilon. Without one, the bound that holds for any mechanism.
+    Without one, the bound that holds for any mechanism.
     """
-    delta, relation, history = prepared.delta, prepared.relation, prepared.history
-    plain = verdict.roc.epsilon(delta)
-    family = None if history is None else family_of(history, relation)
-    if history is None or family is None:
+    delta, roc, history = prepared.delta, verdict.roc, prepared.history
+    plain = roc.epsilon(delta)
+    if history is not None and all(isinstance(e, dp_event.GaussianDpEvent) for e, _ in history):
+        return max(plain, roc.gaussian_epsilon(delta)), "Gaussian DP"
+    if history is None or (quick and not prepared.published):
         return plain, "Clopper-Pearson"
-    if all(isinstance(event, dp_event.GaussianDpEvent) for event, _ in history):
-        return max(plain, gaussian_epsilon(verdict.roc.mu(), delta)), "Gaussian DP"
-    if quick and not prepared.published:
+    inverted = measured_epsilon(history, prepared.relation, delta, roc.refutes)
+    if inverted is None:
         return plain, "Clopper-Pearson"
-    return max(plain, inverted_epsilon(history, relation, verdict.roc, delta)), "inversion"
-
-
-def inverted_epsilon(history: History, relation: Neighbouring, roc: Roc, delta: float) -> float:
-    """Epsilon of the history at the largest noise scale that the runs do not refute."""
-    from winsor.accounting import account
-
-    family = family_of(history, relation)
-    if family is None:
-        raise UnsupportedEvent(f"the noise of every event must be scalable. Got {history!r}.")
-    factor = invert(family, roc, 0.5, MOST_NOISE, tolerance=0.005)
-    if factor >= MOST_NOISE:
-        return 0.0
-    return account(scaled(history, factor), delta, relation).epsilon
+    return max(plain, inverted), "inversion"

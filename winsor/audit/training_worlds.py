@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
 from winsor.audit.records import LINE, GradientRecords
-from winsor.audit.worlds import Floats, RuleExperiment, Setting
+from winsor.audit.worlds import AuditSetting, Floats, RuleExperiment
 from winsor.contract import Neighbouring
 from winsor.mechanisms.gaussian import Gaussian
 from winsor.rules.flat import Flat
@@ -51,7 +51,7 @@ class TrainingExperiment:
     q: float = 0.5
     others: int = 3
     rule: Rule = Flat(1.0)  # noqa: RUF009 - frozen
-    seed: int = 0
+    relation: Neighbouring = Neighbouring.ADD_OR_REMOVE_ONE
 
     @property
     def records(self) -> GradientRecords:
@@ -63,8 +63,7 @@ class TrainingExperiment:
     def _reference(self) -> RuleExperiment:
         """The same step outside the loop: it supplies the exact likelihood ratio."""
         sampler = Poisson(self.others, self.q)
-        relation = Neighbouring.ADD_OR_REMOVE_ONE
-        setting = Setting(Gaussian(self.noise_multiplier), sampler, relation, seed=self.seed)
+        setting = AuditSetting(Gaussian(self.noise_multiplier), sampler, self.relation)
         return RuleExperiment(self.rule, self.records, setting)
 
     def training(self, world: int, steps: int, part: int) -> tuple[PrivateTraining, _Recorder]:

@@ -12,18 +12,23 @@ for an honest rule that has probability zero; where it happens, nothing else nee
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 import torch
-from dp_accounting.dp_event import DpEvent
 from torch import Tensor
 
-from winsor.audit.curve import ABSENT, PRESENT
+from winsor.audit.curve import ABSENT, PRESENT, WORLDS
 from winsor.audit.records import Parts, Records, stacked
-from winsor.audit.worlds import STACK, Floats, Likelihoods, Setting, in_noise_units
+from winsor.audit.worlds import (
+    AuditSetting,
+    Floats,
+    Likelihoods,
+    StackedExperiment,
+    in_noise_units,
+)
 from winsor.contract import Released
 from winsor.release.door import Door
 from winsor.rules.rule import Rule, State
@@ -35,12 +40,12 @@ CERTAIN = 1e6
 
 
 @dataclass(frozen=True, eq=False)
-class RandomRuleExperiment:
+class RandomRuleExperiment(StackedExperiment):
     """One step of a rule with coins of its own, on the full batch."""
 
     rule: Rule
     records: Records
-    setting: Setting
+    setting: AuditSetting
 
     @cached_property
     def _state(self) -> State:
@@ -48,75 +53,45 @@ class RandomRuleExperiment:
 
     def _values(self, world: int, runs: int, label: bytes) -> Parts:
         """The rule's output for each run, with the draws of that run."""
+        return stacked(self._outputs(world, runs, label))
+
+    def _outputs(self, world: int, runs: int, label: bytes) -> list[Parts]:
         everyone = np.ones(self.records.count(world), dtype=bool)
         states = ({**self._state, "key": label.hex(), "step": run} for run in range(runs))
-        return stacked([self.records.output(self.rule, world, everyone, s) for s in states])
+        return [self.records.output(self.rule, world, everyone, s) for s in states]
 
     @cached_property
     def _likelihoods(self) -> Likelihoods:
-        tables = [self._values(w, LAW_RUNS, self.setting.key("law", w)) for w in (ABSENT, PRESENT)]
-        std = self.setting.mechanism.std(tables[0])
-        weights = np.zeros((2, 2 * LAW_RUNS))
-        weights[ABSENT, :LAW_RUNS] = weights[PRESENT, LAW_RUNS:] = 1 / LAW_RUNS
-        both = {
-            name: replace(part, value=_joined(part.value, tables[1][name].value))
-            for name, part in tables[0].items()
-        }
-        return Likelihoods.of(both, std, weights)
+        key = self.setting.key
+        table = stacked([o for w in WORLDS for o in self._outputs(w, LAW_RUNS, key("law", w))])
+        weights = np.repeat(np.eye(2), LAW_RUNS, axis=1) / LAW_RUNS
+        return Likelihoods.of(table, self.setting.mechanism.std(table), weights)
 
-    @property
-    def history(self) -> list[tuple[DpEvent, int]]:
-        door = self.setting.door(self.setting.key("history"))
-        door.release(0, self._values(ABSENT, 1, self.setting.key("history")))
-        return door.ledger.history()
-
-    def scores(self, world: int, runs: int, part: int) -> Floats:
-        pieces = []
-        for start in range(0, runs, STACK):
-            key = self.setting.key(world, part, start)
-            values = self._values(world, min(STACK, runs - start), key)
-            released = self.setting.door(key).release(0, values)
-            pieces.append(self._likelihoods.ratio(in_noise_units(released)))
-        return np.concatenate(pieces)
-
-
-def _joined(first: Any, second: Any) -> Any:
-    if isinstance(first, dict):
-        return {name: torch.cat([first[name], second[name]]) for name in first}
-    return torch.cat([first, second])
+    def play(self, world: int, runs: int, door: Door, key: bytes) -> Floats:
+        released = door.release(0, self._values(world, runs, key))
+        return self._likelihoods.ratio(in_noise_units(released))
 
 
 @dataclass(frozen=True, eq=False)
-class TranscriptExperiment:
+class TranscriptExperiment(StackedExperiment):
     """Whole runs of ``setting.steps`` steps on the full batch, state and all."""
 
     rule: Rule
     records: Records
-    setting: Setting
+    setting: AuditSetting
 
-    @property
-    def history(self) -> list[tuple[DpEvent, int]]:
-        door = self.setting.door(self.setting.key("history"))
-        for _ in self._play(ABSENT, door, 0):
-            pass
-        return door.ledger.history()
-
-    def scores(self, world: int, runs: int, part: int) -> Floats:
+    def play(self, world: int, runs: int, door: Door, key: bytes) -> Floats:
         # One door for all runs, each with step numbers of its own: fresh noise, one noise source.
-        door = self.setting.door(self.setting.key(world, part))
         steps = self.setting.steps
-        return np.array([sum(self._play(world, door, run * steps)) for run in range(runs)])
+        return np.array([sum(self._steps(world, door, run * steps)) for run in range(runs)])
 
-    def _play(self, world: int, door: Door, first: int) -> Iterator[float]:
+    def _steps(self, world: int, door: Door, first: int) -> Iterator[float]:
         """The evidence of each step of one run."""
         state = self.records.start(self.rule, self.setting.sampler.expected_size)
-        everyone = [np.ones(self.records.count(w), dtype=bool) for w in (ABSENT, PRESENT)]
+        everyone = [np.ones(self.records.count(w), dtype=bool) for w in WORLDS]
         for step in range(first, first + self.setting.steps):
             imagined = [dict(state), dict(state)]
-            outputs = [
-                self.records.output(self.rule, w, everyone[w], imagined[w])
-                for w in (ABSENT, PRESENT)
-            ]
+            outputs = [self.records.output(self.rule, w, everyone[w], imagined[w]) for w in WORLDS]
             std = self.setting.mechanism.std(outputs[world])
             absent, present = (_vector(_values(output), std) for output in outputs)
             unreleased = [

@@ -29,7 +29,7 @@ from torch.utils.data import Dataset
 from winsor.audit.canaries import rows, size
 from winsor.contract import ConfigurationError, Tree
 from winsor.grads import Need, View, make_engine, trainable_parameters
-from winsor.rules.clip import clip_weights
+from winsor.rules.rule import clip_weights
 from winsor.training.loop import PrivateTraining
 
 Loss = Callable[[nn.Module, Any], Tensor]

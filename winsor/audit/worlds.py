@@ -18,23 +18,26 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import torch
 from dp_accounting.dp_event import DpEvent
 from numpy.typing import NDArray
 
-from winsor.audit.curve import ABSENT, PRESENT
+from winsor.audit.curve import ABSENT, PRESENT, WORLDS
 from winsor.audit.records import GradientRecords, Parts, Records, chosen, flat, stacked
 from winsor.contract import ConfigurationError, Neighbouring, Released
 from winsor.ledger.ledger import Ledger
 from winsor.mechanisms.laplace import Laplace
 from winsor.mechanisms.noise import NoiseSource
+from winsor.mechanisms.protocol import Mechanism
 from winsor.randomness import stream
-from winsor.release.door import Door, Mechanism
+from winsor.release.door import Door
 from winsor.rules.rule import Rule, State
 from winsor.sampling.samplers import FixedSize, FullBatch, Poisson, Sampler
 
@@ -44,8 +47,14 @@ STACK = 1 << 16
 """Runs that pass the door together."""
 
 
+def audit_key(*labels: object, seed: int = 0) -> bytes:
+    """The key of everything that is drawn under these labels."""
+    text = repr((seed, labels)).encode()
+    return hashlib.blake2b(text, digest_size=32, person=b"winsor-audit").digest()
+
+
 @dataclass(frozen=True, eq=False)
-class Setting:
+class AuditSetting:
     """How a rule is run: noise, sampler, and the public numbers of the run."""
 
     mechanism: Mechanism
@@ -55,8 +64,7 @@ class Setting:
     seed: int = 0
 
     def key(self, *labels: object) -> bytes:
-        text = repr((self.seed, labels)).encode()
-        return hashlib.blake2b(text, digest_size=32, person=b"winsor-audit").digest()
+        return audit_key(*labels, seed=self.seed)
 
     def door(self, key: bytes) -> Door:
         door = Door(Ledger({}), self.mechanism, self.sampler, self.relation, key)
@@ -129,9 +137,8 @@ class Likelihoods:
     def ratio(self, x: Floats) -> Floats:
         """(runs,) log-likelihood ratios of present against absent."""
         affinity = self.log_densities(x)
-        return _log_sum(affinity + self.log_weights[PRESENT]) - _log_sum(
-            affinity + self.log_weights[ABSENT]
-        )
+        present, absent = (affinity + self.log_weights[world] for world in (PRESENT, ABSENT))
+        return log_sum(present) - log_sum(absent)
 
     def log_densities(self, x: Floats) -> Floats:
         """(runs, batches), up to a term that is the same for all batches."""
@@ -146,7 +153,8 @@ class LaplaceLikelihoods(Likelihoods):
         return -(2**0.5) * np.stack(distances, axis=1)
 
 
-def _log_sum(terms: Floats) -> Floats:
+def log_sum(terms: Floats) -> Floats:
+    """(runs,) logarithms of sums of exponentials."""
     peak = terms.max(axis=1, keepdims=True)
     return np.asarray(np.log(np.exp(terms - peak).sum(axis=1)) + peak[:, 0])
 
@@ -154,8 +162,43 @@ def _log_sum(terms: Floats) -> Floats:
 # ------------------------------------------------------------------------------ the experiment
 
 
+class StackedExperiment(ABC):
+    """Runs through the real door, ``stack`` of them at once, each stack under a key of its own."""
+
+    stack: ClassVar[int] = STACK
+
+    if TYPE_CHECKING:  # a field of some experiments, a property of others
+
+        @property
+        def setting(self) -> AuditSetting: ...
+
+    @abstractmethod
+    def play(self, world: int, runs: int, door: Door, key: bytes) -> Floats:
+        """(runs,) scores of so many runs in one world, all releases through ``door``."""
+
+    @property
+    def relation(self) -> Neighbouring:
+        return self.setting.relation
+
+    @property
+    def history(self) -> list[tuple[DpEvent, int]]:
+        """What the ledger holds after one run: the events that the claim is made of."""
+        key = self.setting.key("history")
+        door = self.setting.door(key)
+        self.play(ABSENT, 1, door, key)
+        return door.ledger.history()
+
+    def scores(self, world: int, runs: int, part: int) -> Floats:
+        pieces = []
+        for start in range(0, runs, self.stack):
+            key = self.setting.key(world, part, start)
+            count = min(self.stack, runs - start)
+            pieces.append(self.play(world, count, self.setting.door(key), key))
+        return np.concatenate(pieces)
+
+
 @dataclass(frozen=True, eq=False)
-class RuleExperiment:
+class RuleExperiment(StackedExperiment):
     """A rule on two neighbouring datasets, for ``setting.steps`` steps.
 
     With ``alternating`` the adversary turns every gradient round at every other step, as crafted
@@ -167,7 +210,7 @@ class RuleExperiment:
 
     rule: Rule
     records: Records
-    setting: Setting
+    setting: AuditSetting
     alternating: bool = False
     real_sampler: bool = False
     draw: int = 0
@@ -180,16 +223,14 @@ class RuleExperiment:
     @cached_property
     def _laws(self) -> tuple[tuple[NDArray[np.bool_], Floats], ...]:
         """Possible batches and their probabilities, in each world."""
-        return tuple(
-            batches(self.setting.sampler, self.records.count(world)) for world in (ABSENT, PRESENT)
-        )
+        return tuple(batches(self.setting.sampler, self.records.count(w)) for w in WORLDS)
 
     def _table(self, records: Records) -> Parts:
         """The rule's output for every batch of the absent world, then of the present one."""
         return stacked(
             [
                 records.output(self.rule, world, mask, self._state)
-                for world in (ABSENT, PRESENT)
+                for world in WORLDS
                 for mask in self._laws[world][0]
             ]
         )
@@ -210,26 +251,12 @@ class RuleExperiment:
         law = LaplaceLikelihoods if isinstance(self.setting.mechanism, Laplace) else Likelihoods
         return [(table, law.of(table, std, weights)) for table in tables]
 
-    @property
-    def history(self) -> list[tuple[DpEvent, int]]:
-        """What the ledger holds after one run: the events that the claim is made of."""
-        door = self.setting.door(self.setting.key("history"))
-        self._run(ABSENT, 1, door)
-        return door.ledger.history()
-
     def shift(self) -> float:
         """Distance of the two worlds in noise units, for a single possible batch each."""
         _, likelihoods = self._steps[0]
         return float(np.linalg.norm(np.ptp(likelihoods.centres, axis=0)))
 
-    def scores(self, world: int, runs: int, part: int) -> Floats:
-        pieces = []
-        for start in range(0, runs, STACK):
-            door = self.setting.door(self.setting.key(world, part, start))
-            pieces.append(self._run(world, min(STACK, runs - start), door))
-        return np.concatenate(pieces)
-
-    def _run(self, world: int, runs: int, door: Door) -> Floats:
+    def play(self, world: int, runs: int, door: Door, key: bytes) -> Floats:
         total = np.zeros(runs)
         for step in range(self.setting.steps):
             table, likelihoods = self._steps[step % len(self._steps)]

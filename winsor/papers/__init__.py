@@ -1,7 +1,9 @@
-"""Reproductions: one module per paper, with what the paper claims and what can be certified.
+"""What papers claim and winsor could not prove, and the attacks that try to refute it.
 
-What a paper claims and winsor could not prove is a `PublishedClaim`. It prints itself as such and
-refuses to be used as a number: a normal run never reports one.
+One folder per paper: ``claim.py`` has the paper's own formula, as a `PublishedClaim` (it prints
+itself as such and refuses to be used as a number: a normal run never reports one), ``attacks.py``
+the audits, which ``all_attacks.py`` gathers for ``winsor audit published``. Nothing else in winsor
+imports this package. The papers' tables and figures are in ``reproductions/``.
 """
 
 from __future__ import annotations

@@ -43,18 +43,18 @@ def train(private, steps=None):
     return private
 
 
-def update(mix, w_before, w_now, lr=0.1):
+def update(mix, w_before, w_now, lr=0.1, size=7.0):
     """One bare update from two given iterates, with a zero gradient."""
     parameter = nn.Parameter(w_before.clone())
     optimizer = torch.optim.SGD([parameter], lr=lr)
-    mixing = MixingUpdate({"w": parameter}, optimizer, None, mix, new_key(seed=5))
+    mixing = MixingUpdate({"w": parameter}, optimizer, None, size, mix, new_key(seed=5))
     parameter.data.copy_(w_now)
     return mixing, parameter
 
 
 def test_equal_iterates_are_pushed_apart_by_tau():
     mixing, w = update(ModelMix(0.3), torch.ones(20_000), torch.ones(20_000))
-    mixing.apply({"w": torch.zeros(20_000)}, expected_size=7.0)
+    mixing.move({"w": torch.zeros(20_000)})
     moved = w.detach() - 1
     tau = 0.3 * 0.1
     assert moved.abs().max() <= tau / 2 * (1 + 1e-4)
@@ -64,7 +64,7 @@ def test_equal_iterates_are_pushed_apart_by_tau():
 
 def test_wide_gaps_are_mixed_over_their_own_width():
     mixing, w = update(ModelMix(0.3), torch.zeros(20_000), torch.full((20_000,), 2.0))
-    mixing.apply({"w": torch.zeros(20_000)}, expected_size=7.0)
+    mixing.move({"w": torch.zeros(20_000)})
     assert w.min() >= 0
     assert w.max() <= 2
     assert w.detach().mean() == pytest.approx(1.0, abs=0.02)
@@ -72,17 +72,17 @@ def test_wide_gaps_are_mixed_over_their_own_width():
 
 
 def test_the_gradient_is_divided_by_the_expected_size_and_scaled_by_the_rate():
-    mixing, w = update(ModelMix(0.0), torch.ones(3), torch.ones(3), lr=0.5)
-    mixing.apply({"w": torch.full((3,), 8.0)}, expected_size=4.0)
+    mixing, w = update(ModelMix(0.0), torch.ones(3), torch.ones(3), lr=0.5, size=4.0)
+    mixing.move({"w": torch.full((3,), 8.0)})
     torch.testing.assert_close(w.detach(), torch.zeros(3))
 
 
 def test_heavy_ball_and_decay_use_released_iterates():
     mix = ModelMix(0.0, heavy_ball=0.5, weight_decay=0.1)
-    mixing, w = update(mix, torch.tensor([1.0]), torch.tensor([1.0]), lr=0.5)
-    mixing.apply({"w": torch.zeros(1)}, 1.0)
+    mixing, w = update(mix, torch.tensor([1.0]), torch.tensor([1.0]), lr=0.5, size=1.0)
+    mixing.move({"w": torch.zeros(1)})
     torch.testing.assert_close(w.detach(), torch.tensor([1 - 0.5 * 0.1]))
-    mixing.apply({"w": torch.zeros(1)}, 1.0)
+    mixing.move({"w": torch.zeros(1)})
     low, high = 0.95, 1.0  # mixed between the two iterates, then momentum and decay
     shift = 0.5 * 0.05 + 0.05 * 0.95
     assert low - shift - 1e-6 <= w.detach().item() <= high - shift + 1e-6

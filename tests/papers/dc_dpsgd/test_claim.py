@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
+import numpy as np
 import pytest
 import torch
 from dp_accounting.dp_event import GaussianDpEvent
-from scipy import stats
+from scipy import optimize, stats
 
 from winsor.accounting import account, calibrate
 from winsor.contract import ConfigurationError, Guarantee
 from winsor.grads.rows import RowsView
 from winsor.mechanisms.gaussian import Gaussian
-from winsor.papers.dc_dpsgd.claim import READINGS, DcDpsgdRun, rank_instance_epsilon
+from winsor.papers.dc_dpsgd.attacks import RankInstance
+from winsor.papers.dc_dpsgd.claim import READINGS, DcDpsgdRun
 from winsor.papers.published import PublishedClaim
 
 
@@ -70,6 +73,50 @@ def test_the_certified_run_adds_exactly_the_published_noise():
 
 
 # --------------------------------------------------------------------- the counterexample
+
+
+def rank_instance_epsilon(
+    noise_std: float, c1: float, c2: float, tail_fraction: float, delta: float
+) -> float:
+    """Exact epsilon of one full-batch step on an instance where ranking couples records.
+
+    Everybody holds -L e, the target +L e. Traces are even in the gradient, so all have the same
+    law and the target is in the tail with probability p, whatever noise they got. Then the sum
+    moves by 2 c1 - c2 (the target in, another one out), else by c2, along e: a mixture of
+    Gaussians against one, whose likelihood ratio is monotone, so half-lines are the best tests.
+    """
+    shifts = np.array([2 * c1 - c2, c2]) / noise_std
+    weights = np.array([tail_fraction, 1 - tail_fraction])
+
+    def log_ratio(x: float) -> float:
+        return float(np.log(weights @ np.exp(shifts * x - shifts**2 / 2)))
+
+    def excess(epsilon: float) -> float:
+        above, below = _crossing(log_ratio, epsilon), _crossing(log_ratio, -epsilon)
+        present, absent = weights @ stats.norm.sf(above - shifts), stats.norm.sf(above)
+        less_present, more_absent = weights @ stats.norm.cdf(below - shifts), stats.norm.cdf(below)
+        gain = math.exp(epsilon)
+        return float(max(present - gain * absent, more_absent - gain * less_present)) - delta
+
+    return 0.0 if excess(0.0) <= 0 else float(optimize.brentq(excess, 0.0, 700.0))
+
+
+def _crossing(increasing: Callable[[float], float], level: float) -> float:
+    """Where an increasing function meets a level, or the end of the normal's reach before it."""
+    low, high = -38.0, 38.0
+    if increasing(low) >= level:
+        return low
+    if increasing(high) <= level:
+        return high
+    return float(optimize.brentq(lambda x: increasing(x) - level, low, high))
+
+
+def test_the_law_that_the_attack_names_is_the_instance():
+    run = DcDpsgdRun(2.0, 6.0, batch=1000, records=1000, steps=1)
+    instance = RankInstance(run)
+    exact = rank_instance_epsilon(run.noise_std, run.c1, run.c2, instance.in_tail, 2e-5)
+    accounted = account([(instance.law, 1)], 2e-5).epsilon
+    assert exact <= accounted <= exact * 1.001
 
 
 @pytest.mark.parametrize(

@@ -2,15 +2,15 @@
 
 import numpy as np
 import pytest
-
-from winsor.accounting.widened.gaussian import MixedGaussianDpEvent
-from winsor.papers.modelmix.claim import (
+from winsor_reproductions.modelmix.section43 import (
     PRINTED,
     Section43,
-    modelmix_claim,
     section_43_claims,
     section_43_noise,
 )
+
+from winsor.accounting.widened.gaussian import MixedGaussianDpEvent
+from winsor.papers.modelmix.claim import modelmix_claim
 from winsor.papers.published import PublishedClaim
 
 

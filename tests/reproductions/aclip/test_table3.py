@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 import torch
 from winsor_reproductions.aclip.table3 import QUICK, table_3, table_3_of, table_3_verdict
-from winsor_reproductions.cifar import Size, problem
+from winsor_reproductions.cifar import CifarSize, problem
 from winsor_reproductions.reproduction import Line, Measured, Request
 
 from winsor.contract import ConfigurationError
@@ -36,14 +36,14 @@ def test_the_table_has_printed_published_certified_and_tuned_lines():
 
 
 def test_problems_come_in_two_sizes():
-    small = problem(Size(20, 5, 2, "cnn"), pictures(30, 1), pictures(10, 2))
+    small = problem(CifarSize(20, 5, 2, "cnn"), pictures(30, 1), pictures(10, 2))
     assert small.train[0].shape == (20, 3, 28, 28)
     assert small.steps == 8
-    whole = problem(Size(None, 5, 2, "resnet20"), pictures(30, 1), pictures(10, 2))
+    whole = problem(CifarSize(None, 5, 2, "resnet20"), pictures(30, 1), pictures(10, 2))
     assert whole.train[0].shape == (30, 3, 32, 32)
     assert whole.model()(whole.test[0]).shape == (10, 10)
     with pytest.raises(ConfigurationError, match="model must be one of cnn, resnet20"):
-        Size(None, 5, 2, "vgg")
+        CifarSize(None, 5, 2, "vgg")
 
 
 def test_it_needs_a_folder(tmp_path):

@@ -8,10 +8,10 @@ from aclip_problems import shorten
 from winsor_reproductions.aclip import tables as aclip_tables
 from winsor_reproductions.aclip.printed import DATA, EPSILONS, LOGISTIC, METHODS, RIDGE
 from winsor_reproductions.aclip.tables import SETTINGS, cells, methods_of, relative_error
+from winsor_reproductions.datasets import DATASETS
 
 from winsor.contract import ConfigurationError
-from winsor.data import DATASETS
-from winsor.linear import Averaged
+from winsor.linear import AveragedDescent
 
 
 @pytest.fixture
@@ -81,7 +81,7 @@ def test_real_data_come_from_a_directory(tmp_path):
 
 def test_settings_are_those_of_appendix_b():
     adult = methods_of(SETTINGS["adult"])
-    assert isinstance(adult["CC"], Averaged)
+    assert isinstance(adult["CC"], AveragedDescent)
     assert (adult["CC"].clip, adult["UC"].clip, adult["DP-SGD"].max_grad_norm) == (0.54, 0.87, 0.74)
     assert adult["CC"].constrained
     assert not adult["UC"].constrained

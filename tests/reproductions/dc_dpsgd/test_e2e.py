@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 from winsor_reproductions.dc_dpsgd import e2e as dc_e2e
-from winsor_reproductions.dc_dpsgd.e2e_runs import Size, losses
+from winsor_reproductions.dc_dpsgd.e2e_runs import TextSize, losses
 from winsor_reproductions.dc_dpsgd.e2e_text import (
     END,
     NAME,
@@ -26,7 +26,7 @@ from winsor_reproductions.reproduction import Line, Measured, Request
 from winsor.contract import ConfigurationError
 from winsor.models.gpt import SmallGPT
 
-SIZE = Size(1, 16, 24, None, 8, batch_size=20, steps=3, prompts=4)
+SIZE = TextSize(1, 16, 24, None, 8, batch_size=20, steps=3, prompts=4)
 
 
 @pytest.fixture(scope="module")

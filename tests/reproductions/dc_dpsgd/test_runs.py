@@ -14,13 +14,13 @@ from winsor_reproductions.dc_dpsgd.methods import (
     DC_CODE,
     DC_NORM,
     NON_PRIVATE,
-    Setting,
+    DcSetting,
     measured_line,
     published_multiplier,
 )
 from winsor_reproductions.dc_dpsgd.runs import (
     Descent,
-    Task,
+    DescentTask,
     noise_for,
     plain_runs,
     private_runs,
@@ -36,9 +36,9 @@ from winsor.rules.flat import Flat
 
 
 @pytest.fixture(scope="module")
-def task() -> Task:
+def task() -> DescentTask:
     train, test = gaussian_classes(n=1000, dimension=30, classes=4, seed=0)
-    return Task(
+    return DescentTask(
         "toy",
         train,
         test,
@@ -51,7 +51,7 @@ def task() -> Task:
     )
 
 
-def test_private_runs_learn_and_spend_what_was_asked(task: Task) -> None:
+def test_private_runs_learn_and_spend_what_was_asked(task: DescentTask) -> None:
     rule = Flat(0.5)
     outcome = private_runs(task, rule, noise_for(task, rule, 8.0), (1, 2))
     assert 7.9 < outcome.epsilon <= 8.0
@@ -61,7 +61,7 @@ def test_private_runs_learn_and_spend_what_was_asked(task: Task) -> None:
     assert again.accuracies[0] == outcome.accuracies[0]
 
 
-def test_averaging_and_a_falling_rate_change_the_released_model(task: Task) -> None:
+def test_averaging_and_a_falling_rate_change_the_released_model(task: DescentTask) -> None:
     rule = Flat(0.5)
     noise = noise_for(task, rule, 8.0)
     plain = private_runs(task, rule, noise, (1,)).accuracies
@@ -69,20 +69,20 @@ def test_averaging_and_a_falling_rate_change_the_released_model(task: Task) -> N
     assert private_runs(tuned, rule, noise, (1,)).accuracies != plain
 
 
-def test_training_without_privacy_is_not_certified(task: Task) -> None:
+def test_training_without_privacy_is_not_certified(task: DescentTask) -> None:
     outcome = plain_runs(task, (1,))
     assert outcome.accuracies[0] > 75
     assert math.isinf(outcome.epsilon)
 
 
-def test_a_tail_drawn_by_coins_needs_less_noise(task: Task) -> None:
-    coins, rank = Setting(k=None).rule(), Setting(k=20).rule()
+def test_a_tail_drawn_by_coins_needs_less_noise(task: DescentTask) -> None:
+    coins, rank = DcSetting(k=None).rule(), DcSetting(k=20).rule()
     assert (coins.selection, rank.selection) == ("random", "rank")
     assert noise_for(task, coins, 8.0) < noise_for(task, rank, 8.0)
 
 
-def test_the_published_noise_is_that_of_the_account(task: Task) -> None:
-    setting = Setting(k=20)
+def test_the_published_noise_is_that_of_the_account(task: DescentTask) -> None:
+    setting = DcSetting(k=20)
     run = DcDpsgdRun(batch=100, records=1000, steps=30, delta=1e-4)
     assert published_multiplier(task, setting) == pytest.approx(run.noise_multiplier("rank"))
     code = published_multiplier(task, replace(setting, reading="public code"))
@@ -91,8 +91,8 @@ def test_the_published_noise_is_that_of_the_account(task: Task) -> None:
     )
 
 
-def test_lines_keep_claims_and_certificates_apart(task: Task) -> None:
-    setting = Setting(k=20)
+def test_lines_keep_claims_and_certificates_apart(task: DescentTask) -> None:
+    setting = DcSetting(k=20)
     line = measured_line(DC, task, setting, (1,), "9")
     assert line.published is not None and line.certified is not None
     assert line.certified_epsilon is not None and line.certified_epsilon <= 8.0
@@ -109,7 +109,7 @@ def test_lines_keep_claims_and_certificates_apart(task: Task) -> None:
     assert free.certified is None and free.certified_epsilon is None
 
 
-def test_methods_may_have_rates_of_their_own(task: Task) -> None:
+def test_methods_may_have_rates_of_their_own(task: DescentTask) -> None:
     assert task.for_method(DC).descent.lr == 0.5
     assert task.for_method("DP-SGD").descent.lr == 2.0
 

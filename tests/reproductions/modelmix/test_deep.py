@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 import pytest
-from winsor_reproductions.cifar import Size
+from winsor_reproductions.cifar import CifarSize
 from winsor_reproductions.modelmix import deep as modelmix_deep
 from winsor_reproductions.modelmix.deep import (
     MIXING,
@@ -32,7 +32,9 @@ def folder(tmp_path, monkeypatch):
         arrays[f"x_{part}"] = rng.integers(0, 256, (n, 3, 32, 32), dtype=np.uint8)
         arrays[f"y_{part}"] = rng.integers(0, 10, n, dtype=np.uint8)
     np.savez(tmp_path / "cifar10_20k_5k.npz", **arrays)
-    tiny = dataclasses.replace(QUICK, size=Size(50, 10, 0.4, "cnn"), table_2=(8.0,), table_3=(8.0,))
+    tiny = dataclasses.replace(
+        QUICK, size=CifarSize(50, 10, 0.4, "cnn"), table_2=(8.0,), table_3=(8.0,)
+    )
     monkeypatch.setattr(modelmix_deep, "QUICK", tiny)
     return tmp_path
 

@@ -8,6 +8,7 @@ import pytest
 from torch import nn
 from winsor_reproductions.modelmix import figure2 as modelmix_figure2
 from winsor_reproductions.modelmix import lines as modelmix_lines
+from winsor_reproductions.modelmix.claimed import claimed_noise
 from winsor_reproductions.modelmix.lines import (
     figure_2,
     figure_2_verdict,
@@ -19,12 +20,13 @@ from winsor_reproductions.modelmix.lines import (
     table_1_of,
     table_1_verdict,
 )
+from winsor_reproductions.modelmix.section43 import Section43
 from winsor_reproductions.modelmix.table1 import Table1
 from winsor_reproductions.reproduction import Line, Measured, Request
 from winsor_reproductions.training_runs import Problem, gaussian_classes
 
 from winsor.contrib.modelmix.mechanism import ModelMix
-from winsor.papers.modelmix.claim import Section43, claimed_noise, composed_claim, modelmix_claim
+from winsor.papers.modelmix.claim import composed_claim, modelmix_claim
 
 
 def tiny(steps=4):

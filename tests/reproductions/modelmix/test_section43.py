@@ -12,14 +12,14 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 from winsor_reproductions.modelmix import table1 as modelmix_table1
-from winsor_reproductions.modelmix.embedding import Comparison, PublicGradients, compare
+from winsor_reproductions.modelmix.embedding import EmbeddingComparison, PublicGradients, compare
 from winsor_reproductions.modelmix.embedding import synthetic_problem as embedding_problem
 from winsor_reproductions.modelmix.figure2 import Figure2, figure_2, quadratic, synthetic_problem
-from winsor_reproductions.modelmix.section43 import section_43
+from winsor_reproductions.modelmix.section43 import Section43, section_43
 from winsor_reproductions.modelmix.table1 import Table1, scattering_features, table_1
 from winsor_reproductions.training_runs import (
     Problem,
-    Recipe,
+    TrainingRecipe,
     evaluate,
     fashion_mnist,
     gaussian_classes,
@@ -29,7 +29,6 @@ from winsor_reproductions.training_runs import (
 
 from winsor.contract import ConfigurationError
 from winsor.contrib.modelmix.mechanism import ModelMix
-from winsor.papers.modelmix.claim import Section43
 from winsor.papers.published import PublishedClaim
 from winsor.rules.flat import Flat
 
@@ -77,7 +76,7 @@ def tiny(steps=6):
 
 
 def test_a_run_reports_what_it_spent_and_where_it_was():
-    outcome = train(tiny(), Recipe(Flat(1.0), 0.5, epsilon=2.0), seed=0, looks=3)
+    outcome = train(tiny(), TrainingRecipe(Flat(1.0), 0.5, epsilon=2.0), seed=0, looks=3)
     assert 1.98 <= outcome.epsilon <= 2.0
     assert len(outcome.trail) == 3
     assert outcome.trail[-1] == outcome.loss
@@ -85,7 +84,7 @@ def test_a_run_reports_what_it_spent_and_where_it_was():
 
 
 def test_seeds_share_one_calibration_and_differ_in_their_noise():
-    first, second = over_seeds(tiny(), Recipe(Flat(1.0), 0.5, epsilon=2.0), (0, 1))
+    first, second = over_seeds(tiny(), TrainingRecipe(Flat(1.0), 0.5, epsilon=2.0), (0, 1))
     assert first.noise_multiplier == second.noise_multiplier
     assert first.epsilon == second.epsilon
     assert first.loss != second.loss
@@ -184,7 +183,7 @@ def test_a_folder_without_the_data_is_refused(tmp_path):
 
 def test_the_embedding_helps_and_mixing_combines_with_it():
     problem, public = embedding_problem()
-    rows = compare(problem, public, Comparison(k=8, p=4, seeds=(0,)))
+    rows = compare(problem, public, EmbeddingComparison(k=8, p=4, seeds=(0,)))
     by_method = {row.method: row for row in rows}
     assert by_method["embedding"].accuracy > by_method["flat"].accuracy + 1
     assert by_method["mixed"].noise_multiplier < by_method["flat"].noise_multiplier

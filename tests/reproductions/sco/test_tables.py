@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from winsor_reproductions.reproduction import Line, Measured, Request
-from winsor_reproductions.sco.rates import Experiment
+from winsor_reproductions.sco.rates import RateExperiment
 from winsor_reproductions.sco.tables import (
     printed_noise_epsilon,
     rates_of,
@@ -13,7 +13,7 @@ from winsor_reproductions.sco.tables import (
     theorem_6_verdict,
 )
 
-TINY = Experiment(sizes=(1000, 8000), seeds=2, steps=4, groups=4, signals=(1.0,))
+TINY = RateExperiment(sizes=(1000, 8000), seeds=2, steps=4, groups=4, signals=(1.0,))
 
 
 def test_rates_have_theory_and_slopes():
@@ -39,7 +39,7 @@ def test_repetitions_are_independent():
 
 
 def test_printed_noise_is_more_than_needed():
-    assert printed_noise_epsilon(Experiment(epsilon=1.0, delta=1e-5)) < 0.5
+    assert printed_noise_epsilon(RateExperiment(epsilon=1.0, delta=1e-5)) < 0.5
 
 
 def line(slope, theory=-0.5):

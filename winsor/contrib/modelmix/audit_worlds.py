@@ -17,10 +17,10 @@ the law of one step on one coordinate, integrated numerically, which the real me
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
-from dp_accounting.dp_event import DpEvent
 from numpy.typing import NDArray
 from scipy.special import log_ndtr
 from torch import Tensor, nn
@@ -28,12 +28,14 @@ from torch import Tensor, nn
 from winsor.audit.claims import Claim, claim_of
 from winsor.audit.curve import PRESENT
 from winsor.audit.records import GradientRecords, Parts, chosen, stacked
-from winsor.audit.worlds import Floats, Setting
+from winsor.audit.worlds import AuditSetting, Floats, StackedExperiment
 from winsor.contract import Neighbouring
 from winsor.contrib.modelmix.laplace import MixedLaplace
 from winsor.contrib.modelmix.mechanism import MixedGaussian, ModelMix
 from winsor.contrib.modelmix.update import MixingUpdate
-from winsor.release.door import Mechanism
+from winsor.mechanisms.protocol import Mechanism
+from winsor.randomness import stream
+from winsor.release.door import Door
 from winsor.rules.l1 import L1
 from winsor.rules.linf import LInf
 from winsor.rules.rule import Rule
@@ -44,7 +46,7 @@ NOMINAL = 10
 
 
 @dataclass(frozen=True, eq=False)
-class MixingExperiment:
+class MixingExperiment(StackedExperiment):
     """``steps`` of ModelMix on gradients clipped to norm 1, seen as iterates.
 
     Gaussian noise goes with l2 + l-inf clipping, Laplace noise with L1 clipping.
@@ -55,20 +57,18 @@ class MixingExperiment:
     p: int = 1
     q: float = 0.2
     steps: int = 10
-    seed: int = 0
     noise: str = "gaussian"
+    kind: ClassVar[type[MixingUpdate]] = MixingUpdate
 
     @property
     def mix(self) -> ModelMix:
         return ModelMix(self.tau_over_lr, noise=self.noise)
 
     @property
-    def setting(self) -> Setting:
+    def setting(self) -> AuditSetting:
         sampler = Poisson(NOMINAL, self.q)
-        relation = Neighbouring.ADD_OR_REMOVE_ONE
-        return Setting(
-            self.mechanism(sampler.expected_size), sampler, relation, self.steps, self.seed
-        )
+        mechanism = self.mechanism(sampler.expected_size)
+        return AuditSetting(mechanism, sampler, Neighbouring.ADD_OR_REMOVE_ONE, self.steps)
 
     def mechanism(self, expected_size: float) -> Mechanism:
         kind = MixedLaplace if self.noise == "laplace" else MixedGaussian
@@ -85,15 +85,6 @@ class MixingExperiment:
         nobody = torch.zeros((0, self.p))
         return GradientRecords("saturated", nobody, nobody, z, {"weight": (self.p,)})
 
-    @property
-    def history(self) -> list[tuple[DpEvent, int]]:
-        setting = self.setting
-        door = setting.door(setting.key("history"))
-        table = self._table()
-        for step in range(self.steps):
-            door.release(step, chosen(table, np.zeros(1, dtype=np.int64)))
-        return door.ledger.history()
-
     def _table(self) -> Parts:
         """The rule's output for a batch without and with the record."""
         rule, records = self.rule, self.records
@@ -101,11 +92,8 @@ class MixingExperiment:
         masks = (np.zeros(1, dtype=bool), np.ones(1, dtype=bool))
         return stacked([records.output(rule, PRESENT, mask, state) for mask in masks])
 
-    def scores(self, world: int, runs: int, part: int) -> Floats:
-        setting = self.setting
-        key = setting.key(world, part)
-        door, table = setting.door(key), self._table()
-        coins = np.random.default_rng(list(setting.key("coins", world, part)))
+    def play(self, world: int, runs: int, door: Door, key: bytes) -> Floats:
+        table, coins = self._table(), stream(key, "coins", 0)
         weight = nn.Parameter(torch.zeros(runs, self.p))
         update = self.update(weight, key)
         previous = weight.detach().clone()
@@ -114,14 +102,15 @@ class MixingExperiment:
             joins = (coins.random(runs) < self.q) & (world == PRESENT)
             released = door.release(step, chosen(table, joins.astype(np.int64)))
             before = weight.detach().clone()
-            update.apply(released.values["grad"], setting.sampler.expected_size)
+            update.apply(released)
             total += self._evidence(previous, before, weight.detach(), released.std["grad"], step)
             previous = before
         return total
 
     def update(self, weight: nn.Parameter, key: bytes) -> MixingUpdate:
         optimizer = torch.optim.SGD([weight], lr=LEARNING_RATE)
-        return MixingUpdate({"weight": weight}, optimizer, None, self.mix, key)
+        size = self.setting.sampler.expected_size
+        return self.kind({"weight": weight}, optimizer, None, size, self.mix, key)
 
     def shift(self, step: int) -> float:
         """How far the record moves each coordinate of r at a step, given that it joins."""

@@ -59,12 +59,12 @@ class MixedLaplace(Laplace):
         object.__setattr__(self, "mix", mix)
         object.__setattr__(self, "expected_size", expected_size)
 
+    @property
+    def phases(self) -> tuple[int, ...]:  # type: ignore[override]
+        return tuple(first for first, _ in self.mix.schedule)
+
     def config(self) -> dict[str, Any]:
-        return {
-            "mechanism": "ModelMix",
-            "noise_multiplier": self.noise_multiplier,
-            "mix": repr(self.mix),
-        }
+        return {**super().config(), "mechanism": "ModelMix", "mix": repr(self.mix)}
 
     def event(self, parts: Mapping[str, Bounded], step: int = 0) -> MixedLaplaceEvent:
         bound = l1_bound("grad", only_part(parts))

@@ -27,7 +27,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from dp_accounting import dp_event
 
@@ -39,7 +39,15 @@ from winsor.contract import (
     UnsoundRelease,
     UnsupportedRelation,
 )
-from winsor.mechanisms.gaussian import Gaussian, GaussianEvent, joint_event
+from winsor.mechanisms.events import GaussianEvent, joint_event
+from winsor.mechanisms.gaussian import Gaussian
+from winsor.mechanisms.protocol import Mechanism
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+    from winsor.contract import Update
 
 
 @dataclass(frozen=True)
@@ -57,6 +65,11 @@ class ModelMix:
         Subtracts ``eta * weight_decay * w_{k-1}``.
     noise
         "gaussian", or "laplace" for a rule that bounds L1 norms (`winsor.rules.L1`).
+
+    Examples
+    --------
+    >>> ModelMix(((0, 0.3), (100, 0.15))).at(99)
+    0.3
     """
 
     tau_over_lr: float | tuple[tuple[int, float], ...]
@@ -91,6 +104,27 @@ class ModelMix:
         if isinstance(self.tau_over_lr, int | float):
             return ((0, float(self.tau_over_lr)),)
         return tuple((int(step), float(value)) for step, value in self.tau_over_lr)
+
+    hides_randomness: ClassVar[bool] = True
+    """The amplification rests on the mixing weights, so their key stays out of checkpoints."""
+
+    def with_noise(self, noise_multiplier: float, expected_size: float) -> Mechanism:
+        from winsor.contrib.modelmix.laplace import MixedLaplace
+
+        mixed = MixedLaplace if self.noise == "laplace" else MixedGaussian
+        return mixed(noise_multiplier, self, expected_size)
+
+    def update(
+        self,
+        parameters: dict[str, nn.Parameter],
+        optimizer: torch.optim.Optimizer,
+        scheduler: torch.optim.lr_scheduler.LRScheduler | None,
+        expected_size: float,
+        key: bytes,
+    ) -> Update:
+        from winsor.contrib.modelmix.update import MixingUpdate
+
+        return MixingUpdate(parameters, optimizer, scheduler, expected_size, self, key)
 
     def at(self, step: int) -> float:
         """tau/eta in force at ``step``."""
@@ -133,12 +167,12 @@ class MixedGaussian(Gaussian):
         object.__setattr__(self, "mix", mix)
         object.__setattr__(self, "expected_size", expected_size)
 
+    @property
+    def phases(self) -> tuple[int, ...]:  # type: ignore[override]
+        return tuple(first for first, _ in self.mix.schedule)
+
     def config(self) -> dict[str, Any]:
-        return {
-            "mechanism": "ModelMix",
-            "noise_multiplier": self.noise_multiplier,
-            "mix": repr(self.mix),
-        }
+        return {**super().config(), "mechanism": "ModelMix", "mix": repr(self.mix)}
 
     def event(self, parts: Mapping[str, Bounded], step: int = 0) -> MixedEvent:
         part = only_part(parts)

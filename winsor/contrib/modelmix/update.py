@@ -13,10 +13,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from winsor.contract import ConfigurationError, Tree
+from winsor.contract import ConfigurationError, Released
 from winsor.contrib.modelmix.mechanism import ModelMix
 from winsor.randomness import stream
-from winsor.training.update import refuse_foreign_optimizer
+from winsor.release.door import SEAL
+from winsor.training.update import refuse_foreign_optimizer, refuse_unreleased
 
 
 class MixingUpdate:
@@ -29,6 +30,7 @@ class MixingUpdate:
         parameters: dict[str, nn.Parameter],
         optimizer: torch.optim.Optimizer,
         scheduler: torch.optim.lr_scheduler.LRScheduler | None,
+        expected_size: float,
         mix: ModelMix,
         key: bytes,
     ) -> None:
@@ -37,9 +39,11 @@ class MixingUpdate:
         self.parameters = parameters
         self.optimizer = optimizer
         self.scheduler = scheduler
+        self.expected_size = expected_size
         self.mix = mix
         self._key = key
         self._step = 0
+        self._last = -1
         self._before = {name: p.detach().clone() for name, p in parameters.items()}
         self._group = {
             name: index
@@ -50,7 +54,15 @@ class MixingUpdate:
         }
 
     @torch.no_grad()
-    def apply(self, grad: Tree, expected_size: float) -> None:
+    def apply(self, released: Released) -> None:
+        if released.seal is not SEAL or released.entry <= self._last:
+            refuse_unreleased(released)
+        self._last = released.entry
+        self.move(released.values["grad"])
+
+    @torch.no_grad()
+    def move(self, grad: Mapping[str, Tensor]) -> None:
+        """The arithmetic of `apply`: ``grad`` is the noisy sum over rows."""
         uniform = self._uniform()
         ratio = self.mix.at(self._step)
         start = 0
@@ -58,7 +70,9 @@ class MixingUpdate:
             lr = float(self.optimizer.param_groups[self._group[name]]["lr"])
             weights = uniform[start : start + parameter.numel()].view_as(parameter)
             start += parameter.numel()
-            self._move(name, parameter, grad[name].mul_(lr / expected_size), weights, ratio * lr)
+            self._move(
+                name, parameter, grad[name].mul_(lr / self.expected_size), weights, ratio * lr
+            )
         self._step += 1
         if self.scheduler is not None:
             self.optimizer._opt_called = True  # type: ignore[attr-defined]  # the step was ours
@@ -87,6 +101,7 @@ class MixingUpdate:
 
     def use_key(self, key: bytes) -> None:
         self._key = key
+        self._last = -1  # a resumed run repeats the steps since its checkpoint
 
     def state_dict(self) -> dict[str, Any]:
         """The last released iterate but one; the model itself is the last."""

@@ -25,12 +25,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
 
-from dp_accounting.dp_event import DpEvent, GaussianDpEvent, PoissonSampledDpEvent
-
-from winsor.accounting import History, calibrate
 from winsor.papers.published import PublishedClaim
+from winsor.papers.sampled import SampledRun
 from winsor.rules.averaged import Averaged
 
 _DOUBTS = (
@@ -41,27 +38,15 @@ _DOUBTS = (
 
 
 @dataclass(frozen=True)
-class AclipRun:
+class AclipRun(SampledRun):
     """A run whose noise was chosen so that the paper would call it (epsilon, delta)-private."""
 
-    published_epsilon: float
-    delta: float
-    sampling_probability: float
-    steps: int
     max_mean_norm: float = 1.0
 
     def claim(self) -> PublishedClaim:
         statement = "Theorem 2 with sensitivity lambda, accounted by PLD"
         return PublishedClaim(
             self.published_epsilon, self.delta, "AClipped-dpSGD", statement, _DOUBTS
-        )
-
-    @cached_property
-    def published_multiplier(self) -> float:
-        """s: the noise over lambda at which the published account gives the claimed epsilon."""
-        q = self.sampling_probability
-        return calibrate.noise_multiplier(
-            lambda s: _sampled(q, s), self.steps, self.published_epsilon, self.delta
         )
 
     @property
@@ -78,10 +63,6 @@ class AclipRun:
         """The same noise over the certified sensitivity 2 lambda: what `rule` is trained with."""
         return self.published_multiplier / 2
 
-    def certified_history(self) -> History:
-        """What the run really costs, for `winsor.accounting.account`."""
-        return [(_sampled(self.sampling_probability, self.noise_multiplier), self.steps)]
-
 
 CIFAR10 = tuple(AclipRun(epsilon, 1e-5, 500 / 50_000, 150 * 100, 30.0) for epsilon in (2, 4, 6))
 """Section 5: batches of 500 of 50,000 images, 150 epochs, lambda = 30."""
@@ -92,7 +73,3 @@ def theorem_2_std(run: AclipRun, constant: float = 1.0) -> float:
     spread = math.sqrt(run.steps * math.log(1 / run.delta))
     scale = constant * run.max_mean_norm * run.sampling_probability
     return scale * spread / run.published_epsilon
-
-
-def _sampled(q: float, multiplier: float) -> DpEvent:
-    return PoissonSampledDpEvent(q, GaussianDpEvent(multiplier))

@@ -16,8 +16,8 @@ With s = sigma_dp, batch m and tail k = p m, the noise on the sum has standard d
 Three things are wrong with the claim. A record that enters the tail pushes another one out, so the
 sum moves by 2 c1 - c2, not by p c1 + (1 - p) c2. The ranking is never released, so eps_tr buys
 nothing. And its proof treats one rank at a time, not the set of the p B largest traces.
-`rank_instance_epsilon` is exact for an instance that costs more than is claimed for splits such as
-2 + 6; for 4 + 4 it does not.
+`attacks.py` has an instance that costs more than is claimed for splits such as 2 + 6; for 4 + 4 it
+does not.
 
 The published noise can be trained with, by asking for it here: `DcDpsgdRun.rule` and
 `DcDpsgdRun.noise_multiplier` describe a certified run that adds exactly that noise. Its ledger
@@ -31,20 +31,14 @@ Algorithm 1, Theorem 5.1, Appendix C and section 6.1.
 
 from __future__ import annotations
 
-import functools
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 
-import numpy as np
-from dp_accounting.dp_event import DpEvent, GaussianDpEvent, PoissonSampledDpEvent
-from scipy import optimize, stats
-
-from winsor.accounting import History, calibrate
+from winsor.accounting import History
 from winsor.contract import ConfigurationError, Neighbouring
 from winsor.mechanisms.gaussian import Gaussian
 from winsor.papers.published import PublishedClaim
+from winsor.papers.sampled import sampled_noise
 from winsor.rules.discriminative import Discriminative
 
 READINGS = ("two noises", "per record", "public code")
@@ -90,17 +84,10 @@ class DcDpsgdRun:
     def sampling_probability(self) -> float:
         return self.batch / self.records
 
-    @cached_property
+    @property
     def sigma_gradient(self) -> float:
         """sigma_dp: T steps of SG(q, sigma_dp) spend eps_dp."""
-        return self._sigma(self.published_gradient_epsilon)
-
-    @cached_property
-    def sigma_trace(self) -> float:
-        """sigma_tr: the noise on each trace, whose sensitivity the paper takes to be 1."""
-        return self._sigma(self.published_trace_epsilon)
-
-    def _sigma(self, epsilon: float) -> float:
+        epsilon = self.published_gradient_epsilon
         return sampled_noise(self.sampling_probability, self.steps, epsilon, self.delta)
 
     @property
@@ -134,54 +121,8 @@ class DcDpsgdRun:
         return self.noise_std / part.sensitivity.add_remove
 
     def certified_history(self, selection: str = "rank") -> History:
-        """What the run really costs, for `winsor.accounting.account`."""
+        """What the run really costs, for `winsor.accounting.spending`."""
         parts = self.rule(selection).bounded({"grad": {}}, {})
         local = Gaussian(self.noise_multiplier(selection)).event(parts)
         event = local.poisson(self.sampling_probability, Neighbouring.ADD_OR_REMOVE_ONE)
         return [(event, self.steps)]
-
-
-@functools.cache
-def sampled_noise(rate: float, steps: int, epsilon: float, delta: float) -> float:
-    """The noise multiplier at which ``steps`` subsampled Gaussians spend ``epsilon``."""
-
-    def sampled(multiplier: float) -> DpEvent:
-        return PoissonSampledDpEvent(rate, GaussianDpEvent(multiplier))
-
-    return calibrate.noise_multiplier(sampled, steps, epsilon, delta)
-
-
-def rank_instance_epsilon(
-    noise_std: float, c1: float, c2: float, tail_fraction: float, delta: float
-) -> float:
-    """Exact epsilon of one full-batch step on an instance where ranking couples records.
-
-    Everybody holds -L e, the target +L e. Traces are even in the gradient, so all have the same
-    law and the target is in the tail with probability p, whatever noise they got. Then the sum
-    moves by 2 c1 - c2 (the target in, another one out), else by c2, along e: a mixture of
-    Gaussians against one, whose likelihood ratio is monotone, so half-lines are the best tests.
-    """
-    shifts = np.array([2 * c1 - c2, c2]) / noise_std
-    weights = np.array([tail_fraction, 1 - tail_fraction])
-
-    def log_ratio(x: float) -> float:
-        return float(np.log(weights @ np.exp(shifts * x - shifts**2 / 2)))
-
-    def excess(epsilon: float) -> float:
-        above, below = _crossing(log_ratio, epsilon), _crossing(log_ratio, -epsilon)
-        present, absent = weights @ stats.norm.sf(above - shifts), stats.norm.sf(above)
-        less_present, more_absent = weights @ stats.norm.cdf(below - shifts), stats.norm.cdf(below)
-        gain = math.exp(epsilon)
-        return float(max(present - gain * absent, more_absent - gain * less_present)) - delta
-
-    return 0.0 if excess(0.0) <= 0 else float(optimize.brentq(excess, 0.0, 700.0))
-
-
-def _crossing(increasing: Callable[[float], float], level: float) -> float:
-    """Where an increasing function meets a level, or the end of the normal's reach before it."""
-    low, high = -38.0, 38.0
-    if increasing(low) >= level:
-        return low
-    if increasing(high) <= level:
-        return high
-    return float(optimize.brentq(lambda x: increasing(x) - level, low, high))

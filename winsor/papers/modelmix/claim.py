@@ -27,12 +27,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import optimize, special, stats
+from scipy import special, stats
 
 from winsor.accounting.widened.density import GAUSSIAN, Mixed
 from winsor.accounting.widened.event import NARROWEST
@@ -48,33 +46,6 @@ _DOUBTS = (
     "stated, not proven",
     "Theorem 4.1 is stated for whole orders, the paper's figures use fractional ones",
 )
-
-
-@dataclass(frozen=True)
-class Section43:
-    """The setting of section 4.3 and figure 3 (a-c), in units of the averaged gradient."""
-
-    sampling_probability: float = 0.02
-    steps: int = 5000
-    delta: float = 1e-5
-    clip: float = 20 / 1000
-    plain_epsilon: float = 200.0
-    widths: tuple[float, ...] = (0.3, 0.15, 0.075)
-    coordinates: tuple[int, ...] = (1, 25, 100)
-
-    def event(self, width: float, coordinates: float, noise: float) -> MixedGaussianDpEvent:
-        """One step with tau/eta = ``width`` and noise multiplier ``noise``."""
-        return MixedGaussianDpEvent(
-            self.sampling_probability, noise, width / self.clip, coordinates
-        )
-
-
-PRINTED = {
-    (0.3, 1): 31.7, (0.3, 25): 5.4, (0.3, 100): 4.8,
-    (0.15, 1): 40.4, (0.15, 25): 9.0, (0.15, 100): 7.9,
-    (0.075, 1): 57.2, (0.075, 25): 17.9, (0.075, 100): 15.3,
-}  # fmt: skip
-"""Section 4.3's numbers by (tau/eta, p)."""
 
 
 def _log_density(width: float) -> Callable[[Array], Array]:
@@ -119,8 +90,6 @@ def _whole_rdp(event: MixedGaussianDpEvent) -> Array:
     return np.array(sums) / (_WHOLE_ORDERS - 1)
 
 
-LEAST_NOISE = 0.05
-
 Parts = Sequence[tuple[MixedGaussianDpEvent, int]]
 """Steps and how often each is taken; all with the same number of coordinates."""
 
@@ -143,47 +112,3 @@ def composed_claim(parts: Parts, delta: float) -> PublishedClaim:
         rdp = sum(count * _whole_rdp(event) for event, count in parts)
     epsilon = float(np.min(rdp + math.log(1 / delta) / (orders - 1)))
     return PublishedClaim(epsilon, delta, "ModelMix", statement, _DOUBTS)
-
-
-def claimed_noise(parts: Callable[[float], Parts], epsilon: float, delta: float) -> float:
-    """The noise multiplier at which the paper's account of ``parts(noise)`` gives ``epsilon``.
-
-    Good to one per cent. If the account is content with hardly any noise, `LEAST_NOISE`: the less
-    noise, the longer the quadratures.
-    """
-
-    def gap(log_noise: float) -> float:
-        claim = composed_claim(parts(math.exp(log_noise)), delta)
-        return claim.published_epsilon - epsilon
-
-    low = high = 0.0
-    while gap(high) > 0:
-        low, high = high, high + math.log(2)
-    while low == high or gap(low) < 0:
-        if low <= math.log(LEAST_NOISE):
-            return LEAST_NOISE
-        low, high = max(low - math.log(2), math.log(LEAST_NOISE)), low
-    return math.exp(float(optimize.brentq(gap, low, high, xtol=0.01)))
-
-
-@lru_cache(maxsize=8)
-def section_43_noise(setting: Section43 = Section43()) -> float:  # noqa: B008 - frozen
-    """The noise multiplier at which DP-SGD has the setting's epsilon by fractional Renyi orders."""
-
-    def gap(noise: float) -> float:
-        claim = modelmix_claim(setting.event(0.0, 1, noise), setting.steps, setting.delta)
-        return claim.published_epsilon - setting.plain_epsilon
-
-    return float(optimize.brentq(gap, 0.3, 0.5, xtol=1e-6))
-
-
-def section_43_claims(
-    setting: Section43 = Section43(),  # noqa: B008 - frozen
-) -> dict[tuple[float, int], PublishedClaim]:
-    """The published epsilon of every cell of section 4.3, by (tau/eta, p)."""
-    noise = section_43_noise(setting)
-    return {
-        (w, p): modelmix_claim(setting.event(w, p, noise), setting.steps, setting.delta)
-        for w in setting.widths
-        for p in setting.coordinates
-    }

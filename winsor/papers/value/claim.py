@@ -21,16 +21,14 @@ Fang, Li, Fan, Li: Improved convergence of differential private SGD with gradien
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
 import torch
-from dp_accounting.dp_event import DpEvent, GaussianDpEvent, PoissonSampledDpEvent
 from torch import Tensor
 
-from winsor.accounting import History, calibrate
 from winsor.contract import Tree
 from winsor.grads.view import View
 from winsor.papers.published import PublishedClaim
+from winsor.papers.sampled import SampledRun
 from winsor.rules.value import Value
 from winsor.rules.wgc import WeakGrowth
 
@@ -42,13 +40,12 @@ _DOUBTS = (
 
 
 @dataclass(frozen=True)
-class ValueRun:
-    """A run whose noise was chosen so that the paper would call it (epsilon, delta)-private."""
+class ValueRun(SampledRun):
+    """A run whose noise was chosen so that the paper would call it (epsilon, delta)-private.
 
-    published_epsilon: float
-    delta: float
-    sampling_probability: float
-    steps: int
+    The noise over C is the same for the published and the certified reading.
+    """
+
     max_grad_norm: float = 1.0
 
     def claim(self) -> PublishedClaim:
@@ -57,21 +54,9 @@ class ValueRun:
             self.published_epsilon, self.delta, "Value clipping", statement, _DOUBTS
         )
 
-    @cached_property
-    def noise_multiplier(self) -> float:
-        """s: noise over C, the same for the published and the certified reading."""
-        q = self.sampling_probability
-        return calibrate.noise_multiplier(
-            lambda s: _sampled(q, s), self.steps, self.published_epsilon, self.delta
-        )
-
     def rule(self, form: str = "outputs") -> Value:
         """The certified rule with the same threshold."""
         return Value(self.max_grad_norm, form=form)
-
-    def certified_history(self) -> History:
-        """What `rule` costs with this noise, for `winsor.accounting.account`."""
-        return [(_sampled(self.sampling_probability, self.noise_multiplier), self.steps)]
 
 
 def printed_scale(
@@ -86,7 +71,3 @@ def as_printed(view: View, growth: WeakGrowth, max_grad_norm: float, lower: floa
     """Lines 4-5 before the noise: the sum of the rows, scaled as printed. Never private."""
     scale = printed_scale(view.losses(), growth, max_grad_norm, lower)
     return view.weighted_sum(torch.ones_like(view.losses()) * scale)
-
-
-def _sampled(q: float, multiplier: float) -> DpEvent:
-    return PoissonSampledDpEvent(q, GaussianDpEvent(multiplier))

@@ -11,10 +11,10 @@ from scipy import sparse
 
 from winsor.grads.glm import (
     Design,
+    DesignRows,
     GlmView,
     Huber,
     Logistic,
-    Rows,
     Softmax,
     Squared,
     clip_residuals,
@@ -170,7 +170,7 @@ def test_the_view_equals_explicit_rows(loss, intercept, layout, monkeypatch):
 
 def test_the_view_neutralises_rows_that_are_not_finite():
     x = np.array([[1.0], [1e200], [2.0]])
-    rows = Rows(x, intercept=True, unit=1.0)
+    rows = DesignRows(x, intercept=True, unit=1.0)
     view = GlmView(rows, np.zeros(3), Squared(), np.array([1e110, 0.0]))
     assert view.neutralised == 1
     assert view.norms()[1] == 0
@@ -179,7 +179,7 @@ def test_the_view_neutralises_rows_that_are_not_finite():
 
 
 def test_an_empty_batch():
-    rows = Rows(np.zeros((0, 3)), intercept=True, unit=1.0)
+    rows = DesignRows(np.zeros((0, 3)), intercept=True, unit=1.0)
     view = GlmView(rows, np.zeros(0), Logistic(), np.zeros(4))
     assert view.size == 0
     assert view.total()["coef"].shape == (3, 1)

@@ -21,6 +21,7 @@ from winsor.accounting.spending import (
     Spent,
     account,
     account_delta,
+    certify,
     delta_curve,
     epsilon_curve,
 )
@@ -34,6 +35,7 @@ __all__ = [
     "account_delta",
     "builtin",
     "calibrate",
+    "certify",
     "delta_curve",
     "epsilon_curve",
     "event_from_json",

@@ -17,6 +17,7 @@ from collections.abc import Callable
 
 from dp_accounting.dp_event import DpEvent
 
+from winsor.accounting import lattice
 from winsor.accounting.events import History
 from winsor.accounting.spending import account
 from winsor.checks import positive
@@ -151,7 +152,7 @@ def _excess(
     history_of: Callable[[float], History], epsilon: float, delta: float, relation: Neighbouring
 ) -> Callable[[float], float]:
     """log(certified epsilon / target) as a function of the setting; at most 0 where it fits."""
-    positive("epsilon", epsilon)
+    epsilon, delta = lattice.ideal_target(positive("epsilon", epsilon), delta)
     known: dict[float, float] = {}
 
     def excess(setting: float) -> float:

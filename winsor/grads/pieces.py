@@ -17,7 +17,7 @@ Ghost norms (Li et al. 2022, "Large language models can be strong DP learners", 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -27,8 +27,9 @@ from winsor.grads.directions import Basis, Kronecker
 CHUNK = 1 << 22
 """Floats of explicit rows that are formed at once: 16 MiB in float32."""
 
-LONG = 1 << 20
-"""Longest sum of squares that float32 carries to six digits; at 1e8 terms it reads 0.1 % low."""
+LONG = 1 << 10
+"""Longest sum that is left to float32: sums of equal terms lose a digit for every factor of ten.
+Longer ones are added up in float64, in pieces of this length."""
 
 CANCELLED = 0.05
 """A ghost norm below this part of its diagonal has lost digits to cancellation: form the row."""
@@ -84,10 +85,15 @@ def square_rows(rows: Tensor) -> Tensor:
     flat = rows
     if rows.dim() != 2:
         flat = rows.flatten(1) if rows.dim() > 2 else rows.unsqueeze(1)
-    if flat.shape[1] > LONG:
-        parts = [torch.linalg.vector_norm(part, dim=1) for part in flat.split(LONG, dim=1)]
-        return torch.stack(parts).double().square_().sum(0).to(flat.dtype)
-    return torch.linalg.vector_norm(flat, dim=1).square_()
+    n, length = flat.shape
+    if length <= LONG:
+        return torch.linalg.vector_norm(flat, dim=1).square_()
+    whole = length - length % LONG
+    pieces = torch.linalg.vector_norm(flat[:, :whole].reshape(n, -1, LONG), dim=2)
+    total = pieces.double().square_().sum(1)
+    if whole < length:
+        total += torch.linalg.vector_norm(flat[:, whole:], dim=1).double().square_()
+    return total.to(flat.dtype)
 
 
 def weigh_rows(w: Tensor | None, rows: Tensor, start: int, stop: int) -> Tensor:
@@ -98,6 +104,24 @@ def weigh_rows(w: Tensor | None, rows: Tensor, start: int, stop: int) -> Tensor:
 def scaled(x: Tensor, w: Tensor | None) -> Tensor:
     """Row i of ``x`` times w_i."""
     return x if w is None else x * w.view(-1, *[1] * (x.dim() - 1))
+
+
+def add_products(left: Tensor, right: Tensor, out: Tensor) -> None:
+    """Write sum_i left_i right_i^T into ``out``."""
+    if len(left) <= LONG:
+        torch.mm(left.T, right, out=out)
+        return
+    pairs = zip(left.split(LONG), right.split(LONG), strict=True)
+    out.copy_(in_pieces(a.T @ b for a, b in pairs))
+
+
+def in_pieces(parts: Iterable[Tensor]) -> Tensor:
+    """A long sum from its pieces, in float64."""
+    total: Tensor | None = None
+    for part in parts:
+        total = part.double() if total is None else total.add_(part)
+    assert total is not None
+    return total
 
 
 def zero_where_not(kept: Tensor, x: Tensor) -> Tensor:
@@ -138,8 +162,11 @@ class Rows(Piece):
         target = out if out.dim() == 1 else out.view(-1)
         if w is None:
             torch.sum(flat, 0, out=target)
-        else:
+        elif self.n <= LONG:
             torch.mv(flat.T, w, out=target)
+        else:
+            pairs = zip(flat.split(LONG), w.split(LONG), strict=True)
+            target.copy_(in_pieces(rows.T @ weights for rows, weights in pairs))
 
     def sketch(self, basis: Basis) -> Tensor:
         return basis.rows(self.values)
@@ -175,7 +202,7 @@ class Outer(Piece):
             left = scaled(left, w)
         else:
             right = scaled(right, w)
-        torch.mm(left.T, right, out=out)
+        add_products(left, right, out)
 
     def sketch(self, basis: Basis) -> Tensor:
         if isinstance(basis, Kronecker):
@@ -243,7 +270,7 @@ class Factors(Piece):
             left = scaled(left, w)
         else:
             right = scaled(right, w)
-        torch.mm(left.flatten(0, 1).T, right.flatten(0, 1), out=out)
+        add_products(left.flatten(0, 1), right.flatten(0, 1), out)
 
     def sketch(self, basis: Basis) -> Tensor:
         if isinstance(basis, Kronecker):

@@ -29,6 +29,7 @@ class FixedNoise:
     """A noise multiplier that cannot be changed once the ledger relies on it."""
 
     noise_multiplier: float
+    law: ClassVar[str] = "gaussian"
     phases: ClassVar[tuple[int, ...]] = (0,)
     """The first steps of stretches in which every step costs the same."""
 
@@ -66,4 +67,4 @@ class Gaussian(FixedNoise):
         check_shares(parts)
         return joint_event(parts, self.noise_multiplier)
 
-    add_noise = staticmethod(noise.add_normal)
+    add_noise = staticmethod(noise.add_gaussian)

@@ -6,8 +6,6 @@ scale b_j on every coordinate. Together the parts are one Laplace release of mul
     1/nm = sum_j S_j / b_j,        b_j = nm S_j / share_j,   sum_j share_j = 1,
 
 because scaling part j by 1/b_j gives one vector with unit noise that moves by at most 1/nm in L1.
-Noise is drawn from three standard normals: z_1 sqrt(z_2^2 + z_3^2) is normal with an exponential
-variance of mean 2, which is Laplace(1).
 
 Guarantee
 ---------
@@ -24,17 +22,16 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import ClassVar
 
-import torch
 from dp_accounting import dp_event
-from torch import Tensor
 
 from winsor.accounting.widened.laplace import MixedLaplaceDpEvent
 from winsor.contract import Bounded, Neighbouring, UnsoundRelease, UnsupportedRelation
+from winsor.mechanisms import noise
 from winsor.mechanisms.events import check_shares
 from winsor.mechanisms.gaussian import FixedNoise
-from winsor.mechanisms.protocol import DrawNormal, LocalEvent
+from winsor.mechanisms.protocol import LocalEvent
 
 
 @dataclass(frozen=True)
@@ -71,6 +68,8 @@ class LaplaceEvent:
 class Laplace(FixedNoise):
     """Laplace noise of scale ``noise_multiplier`` times the joint add/remove L1 sensitivity."""
 
+    law: ClassVar[str] = "laplace"
+
     def std(self, parts: Mapping[str, Bounded]) -> dict[str, float]:
         """Standard deviations: sqrt(2) times the scales."""
         check_shares(parts)
@@ -83,11 +82,7 @@ class Laplace(FixedNoise):
         """The event of any step: this mechanism does the same at each."""
         return joint_event(parts, self.noise_multiplier)
 
-    def add_noise(
-        self, parts: Mapping[str, Bounded], std: Mapping[str, float], draw: DrawNormal
-    ) -> dict[str, Any]:
-        """Noise every part in place and return the values."""
-        return {name: _noised(name, part.value, std[name], draw) for name, part in parts.items()}
+    add_noise = staticmethod(noise.add_laplace)
 
 
 def joint_event(parts: Mapping[str, Bounded], noise_multiplier: float) -> LaplaceEvent:
@@ -116,20 +111,3 @@ def _largest_coordinate(name: str, part: Bounded) -> float:
     """The largest coordinate of one record's contribution over its L1 bound."""
     bound = l1_bound(name, part)
     return 1.0 if part.coordinate_bound is None else min(1.0, part.coordinate_bound / bound)
-
-
-def _noised(name: str, value: Any, std: float, draw: DrawNormal) -> Any:
-    leaves = list(value.values()) if isinstance(value, dict) else [value]
-    noise = _standard_laplace(name, sum(leaf.numel() for leaf in leaves), draw)
-    noise.mul_(std / math.sqrt(2))
-    start = 0
-    for leaf in leaves:
-        leaf.add_(noise[start : start + leaf.numel()].view(leaf.shape).to(leaf))
-        start += leaf.numel()
-    return value
-
-
-def _standard_laplace(name: str, size: int, draw: DrawNormal) -> Tensor:
-    """(size,) of density exp(-|x|)/2."""
-    sign, first, second = draw(name, 3 * size).view(3, size)
-    return sign * torch.hypot(first, second)

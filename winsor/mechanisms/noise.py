@@ -1,325 +1,314 @@
-"""Standard normals as a function of (key, step, stream, size), whatever the threads.
+"""Noise of one run: lattice noise by (entry, stream, size), drawn ahead while the model works.
 
-    slab s of a stream = the normals of G consecutive steps, G = GROUP or what fits into a block
-    slab s             = blocks 0, 1, 2, ... of BLOCK values each
-    bits of block b    = SFC64 started from the 256-bit state BLAKE2b(s, b, size, stream; key)
-    values of block b  = G > 1: ziggurat;  G = 1: Box-Muller, r = sqrt(-2 log u), (r cos a, r sin a)
+    key of a stream     = BLAKE2b(stream, size, law, bits; the run's key): an AES-256 key
+    noise of an entry   = lattice.py with that key and the entry's number
 
-Every block has its own hashed starting point, so blocks can be drawn by any thread in any order.
-Noise does not depend on the data: while the model uses one slab, a background thread draws the
-next, so a step pays for adding noise and not for drawing it. Small models share a slab between
-steps, because waking a thread costs more than drawing a few thousand numbers.
+Noise does not depend on the data, so a background thread draws the next entries while the model
+uses these. Small models draw many entries at once, because waking a thread costs more than drawing
+a few thousand numbers. How entries are grouped, who draws them and in what order changes no value.
 
-Why two methods: Box-Muller in vector operations takes half the time, but each of its dozen
-operations hands the interpreter back and forth between the threads, which a step of a small model
-would notice. The ziggurat of numpy is one call.
+Who owns a buffer: the source, until it hands it to a request; the request, until it is taken back.
+No buffer ever leaves this file: `add` works in place and `normal` returns memory of its own.
 
 Guarantee
 ---------
-Each value of a slab belongs to one step, and blocks start from independent hashes, so a run never
-uses a draw twice, and a resumed run draws the noise it would have drawn (the ledger names the
-`method`, so that another one is refused). The tails reach beyond 8 standard deviations: the
-outermost 2^-20 of the radii of Box-Muller take 64 more bits, and numpy's ziggurat has a tail of
-its own. The generator is statistically strong but not cryptographic; the key must stay secret, for
-whoever holds it can subtract the noise, and two runs must never share one.
+An element's noise is a function of (key, stream, size, law, bits, entry, place), and no two of
+these share cipher blocks: entry, place and domain are different fields of the counter, and the rest
+have keys of their own. `add` refuses in a forked process: parent and child would cover
+different sums with the same noise.
 """
 
 from __future__ import annotations
 
-import atexit
 import functools
 import hashlib
 import math
 import os
-import sys
-import threading
 import weakref
-from collections.abc import Mapping
-from queue import SimpleQueue
-from typing import Any, ClassVar
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from winsor.contract import Bounded, ConfigurationError
-from winsor.mechanisms.protocol import DrawNormal
+from winsor.accounting.lattice import LEAST_BITS, MOST_BITS, bits_for
+from winsor.contract import Bounded, ConfigurationError, UnsoundRelease
+from winsor.mechanisms import kernel, lattice
+from winsor.mechanisms.ahead import Request, Slab, Worker, fill
+from winsor.mechanisms.protocol import DrawNoise
+from winsor.mechanisms.tables import LAWS
 from winsor.tree import FlatTree
 
 BLOCK = 1 << 18
 GROUP = 64
-AHEAD = 64 * BLOCK
+AHEAD = 1 << 23
 """Values drawn ahead at most: 64 MiB. A larger model draws the rest when it adds it."""
 KEY_BYTES = 16
-RARE = 1 << 11
-"""Of 2^31 equally likely radii, the outermost ones, which take more bits."""
 
-_thread = threading.local()
+
+class _Stream:
+    """One stream of one size: how its noise is drawn, and what is drawn already."""
+
+    __slots__ = (
+        "address",
+        "ahead",
+        "bits",
+        "entries",
+        "key",
+        "law",
+        "request",
+        "size",
+        "slab",
+        "slabbed",
+    )
+
+    def __init__(self, key: bytes, law: str, bits: int, size: int) -> None:
+        self.key = key
+        self.law = law
+        self.bits = bits
+        self.size = size
+        self.entries = group(size)
+        self.ahead = min(size, AHEAD)
+        self.slabbed = False
+        """Whether entries are drawn in slabs at all."""
+        self.slab: tuple[Slab, np.ndarray] | None = None
+        self.address = 0
+        """Of the slab's first value, while there is a slab."""
+        self.request: Request | None = None
 
 
 class NoiseSource:
-    """Noise of one run. ``key`` is secret: at least 128 bits, from the system's entropy.
+    """Noise of one run, for one thread. ``key`` is secret: at least 128 bits of entropy.
 
-    With ``prefetch``, using slab s makes a background thread draw slab s + 1 of the same stream
-    and size, or as much of it as AHEAD allows. Values do not depend on it.
+    ``prefetch`` draws ahead in the background; without the kernel only for large tensors, because
+    each operation of the pure path hands the interpreter back and forth between the threads.
+    ``use_kernel=False`` draws the same values in numpy.
     """
 
-    def __init__(self, key: bytes | int, prefetch: bool = True) -> None:
+    def __init__(self, key: bytes | int, prefetch: bool = True, use_kernel: bool = True) -> None:
         self._key = _as_bytes(key)
         self._prefetch = prefetch
-        self._slabs: dict[str, tuple[tuple[int, int], Tensor]] = {}
-        self._ahead: dict[str, _Request] = {}
-        self._worker: _Worker | None = None
+        self._draw: Any = (kernel.load() if use_kernel else None) or lattice
+        self.compiled = self._draw is not lattice
+        self._streams: dict[tuple[str, int, str, int | None], _Stream] = {}
+        self._worker: Worker | None = None
         self._process = os.getpid()
 
-    def normal(self, step: int, stream: str, size: int) -> Tensor:
-        """(size,) float32 standard normals of this step and stream. Do not change them in place."""
-        drawn = self._drawn(step, stream, size)
-        if len(drawn) == size:
-            return drawn
-        out = np.empty(size, dtype=np.float32)
-        out[: len(drawn)] = drawn.numpy()
-        _fill_blocks(out, len(drawn), self._key, step, stream, size)
+    def add(
+        self,
+        entry: int,
+        stream: str,
+        flat: Tensor,
+        std: float,
+        *,
+        law: str = "gaussian",
+        bits: int | None = None,
+    ) -> None:
+        """Replace the sum ``flat`` by its release, in place: rounded to the grid of std 2^-bits,
+        plus noise, in float64, then in its own dtype. ``std`` is the scale for "laplace"."""
+        self.add_leaves(entry, stream, [flat], std, law=law, bits=bits)
+
+    def add_leaves(
+        self,
+        entry: int,
+        stream: str,
+        leaves: Sequence[Tensor],
+        std: float,
+        *,
+        law: str = "gaussian",
+        bits: int | None = None,
+    ) -> None:
+        """One vector in several tensors: as `add` on their concatenation."""
+        size = sum(leaf.numel() for leaf in leaves)
+        self.add_slice(entry, stream, leaves, std, 0, size, law=law, bits=bits)
+
+    def add_slice(
+        self,
+        entry: int,
+        stream: str,
+        leaves: Sequence[Tensor],
+        std: float,
+        first: int,
+        size: int,
+        *,
+        law: str = "gaussian",
+        bits: int | None = None,
+    ) -> None:
+        """``leaves`` are elements [first, ...) of a vector of ``size``: the slice of one rank."""
+        if self._process != os.getpid():
+            raise UnsoundRelease(
+                "a noise source must add noise in the process that built it. Got a forked process "
+                "instead, whose parent would add the same noise. Build the run in this process."
+            )
+        drawn_from = self._stream(entry, std, stream, size, law, bits)
+        gamma = std * 2.0**-drawn_from.bits
+        drawn = self._drawn(drawn_from, entry)
+        for leaf in leaves:
+            self._release(leaf, drawn_from, entry, first, gamma, drawn)
+            first += leaf.numel()
+
+    def normal(self, entry: int, stream: str, size: int, law: str = "gaussian") -> Tensor:
+        """(size,) float64 draws of unit std (scale) on the grid 2^-bits, in memory of their own."""
+        drawn_from = self._stream(entry, 1.0, stream, size, law, None)
+        drawn = self._drawn(drawn_from, entry)
+        out = np.empty(size)
+        out[: len(drawn)] = drawn
+        rest, bits = out[len(drawn) :], drawn_from.bits
+        if len(rest):
+            start, key = len(drawn), drawn_from.key
+            self._draw.draw(LAWS[law](), key, entry, start, len(rest), bits, rest)
+        out *= 2.0**-bits
         return torch.from_numpy(out)
-
-    def add(self, step: int, stream: str, flat: Tensor, std: float) -> None:
-        """``flat += std * normal(step, stream, len(flat))``, without all of it in memory at once
-        where it is large."""
-        size = flat.numel()
-        drawn = self._drawn(step, stream, size)
-        if drawn.numel() == size:
-            flat.add_(_like(drawn, flat), alpha=std)
-            return
-        flat[: len(drawn)].add_(_like(drawn, flat), alpha=std)
-        for start in range(len(drawn), size, BLOCK):
-            piece = np.empty(min(BLOCK, size - start), dtype=np.float32)
-            _fill(piece, _bits(self._key, step, start // BLOCK, size, stream))
-            noise = _like(torch.from_numpy(piece), flat)
-            flat[start : start + len(piece)].add_(noise, alpha=std)
-
-    def _drawn(self, step: int, stream: str, size: int) -> Tensor:
-        """The normals of this step as far as AHEAD allows; almost always all of them."""
-        steps = group(size)
-        slab, place = divmod(step, steps)
-        known = self._slabs.get(stream)
-        if known is None or known[0] != (slab, size):
-            del known
-            known = ((slab, size), self._fetch(slab, stream, size))
-            if steps > 1:  # else nobody will ask for it again
-                self._slabs[stream] = known
-        return known[1][place * size : (place + 1) * size] if steps > 1 else known[1]
-
-    def _fetch(self, slab: int, stream: str, size: int) -> Tensor:
-        self._slabs.pop(stream, None)  # its memory may serve again
-        if self._process != os.getpid():  # threads do not survive a fork
-            self._ahead, self._worker, self._process = {}, None, os.getpid()
-        request = self._ahead.pop(stream, None)
-        if request is not None and request.what == (slab, stream, size):
-            out = request.take(self._key)
-        else:
-            out = draw(self._key, slab, stream, size)
-        if self._prefetch:
-            if self._worker is None:
-                self._worker = _Worker(self._key)
-            self._ahead[stream] = self._worker.ask((slab + 1, stream, size))
-        return out
 
     def close(self) -> None:
         """Stop the background thread. Later calls draw on their own, or start a new one."""
-        worker, self._worker, self._ahead = self._worker, None, {}
-        if worker is not None and self._process == os.getpid():
+        worker, self._worker = self._worker, None
+        for each in self._streams.values():
+            each.slab = each.request = None
+        if worker is not None:
             worker.stop()
 
-    def __del__(self) -> None:
-        if getattr(self, "_worker", None) is not None:
-            self.close()
+    def _release(
+        self,
+        leaf: Tensor,
+        stream: _Stream,
+        entry: int,
+        first: int,
+        gamma: float,
+        drawn: np.ndarray,
+    ) -> None:
+        plain = leaf.dtype in (torch.float32, torch.float64) and leaf.device.type == "cpu"
+        if not (plain and leaf.is_contiguous()):
+            copy = leaf.detach().to("cpu", torch.float64).contiguous()
+            self._release(copy, stream, entry, first, gamma, drawn)
+            leaf.detach().copy_(copy)
+            return
+        if self.compiled and first + leaf.numel() <= len(drawn):
+            place = entry % stream.entries * stream.ahead + first
+            apply = self._draw.apply_f32 if leaf.dtype is torch.float32 else self._draw.apply_f64
+            address = stream.address + 8 * place  # straight into the kernel: steps notice calls
+            apply(address, leaf.numel(), gamma, 1.0 / gamma, leaf.data_ptr())
+            return
+        x = leaf.detach().view(-1).numpy()
+        ready = min(max(0, len(drawn) - first), len(x))
+        if ready:
+            self._draw.apply(drawn[first : first + ready], gamma, x[:ready])
+        if ready < len(x):
+            law, start = LAWS[stream.law](), first + ready
+            self._draw.release(law, stream.key, entry, start, stream.bits, gamma, x[ready:])
+
+    def _drawn(self, stream: _Stream, entry: int) -> np.ndarray:
+        """The noise of this entry as far as it was drawn ahead; perhaps none of it."""
+        if not stream.slabbed:
+            return np.empty(0)
+        place = entry % stream.entries
+        known = stream.slab
+        if known is None or known[0].entry != entry - place:
+            start = entry - place
+            what = Slab(stream.key, stream.law, stream.bits, start, stream.entries, stream.ahead)
+            known = stream.slab = (what, self._fetch(stream, what))
+            stream.address = known[1].ctypes.data
+        return known[1][place * stream.ahead : (place + 1) * stream.ahead]
+
+    def _draws_ahead(self, size: int) -> bool:
+        return self._prefetch and (self.compiled or size > BLOCK // 2)
+
+    def _fetch(self, stream: _Stream, what: Slab) -> np.ndarray:
+        """The slab's noise; and ask for the next one, into the buffer of the one before."""
+        here = self._process == os.getpid()
+        if not here:  # threads do not survive a fork
+            stream.request = self._worker = None
+        free = None if stream.slab is None else stream.slab[1]
+        request, stream.request, stream.slab = stream.request, None, None
+        out = request.take() if request is not None and request.what == what else None
+        if out is None:
+            out = free if free is not None else np.empty(what.entries * what.size)
+            free = None
+            fill(self._draw, what, out)
+        if here and self._draws_ahead(stream.size):
+            if self._worker is None:
+                self._worker = Worker()
+                weakref.finalize(self, self._worker.stop)
+            buffer = free if free is not None else np.empty(len(out))
+            following = what._replace(entry=what.entry + what.entries)
+            stream.request = self._worker.ask(Request(following, buffer, self._draw))
+        return out
+
+    def _stream(
+        self, entry: int, std: float, stream: str, size: int, law: str, bits: int | None
+    ) -> _Stream:
+        if not (0 <= entry < 1 << 63 and 1e-200 < std < 1e200):
+            raise ConfigurationError(
+                "noise must have an entry number below 2^63 and a positive finite std. Got "
+                f"{entry!r} and {std!r} instead."
+            )
+        name = (stream, size, law, bits)
+        known = self._streams.get(name)
+        if known is None:
+            chosen = _checked(size, law, bits)
+            key = hashlib.blake2b(
+                f"{law}\0{chosen}\0{size}\0{stream}".encode(),
+                key=self._key,
+                digest_size=32,
+                person=b"winsor-lattice",
+            ).digest()
+            known = self._streams[name] = _Stream(key, law, chosen, size)
+            at_once = size <= BLOCK // 2 and not self.compiled
+            known.slabbed = at_once or self._draws_ahead(size)
+        return known
 
 
 class NoiseOfStep:
-    """One step's noise from a source."""
+    """One entry's noise from a source; ``bits`` says how fine the grid of each part is."""
 
-    __slots__ = ("_source", "_step")
+    __slots__ = ("_bits", "_entry", "_source")
 
-    def __init__(self, source: NoiseSource, step: int) -> None:
+    def __init__(self, source: NoiseSource, entry: int, bits: Mapping[str, int]) -> None:
         self._source = source
-        self._step = step
+        self._entry = entry
+        self._bits = bits
 
-    def __call__(self, name: str, size: int) -> Tensor:
-        return self._source.normal(self._step, name, size)
-
-    def add(self, name: str, flat: Tensor, std: float) -> None:
-        self._source.add(self._step, name, flat, std)
+    def add(self, name: str, leaves: Sequence[Tensor], scale: float, law: str) -> None:
+        bits = self._bits[name]
+        self._source.add_leaves(self._entry, name, leaves, scale, law=law, bits=bits)
 
 
-def add_normal(
-    parts: Mapping[str, Bounded], std: Mapping[str, float], draw: DrawNormal
+def add_gaussian(
+    parts: Mapping[str, Bounded], std: Mapping[str, float], draw: DrawNoise
 ) -> dict[str, Any]:
-    """Add Gaussian noise to every part in place, and return the values."""
+    """Release every part with Gaussian noise, in place, and return the values."""
+    return _released(parts, std, draw, "gaussian")
+
+
+def add_laplace(
+    parts: Mapping[str, Bounded], std: Mapping[str, float], draw: DrawNoise
+) -> dict[str, Any]:
+    """Release every part with Laplace noise of scale std / sqrt(2), in place."""
+    scale = {name: value / math.sqrt(2) for name, value in std.items()}
+    return _released(parts, scale, draw, "laplace")
+
+
+def _released(
+    parts: Mapping[str, Bounded], scale: Mapping[str, float], draw: DrawNoise, law: str
+) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for name, part in parts.items():
         values[name] = value = part.value
-        if isinstance(value, FlatTree):
-            draw.add(name, value.flat, std[name])
-            continue
-        leaves = list(value.values()) if isinstance(value, dict) else [value]
-        sizes = [leaf.numel() for leaf in leaves]
-        pieces = torch.split(draw(name, sum(sizes)), sizes)
-        shaped = [_like(z.view(leaf.shape), leaf) for z, leaf in zip(pieces, leaves, strict=True)]
-        torch._foreach_add_(leaves, shaped, alpha=std[name])
+        draw.add(name, leaves_of(value), scale[name], law)
     return values
 
 
-class _Request:
-    """A slab to draw. Whoever claims it first draws it, so a busy machine never waits for a thread
-    that has not begun."""
-
-    def __init__(self, what: tuple[int, str, int]) -> None:
-        self.what = what
-        self.claim = threading.Lock()
-        self.answer: SimpleQueue[Tensor] = SimpleQueue()
-
-    def take(self, key: bytes) -> Tensor:
-        if self.claim.acquire(blocking=False):
-            return draw(key, *self.what)
-        return self.answer.get()
-
-
-class _Worker:
-    """A thread that draws what is asked for, until told to stop. It does not know the source."""
-
-    alive: ClassVar[weakref.WeakSet[_Worker]] = weakref.WeakSet()
-
-    def __init__(self, key: bytes) -> None:
-        self._requests: SimpleQueue[Any] = SimpleQueue()
-        self._thread = threading.Thread(
-            target=_work, args=(key, self._requests), name="winsor-noise", daemon=True
-        )
-        self._thread.start()
-        self.alive.add(self)
-
-    def ask(self, what: tuple[int, str, int]) -> _Request:
-        request = _Request(what)
-        self._requests.put(request)
-        return request
-
-    def stop(self) -> None:
-        self._requests.put(None)
-        if self._thread is not threading.current_thread():
-            self._thread.join()
-        self.alive.discard(self)
-
-
-@atexit.register
-def _stop_all() -> None:
-    """A thread inside torch must not outlive the interpreter."""
-    for worker in list(_Worker.alive):
-        worker.stop()
-
-
-def _work(key: bytes, requests: SimpleQueue[Any]) -> None:
-    pool: list[np.ndarray] = []
-    while (request := requests.get()) is not None:
-        if request.claim.acquire(blocking=False):
-            slab, stream, size = request.what
-            buffer = _free(pool, ahead(size))
-            request.answer.put(draw(key, slab, stream, size, buffer))
-            del buffer
-        del request
-
-
-def _free(pool: list[np.ndarray], size: int) -> np.ndarray:
-    """A buffer that nobody reads any more: fresh memory would cost a page fault per page."""
-    for buffer in pool:
-        if len(buffer) == size and sys.getrefcount(buffer) == 3:  # pool, loop, argument
-            return buffer
-    if len(pool) == 4:
-        pool.pop(0)
-    pool.append(np.empty(size, dtype=np.float32))
-    return pool[-1]
+def leaves_of(value: Any) -> list[Tensor]:
+    """The tensors of a part; a flat tree is one."""
+    if isinstance(value, FlatTree):
+        return [value.flat]
+    return list(value.values()) if isinstance(value, dict) else [value]
 
 
 def group(size: int) -> int:
-    """How many steps share a slab."""
+    """How many entries share a slab."""
     return max(1, min(GROUP, BLOCK // max(1, size)))
-
-
-def ahead(size: int) -> int:
-    """How many values of a slab are drawn ahead: all of it, unless it is huge."""
-    return min(group(size) * size, AHEAD)
-
-
-def draw(key: bytes, slab: int, stream: str, size: int, buffer: np.ndarray | None = None) -> Tensor:
-    """(ahead(size),) standard normals of one slab, here and now."""
-    if buffer is None:
-        buffer = np.empty(ahead(size), dtype=np.float32)
-    _fill_blocks(buffer, 0, key, slab, stream, size)
-    return torch.from_numpy(buffer)
-
-
-def _fill_blocks(
-    out: np.ndarray, start: int, key: bytes, slab: int, stream: str, size: int
-) -> None:
-    """Fill ``out`` from ``start``, which begins a block, with the normals of a slab."""
-    shared = group(size) > 1
-    for first in range(start, len(out), BLOCK):
-        bits = _bits(key, slab, first // BLOCK, size, stream)
-        piece = out[first : first + BLOCK]
-        if shared:
-            np.random.Generator(bits).standard_normal(dtype=np.float32, out=piece)
-        else:
-            _fill(piece, bits)
-
-
-def _like(noise: Tensor, flat: Tensor) -> Tensor:
-    same = noise.dtype is flat.dtype and noise.device == flat.device
-    return noise if same else noise.to(flat)
-
-
-def _bits(key: bytes, slab: int, block: int, size: int, stream: str) -> np.random.SFC64:
-    """The bit generator of one block."""
-    numbers = b"".join(number.to_bytes(16, "little") for number in (slab, block, size))
-    digest = hashlib.blake2b(
-        numbers + stream.encode(), key=key, digest_size=32, person=b"winsor-noise"
-    ).digest()
-    bits: np.random.SFC64 | None = getattr(_thread, "bits", None)
-    if bits is None:
-        bits = _thread.bits = np.random.SFC64(0)  # its own start is never used
-    words = np.frombuffer(digest, dtype="<u8").astype(np.uint64)
-    bits.state = {
-        "bit_generator": "SFC64",
-        "state": {"state": words},
-        "has_uint32": 0,
-        "uinteger": 0,
-    }
-    return bits
-
-
-def _fill(out: np.ndarray, bits: np.random.SFC64) -> None:
-    """Box and Muller 1958, in vector operations that let other threads run.
-
-    In numpy, not torch: its loops never start threads of their own, which would take the core that
-    the model works on, and would not survive a fork.
-    """
-    half = -(-len(out) // 2)
-    words = bits.random_raw(half).view(np.int32)
-    whole = words[:half] & 0x7FFFFFFF
-    rare = np.flatnonzero(whole < RARE)
-    radius = whole.astype(np.float32)
-    radius += 0.5
-    radius *= 2.0**-31
-    if len(rare):
-        fine = (bits.random_raw(len(rare)) + 0.5) * 2.0**-64
-        radius[rare] = (whole[rare] + fine) * 2.0**-31
-    np.log(radius, out=radius)
-    radius *= -2.0
-    np.sqrt(radius, out=radius)
-    angle = words[half:].astype(np.float32)
-    angle *= np.float32(math.pi * 2.0**-31)
-    first, second = out[:half], out[half:]
-    np.cos(angle, out=first)
-    first *= radius
-    np.sin(angle[: len(second)], out=second)
-    second *= radius[: len(second)]
 
 
 @functools.cache
@@ -327,13 +316,29 @@ def method() -> str:
     """Names how a key becomes noise, by values drawn under a public key.
 
     Were a resumed run to draw other noise for a step that it repeats, the step would be released
-    twice under one entry of the ledger. Rounded, because the last digit of a logarithm may differ
-    between machines, which does no harm.
+    twice under one entry of the ledger. Values are exact, so this is too.
     """
-    key = bytes(KEY_BYTES)
-    few = [draw(key, 0, "method", size)[:64] for size in (1, BLOCK // 2 + 1)]
-    digits = np.round(torch.cat(few).numpy().astype(np.float64), 3) + 0.0  # no -0.0
-    return hashlib.blake2b(digits.tobytes(), digest_size=8).hexdigest()
+    digest = hashlib.blake2b(digest_size=8)
+    for law in LAWS:
+        out = np.empty(20_000)
+        lattice.draw(LAWS[law](), bytes(range(32)), 3, 1, len(out), 31, out)
+        digest.update(out.astype("<f8").tobytes())
+    return digest.hexdigest()
+
+
+def _checked(size: int, law: str, bits: int | None) -> int:
+    """How many bits the grid has."""
+    if law not in LAWS or not 0 <= size < 1 << 47:
+        raise ConfigurationError(
+            f"noise must have a law of {sorted(LAWS)} and fewer than 2^47 values. Got {law!r} and "
+            f"{size!r} instead."
+        )
+    chosen = bits_for(size, law == "laplace") if bits is None else bits
+    if not LEAST_BITS <= chosen <= MOST_BITS:
+        raise ConfigurationError(
+            f"the grid must have {LEAST_BITS} to {MOST_BITS} bits. Got {bits} instead."
+        )
+    return chosen
 
 
 def _as_bytes(key: bytes | int) -> bytes:

@@ -2,7 +2,7 @@
 
 Mechanism    one noise: standard deviations, the event, and how noise is added
 LocalEvent   the event given the batch; samplers amplify it
-DrawNormal   the standard normals of one step, by the name of the part they are for
+DrawNoise    the noise of one release, by the name of the part that it is for
 Choice       what a user may pass as ``mechanism=``: builds the mechanism for a noise multiplier,
              and may replace the optimiser's step (ModelMix does)
 """
@@ -31,14 +31,12 @@ class LocalEvent(Protocol):
     def whole(self, relation: Neighbouring) -> dp_event.DpEvent: ...
 
 
-class DrawNormal(Protocol):
-    """The standard normals of one step, by the name of the part that they are for."""
+class DrawNoise(Protocol):
+    """The noise of one release, by the name of the part that it is for."""
 
-    def __call__(self, name: str, size: int) -> Tensor:
-        """(size,) float32."""
-
-    def add(self, name: str, flat: Tensor, std: float) -> None:
-        """``flat += std * self(name, len(flat))``."""
+    def add(self, name: str, leaves: Sequence[Tensor], scale: float, law: str) -> None:
+        """Replace the sum in ``leaves`` by its release: rounded to a grid, with noise of ``law``
+        ("gaussian" with standard deviation ``scale``, or "laplace") on the same grid."""
 
 
 class Mechanism(Protocol):
@@ -48,6 +46,11 @@ class Mechanism(Protocol):
     def noise_multiplier(self) -> float: ...
 
     @property
+    def law(self) -> str:
+        """What noise is added: "gaussian" or "laplace"."""
+        ...
+
+    @property
     def phases(self) -> Sequence[int]:
         """The first steps of stretches in which every step costs the same; 0 among them."""
         ...
@@ -55,7 +58,7 @@ class Mechanism(Protocol):
     def std(self, parts: Mapping[str, Bounded]) -> dict[str, float]: ...
     def event(self, parts: Mapping[str, Bounded], step: int = 0) -> LocalEvent: ...
     def add_noise(
-        self, parts: Mapping[str, Bounded], std: Mapping[str, float], draw: DrawNormal
+        self, parts: Mapping[str, Bounded], std: Mapping[str, float], draw: DrawNoise
     ) -> dict[str, Any]: ...
     def config(self) -> dict[str, Any]: ...
 

@@ -23,7 +23,7 @@ from typing import Any
 
 from dp_accounting.dp_event import DpEvent
 
-from winsor.accounting import account, account_delta, calibrate, epsilon_curve
+from winsor.accounting import account_delta, calibrate, certify, epsilon_curve
 from winsor.accounting.events import History
 from winsor.checks import as_delta, choice, positive, probability, whole
 from winsor.contract import (
@@ -125,7 +125,7 @@ def solve(question: Question, points: int = 10) -> Plan:
         _check_delta(complete)
     assert complete.delta is not None and complete.noise_multiplier is not None
     event, steps, rate = _event(complete), _steps(complete), _sampler(complete).rate
-    spent = account([(event, steps)], complete.delta, complete.relation)
+    spent = certify([(event, steps)], complete.delta, complete.relation)
     target = question.epsilon if unknown != "delta" else None
     if target is not None and spent.epsilon > target * (1 + 1e-9):
         raise CalibrationError(

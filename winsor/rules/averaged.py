@@ -40,7 +40,7 @@ from torch import Tensor
 
 from winsor.checks import positive
 from winsor.contract import Bounded, Sensitivity, Tree
-from winsor.grads.pieces import LONG
+from winsor.grads.pieces import square_rows
 from winsor.grads.view import Need, View
 from winsor.rules.rule import ROUNDING, Rule, State, Sums, clip_weights
 from winsor.tree import FlatTree
@@ -93,8 +93,8 @@ def clip_to_ball(tree: Tree, radius: float) -> Tree:
 def tree_norm(tree: Tree) -> float:
     """L2 norm over all tensors: quickly in float32 where that is exact to six digits, else in
     float64, so that squares of 1e30 do not overflow and long sums do not lose digits."""
-    if isinstance(tree, FlatTree) and tree.flat.numel() <= LONG:
-        norm = float(torch.linalg.vector_norm(tree.flat))
+    if isinstance(tree, FlatTree):
+        norm = math.sqrt(float(square_rows(tree.flat[None])))
         if SAFE_NORMS[0] < norm < SAFE_NORMS[1]:
             return norm
     squares = [

@@ -29,9 +29,9 @@ State = dict[str, Any]
 Sums = dict[str, Any]
 """Named sums over rows: a Tensor or a Tree each. The gradient is always called "grad"."""
 
-ROUNDING = 1e-5
-"""Clip to C/(1+ROUNDING): float32 norms carry relative errors near 1e-6, and the bound must hold
-for the numbers that are really summed."""
+ROUNDING = 1e-4
+"""Clip to C/(1+ROUNDING): norms and sums in float32 carry relative errors up to 3e-5 (`LONG` of
+`winsor/grads/pieces.py`), and the bound must hold for the numbers that are really summed."""
 
 SMALLEST = 1e-37
 """Shorter norms are not divided by: in float32 the quotient would overflow."""

@@ -57,7 +57,7 @@ def test_equal_iterates_are_pushed_apart_by_tau():
     mixing.move({"w": torch.zeros(20_000)})
     moved = w.detach() - 1
     tau = 0.3 * 0.1
-    assert moved.abs().max() <= tau / 2 * (1 + 1e-4)
+    assert moved.abs().max() <= tau / 2 * (1 + 1e-3)
     assert moved.std() == pytest.approx(tau / 12**0.5, rel=0.03)
     assert abs(float(moved.mean())) < 5 * tau / 12**0.5 / 20_000**0.5
 

@@ -70,11 +70,11 @@ class MomentumUpdate(MixingUpdate):
 
     momentum = 0.9
 
-    def move(self, grad: Mapping[str, Tensor]) -> None:
+    def move(self, grad: Mapping[str, Tensor], entry: int = 0) -> None:
         kept = self.__dict__.setdefault("_velocity", {})
         for name, tensor in grad.items():
             kept[name] = self.momentum * kept[name] + tensor if name in kept else tensor.clone()
-        super().move({name: tensor.clone() for name, tensor in kept.items()})
+        super().move({name: tensor.clone() for name, tensor in kept.items()}, entry)
 
 
 @dataclass(frozen=True, eq=False)

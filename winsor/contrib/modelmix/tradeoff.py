@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from dp_accounting.dp_event import DpEvent
 
-from winsor.accounting.spending import account
+from winsor.accounting.spending import certify
 from winsor.accounting.widened.gaussian import MixedGaussianDpEvent
 from winsor.checks import all_positive
 from winsor.contract import Neighbouring
@@ -64,7 +64,7 @@ class PlannedRun:
 
     def epsilon(self, event: DpEvent) -> float:
         """Certified epsilon of the run when every step is ``event``."""
-        return account([(event, self.steps)], self.delta).epsilon
+        return certify([(event, self.steps)], self.delta).epsilon
 
     def plain_step(self, noise_multiplier: float) -> DpEvent:
         local = joint_event(PARTS, noise_multiplier)

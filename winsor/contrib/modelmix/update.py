@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from winsor.contract import ConfigurationError, Released
 from winsor.contrib.modelmix.mechanism import ModelMix
+from winsor.mechanisms.grid import WIDEST
 from winsor.randomness import stream
 from winsor.release.door import SEAL
 from winsor.training.update import refuse_foreign_optimizer, refuse_unreleased
@@ -58,13 +59,17 @@ class MixingUpdate:
         if released.seal is not SEAL or released.entry <= self._last:
             refuse_unreleased(released)
         self._last = released.entry
-        self.move(released.values["grad"])
+        self.move(released.values["grad"], released.entry)
 
     @torch.no_grad()
-    def move(self, grad: Mapping[str, Tensor]) -> None:
-        """The arithmetic of `apply`: ``grad`` is the noisy sum over rows."""
-        uniform = self._uniform()
-        ratio = self.mix.at(self._step)
+    def move(self, grad: Mapping[str, Tensor], entry: int = 0) -> None:
+        """The arithmetic of `apply`: ``grad`` is the noisy sum over rows.
+
+        The noise may be wider than the event says, for its grid; the mixing is made wider by as
+        much, so that their ratio is at least the one that is accounted for.
+        """
+        uniform = self._uniform(entry)
+        ratio = self.mix.at(self._step) * WIDEST
         start = 0
         for name, parameter in self.parameters.items():
             lr = float(self.optimizer.param_groups[self._group[name]]["lr"])
@@ -93,10 +98,10 @@ class MixingUpdate:
         before.copy_(parameter)
         parameter.copy_(new)
 
-    def _uniform(self) -> Tensor:
-        """U(-1/2, 1/2) for every coordinate of this step."""
+    def _uniform(self, entry: int) -> Tensor:
+        """U(-1/2, 1/2) for every coordinate of a release; each has draws of its own."""
         size = sum(p.numel() for p in self.parameters.values())
-        generator = stream(self._key, "mix", self._step)
+        generator = stream(self._key, "mix", entry)
         return torch.from_numpy(generator.random(size, dtype="float32")).sub_(0.5)
 
     def use_key(self, key: bytes) -> None:

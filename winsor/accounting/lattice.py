@@ -1,0 +1,123 @@
+"""What lattice noise costs beyond the noise it stands for. Proof: docs/privacy.md.
+
+Two things are paid for:
+
+    the grid      rounding to gamma = std 2^-bits moves two neighbouring sums apart by at most
+                  2 gamma in each coordinate, so 2 gamma sqrt(d) in L2 and 2 gamma d in L1
+    the sampler   N draws, each lattice point within a factor 1 +- ETA of the ideal, and mass tau
+                  beyond the reach:  epsilon + 2 Lambda,  exp(Lambda) (delta + (1 + e^epsilon)
+                  (N tau + beta)),  Lambda = N eta^2 + eta sqrt(2 N log(1/beta)) for any beta > 0
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+LEAST_BITS, MOST_BITS = 26, 40
+MOST_BITS_L1 = 34
+"""Finer would leave too little room for sums: they are cut off at 2^50 gamma."""
+ETA = 2.0**-45
+"""Relative error of the probability of a lattice point, at most."""
+OUTSIDE = {"gaussian": 1.3e-38, "laplace": 2.1e-42}
+"""Mass beyond the reach of the tables."""
+REACH = {"gaussian": 12.9, "laplace": 95.0}
+"""How far the tables reach, a little less than they do: in deviations, or scales."""
+MOST_DRAWS = 2.0**80
+SHARE = 1e-4
+"""The part of delta that is set aside for the sampler."""
+MOST_VALUES = 1e13
+"""Noise values of one run at most: every account is charged for so many, and doors refuse more."""
+
+
+def bits_for(size: int, l1: bool = False) -> int:
+    """How fine the grid is for ``size`` coordinates: the noise is 2^bits grid steps wide.
+
+    Chosen so that `growth` stays below 2^-16 of the noise (in L2, up to 2^46 coordinates)."""
+    wanted = 17 + (math.ceil(math.log2(max(1, size))) if l1 else half_log2_up(size))
+    return min(max(LEAST_BITS, wanted), MOST_BITS_L1 if l1 else MOST_BITS)
+
+
+def half_log2_up(size: int) -> int:
+    """The smallest j with 2^j >= sqrt(size)."""
+    return (max(1, size) - 1).bit_length() + 1 >> 1
+
+
+def growth(sizes: dict[int, int], l1: bool = False) -> float:
+    """By how much rounding increases the joint sensitivity, in units of the noise (std or scale).
+
+    ``sizes``: number of coordinates on grids of so many bits, over all parts of one release. With
+    noise multiplier nm, the release is one of multiplier 1/(1/nm + growth).
+
+    >>> growth({26: 10**4})  # doctest: +ELLIPSIS
+    2.98...e-06
+    """
+    if l1:
+        total = sum(size * 2.0**-bits for bits, size in sizes.items())
+    else:
+        total = math.sqrt(sum(size * 4.0**-bits for bits, size in sizes.items()))
+    return 2.0 * total * (1 + 2.0**-40)
+
+
+def effective_multiplier(noise_multiplier: float, growth: float) -> float:
+    """What to account for when the noise stays as it was."""
+    return noise_multiplier / (1.0 + noise_multiplier * growth)
+
+
+def compensated(noise_multiplier: float, growth: float) -> float:
+    """By what to multiply the noise for the event to stay as it was: s' with s'(1 - nm growth) = s.
+
+    The growth is in units of the noise itself, so the larger noise has a larger grid."""
+    return 1.0 / (1.0 - noise_multiplier * growth)
+
+
+def sampler(draws: float, beta: float, eta: float = ETA) -> float:
+    """Lambda: N draws have a likelihood within exp(+-Lambda) of ideal, but for probability beta."""
+    if not (0 <= draws <= MOST_DRAWS and 0 < beta < 1):
+        raise ValueError(f"draws must be at most 2^80 and beta in (0, 1). Got {draws}, {beta}.")
+    exact = eta / (1 - eta)
+    return draws * exact**2 + exact * math.sqrt(2 * draws * math.log(1 / beta))
+
+
+def charge(
+    epsilon_at: Callable[[float], float],
+    delta: float,
+    draws: float = MOST_VALUES,
+    law: str = "gaussian",
+    share: float = SHARE,
+    least_multiplier: float = math.inf,
+) -> float:
+    """The epsilon of the real mechanism at ``delta``, from the ideal one's curve ``epsilon_at``.
+
+    ``draws`` bounds the number of noise values over the whole run, d T. ``share`` of delta is set
+    aside for the sampler. Returns infinity where that does not suffice. Outputs that one world
+    reaches and the other does not are counted in either of two ways (docs/privacy.md): by
+    (1 + e^epsilon) N tau, or, knowing the ``least_multiplier``, by the chance that noise comes
+    within one shift of its reach, which does not grow with epsilon.
+
+    >>> charge(lambda delta: 1.0, 1e-6, 1e13) - 1.0 < 2e-6
+    True
+    """
+    inner = delta * (1 - share)
+    epsilon = epsilon_at(inner)
+    if epsilon == 0 or not math.isfinite(epsilon) or epsilon > 600:
+        return epsilon if epsilon <= 600 else math.inf
+    weight = 1 + math.exp(epsilon)
+    beta = min(0.5, 0.25 * share * delta / weight)
+    shift = sampler(draws, beta)
+    outside = min(weight * draws * OUTSIDE[law], draws * _beyond(law, least_multiplier))
+    spent = math.exp(shift) * (inner + outside + weight * beta)
+    return epsilon + 2 * shift if spent <= delta else math.inf
+
+
+def _beyond(law: str, multiplier: float) -> float:
+    """Chance that one draw lies within a record's largest shift of the sampler's reach."""
+    room = REACH[law] - 1 / multiplier
+    if room <= 0:
+        return 1.0
+    return math.erfc(room / math.sqrt(2)) if law == "gaussian" else math.exp(-room)
+
+
+def ideal_target(epsilon: float, delta: float) -> tuple[float, float]:
+    """What ideal noise may spend, so that real noise stays within (epsilon, delta)."""
+    return epsilon - min(4e-6, epsilon / 2), delta * (1 - SHARE)

@@ -1,0 +1,256 @@
+/* Lattice noise: the same bits as lattice.py draws, one call per tensor.
+ *
+ * Plain C for x86-64 with AES-NI and AVX2, no Python headers: loaded by ctypes, which lets other
+ * threads run meanwhile. Every floating-point operation is a single IEEE operation in the order in
+ * which numpy does it. Compile with -ffp-contract=off and without -ffast-math. */
+
+#include <stdint.h>
+#include <string.h>
+
+typedef struct {
+    const int16_t *flat;          /* 2^14 signed cells */
+    int64_t residual_from;
+    const double *slope, *edge, *steep;
+    double curve;
+    int64_t alias_bits;
+    const uint64_t *alias_limit;
+    const int64_t *alias_symbol;  /* kept[columns], other[columns] */
+    const int64_t *band_start;
+    const uint64_t *band_upto;
+    int64_t cells;
+} law_t;
+
+#define INDEX_SHIFT 50
+#define SIGN_SHIFT 49
+#define CELL_BITS 5
+#define DOMAIN_SHIFT 48
+#define FAR_DOMAIN 0x8000
+#define CHUNK 1024
+#define LIMIT 1125899906842624.0 /* 2^50 */
+
+#if defined(__x86_64__) && defined(__GNUC__)
+#include <immintrin.h>
+#define FAST __attribute__((target("aes,avx2,sse4.1")))
+
+int winsor_supported(void) {
+    __builtin_cpu_init();
+    return __builtin_cpu_supports("aes") && __builtin_cpu_supports("avx2") ? 1 : 0;
+}
+
+typedef struct { __m128i round[15]; } schedule_t;
+
+static FAST inline __m128i spread(__m128i key, __m128i word) {
+    key = _mm_xor_si128(key, _mm_slli_si128(key, 4));
+    key = _mm_xor_si128(key, _mm_slli_si128(key, 4));
+    key = _mm_xor_si128(key, _mm_slli_si128(key, 4));
+    return _mm_xor_si128(key, word);
+}
+
+#define EVEN(i, constant)                                                                     \
+    s->round[i] = spread(s->round[(i) - 2], _mm_shuffle_epi32(                                \
+        _mm_aeskeygenassist_si128(s->round[(i) - 1], constant), 0xff))
+#define ODD(i)                                                                                \
+    s->round[i] = spread(s->round[(i) - 2], _mm_shuffle_epi32(                                \
+        _mm_aeskeygenassist_si128(s->round[(i) - 1], 0), 0xaa))
+
+/* FIPS 197, section 5.2, for 256 bits. */
+static FAST void expand(schedule_t *s, const uint8_t key[32]) {
+    s->round[0] = _mm_loadu_si128((const __m128i *)key);
+    s->round[1] = _mm_loadu_si128((const __m128i *)(key + 16));
+    EVEN(2, 0x01); ODD(3); EVEN(4, 0x02); ODD(5); EVEN(6, 0x04); ODD(7);
+    EVEN(8, 0x08); ODD(9); EVEN(10, 0x10); ODD(11); EVEN(12, 0x20); ODD(13); EVEN(14, 0x40);
+}
+
+/* The counter block: entry, then place, both big-endian. */
+static FAST inline __m128i counter(uint64_t entry, uint64_t place) {
+    return _mm_set_epi64x((int64_t)__builtin_bswap64(place), (int64_t)__builtin_bswap64(entry));
+}
+
+/* One block per element, from a domain of counters of its own. */
+static FAST void scattered(const schedule_t *s, uint64_t entry, uint64_t domain,
+                           const uint64_t *element, int count, uint64_t *out) {
+    uint64_t high = domain << DOMAIN_SHIFT;
+    int i = 0;
+    for (; i + 4 <= count; i += 4) {
+        __m128i x[4];
+        for (int j = 0; j < 4; j++)
+            x[j] = _mm_xor_si128(counter(entry, high | element[i + j]), s->round[0]);
+        for (int r = 1; r < 14; r++)
+            for (int j = 0; j < 4; j++) x[j] = _mm_aesenc_si128(x[j], s->round[r]);
+        for (int j = 0; j < 4; j++)
+            _mm_storeu_si128((__m128i *)out + i + j, _mm_aesenclast_si128(x[j], s->round[14]));
+    }
+    for (; i < count; i++) {
+        __m128i x = _mm_xor_si128(counter(entry, high | element[i]), s->round[0]);
+        for (int r = 1; r < 14; r++) x = _mm_aesenc_si128(x, s->round[r]);
+        _mm_storeu_si128((__m128i *)out + i, _mm_aesenclast_si128(x, s->round[14]));
+    }
+}
+
+/* ``blocks`` consecutive blocks, a multiple of 8. */
+static FAST void keystream(const schedule_t *s, uint64_t entry, uint64_t place, int64_t blocks,
+                           uint64_t *out) {
+    for (int64_t i = 0; i < blocks; i += 8, place += 8, out += 16) {
+        __m128i x[8];
+        for (int j = 0; j < 8; j++) x[j] = _mm_xor_si128(counter(entry, place + j), s->round[0]);
+        for (int r = 1; r < 14; r++) {
+            __m128i k = s->round[r];
+            for (int j = 0; j < 8; j++) x[j] = _mm_aesenc_si128(x[j], k);
+        }
+        for (int j = 0; j < 8; j++)
+            _mm_storeu_si128((__m128i *)out + j, _mm_aesenclast_si128(x[j], s->round[14]));
+    }
+}
+
+/* A symbol further out: each band is reached through the one before. */
+static FAST int64_t far_symbol(const law_t *law, const schedule_t *s, uint64_t entry,
+                               uint64_t element) {
+    uint64_t words[2];
+    for (int64_t band = 0;; band++) {
+        int64_t last = law->band_start[band + 1];
+        scattered(s, entry, FAR_DOMAIN + (uint64_t)band, &element, 1, words);
+        for (int64_t symbol = law->band_start[band]; symbol < last; symbol++)
+            if (words[0] <= law->band_upto[symbol]) return symbol;
+    }
+}
+
+static FAST int64_t symbol_of(const law_t *law, const schedule_t *s, uint64_t entry,
+                              uint64_t element, uint64_t word) {
+    int rest = 64 - (int)law->alias_bits;
+    uint64_t column = word >> rest;
+    uint64_t other = (word & (((uint64_t)1 << rest) - 1)) >= law->alias_limit[column];
+    int64_t symbol = law->alias_symbol[(other << law->alias_bits) + column];
+    return symbol >= 0 ? symbol : far_symbol(law, s, entry, element);
+}
+
+/* t < exp(-t (slope + curve t)) - edge, t weighed as in lattice.py. exp by Taylor to degree 13. */
+static FAST void accept(const law_t *law, const int32_t *cell, const uint64_t *slot,
+                        const uint64_t *height, int count, double unit, int32_t *accepted) {
+    for (int i = 0; i < count; i++) {
+        double t = ((double)(int64_t)slot[i] + 0.5) * unit;
+        double y = law->curve * t;
+        y = y + law->slope[cell[i]];
+        y = y * t;
+        double sum = -1.0 / 6227020800.0;
+#define HORNER(coefficient) sum = sum * y; sum = sum + (coefficient);
+        HORNER(1.0 / 479001600.0) HORNER(-1.0 / 39916800.0) HORNER(1.0 / 3628800.0)
+        HORNER(-1.0 / 362880.0) HORNER(1.0 / 40320.0) HORNER(-1.0 / 5040.0) HORNER(1.0 / 720.0)
+        HORNER(-1.0 / 120.0) HORNER(1.0 / 24.0) HORNER(-1.0 / 6.0) HORNER(0.5) HORNER(-1.0)
+        HORNER(1.0)
+        double wedge = sum - law->edge[cell[i]];
+        t = 1.0 / (1 << CELL_BITS) - t;
+        t = t * law->steep[cell[i]];
+        t = t * (double)(int64_t)(height[2 * i] >> 11);
+        accepted[i] = t < wedge;
+    }
+}
+
+static inline uint64_t smaller(uint64_t a, uint64_t b) { return a < b ? a : b; }
+
+/* Rest and wedges: see tables.py. ``late`` are places in this chunk. */
+static FAST void residual(const law_t *law, const schedule_t *s, uint64_t entry, uint64_t first,
+                          const uint64_t *word, const int32_t *late, int lates, int bits,
+                          double *out) {
+    uint64_t element[CHUNK] = {0}, words[2 * CHUNK], tried[CHUNK];
+    int32_t place[CHUNK], cell[CHUNK], accepted[CHUNK];
+    int slot_bits = bits - CELL_BITS, waiting = 0;
+    uint64_t mask = ((uint64_t)1 << slot_bits) - 1;
+    double unit = 1.0 / (double)((uint64_t)1 << bits);
+    for (int i = 0; i < lates; i++) element[i] = first + (uint64_t)late[i];
+    scattered(s, entry, 1, element, lates, words);
+    for (int i = 0; i < lates; i++) {
+        int64_t symbol = symbol_of(law, s, entry, element[i], words[2 * i]);
+        uint64_t slot = word[late[i]] & mask;
+        uint64_t base = (uint64_t)(symbol >> 1) << slot_bits;
+        out[late[i]] = (double)(int64_t)(base + slot) + 0.5; /* of the rest: done */
+        place[waiting] = late[i];
+        cell[waiting] = (int32_t)(symbol >> 1);
+        tried[waiting] = smaller(slot, words[2 * i + 1] & mask);
+        element[waiting] = element[i];
+        waiting += (int)(symbol & 1);
+    }
+    for (uint64_t domain = 2; waiting; domain += 2) {
+        scattered(s, entry, domain, element, waiting, words);
+        accept(law, cell, tried, words, waiting, unit, accepted);
+        int left = 0;
+        for (int i = 0; i < waiting; i++) {
+            uint64_t base = (uint64_t)cell[i] << slot_bits;
+            out[place[i]] = (double)(int64_t)(base + tried[i]) + 0.5;
+            place[left] = place[i];
+            cell[left] = cell[i];
+            element[left] = element[i];
+            left += !accepted[i];
+        }
+        waiting = left;
+        scattered(s, entry, domain + 1, element, waiting, words);
+        for (int i = 0; i < waiting; i++)
+            tried[i] = smaller(words[2 * i] & mask, words[2 * i + 1] & mask);
+    }
+    for (int i = 0; i < lates; i++)
+        if ((word[late[i]] >> SIGN_SHIFT) & 1) out[late[i]] = -out[late[i]];
+}
+
+/* Noise of elements [first, first + count), count <= CHUNK, in units of the lattice. */
+static FAST void chunk(const law_t *law, const schedule_t *s, uint64_t entry, uint64_t first,
+                       int64_t count, int bits, double *out) {
+    uint64_t words[CHUNK + 16];
+    int32_t late[CHUNK];
+    int64_t blocks = (count + (int64_t)(first & 1) + 1) / 2;
+    keystream(s, entry, first >> 1, (blocks + 7) / 8 * 8, words);
+    const uint64_t *word = words + (first & 1);
+    int slot_bits = bits - CELL_BITS, lates = 0;
+    uint64_t mask = ((uint64_t)1 << slot_bits) - 1;
+    for (int64_t i = 0; i < count; i++) {
+        uint64_t index = word[i] >> INDEX_SHIFT;
+        int64_t whole = (int64_t)law->flat[index] * ((int64_t)1 << slot_bits);
+        out[i] = (double)(whole + (int64_t)(word[i] & mask)) + 0.5;
+        late[lates] = (int32_t)i;
+        lates += (int64_t)index >= law->residual_from;
+    }
+    residual(law, s, entry, first, word, late, lates, bits, out);
+}
+
+FAST void winsor_draw(const law_t *law, const uint8_t *key, uint64_t entry, uint64_t first,
+                      int64_t count, int bits, int64_t entries, double *out) {
+    schedule_t s;
+    expand(&s, key);
+    for (int64_t row = 0; row < entries; row++, entry++, out += count) {
+        for (int64_t done = 0; done < count; done += CHUNK) {
+            int64_t now = count - done < CHUNK ? count - done : CHUNK;
+            chunk(law, &s, entry, first + (uint64_t)done, now, bits, out + done);
+        }
+    }
+}
+
+/* x = ((rounded to the lattice) + noise) * gamma, through float64. */
+#define APPLY(name, real)                                                                     \
+    FAST void name(const double *noise, int64_t count, double gamma, double inverse, real *x) { \
+        for (int64_t i = 0; i < count; i++) {                                                 \
+            double v = (double)x[i] * inverse;                                                \
+            v = v < -LIMIT ? -LIMIT : v;                                                      \
+            v = v > LIMIT ? LIMIT : v;                                                        \
+            v = __builtin_rint(v) + noise[i];                                                 \
+            x[i] = (real)(v * gamma);                                                         \
+        }                                                                                     \
+    }
+APPLY(winsor_apply_f32, float)
+APPLY(winsor_apply_f64, double)
+
+#define ADD(name, apply, real)                                                                \
+    FAST void name(const law_t *law, const uint8_t *key, uint64_t entry, uint64_t first,      \
+                   int64_t count, int bits, double gamma, double inverse, real *x) {          \
+        schedule_t s;                                                                         \
+        double noise[CHUNK];                                                                  \
+        expand(&s, key);                                                                      \
+        for (int64_t done = 0; done < count; done += CHUNK) {                                 \
+            int64_t now = count - done < CHUNK ? count - done : CHUNK;                        \
+            chunk(law, &s, entry, first + (uint64_t)done, now, bits, noise);                  \
+            apply(noise, now, gamma, inverse, x + done);                                      \
+        }                                                                                     \
+    }
+ADD(winsor_add_f32, winsor_apply_f32, float)
+ADD(winsor_add_f64, winsor_apply_f64, double)
+
+#else
+int winsor_supported(void) { return 0; }
+#endif

@@ -1,0 +1,230 @@
+"""The compiled kernel of `_noise.c`, where it can be had: built with the wheel, or at first use.
+
+Order: WINSOR_NOISE_KERNEL=0 says none; a library beside this file; a library in the cache folder;
+one built now with the system's C compiler, put there by an atomic rename. Before it is used it must
+report AES and AVX2 and reproduce bits of the pure path. Whatever fails, the pure path
+draws the same noise: only slower.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from winsor.mechanisms import lattice, tables
+
+SOURCE = Path(__file__).with_name("_noise.c")
+FLAGS = ["-O3", "-ffp-contract=off", "-fno-fast-math", "-fPIC", "-shared"]
+
+
+class _LawTables(ctypes.Structure):
+    _fields_ = [
+        ("flat", ctypes.c_void_p),
+        ("residual_from", ctypes.c_int64),
+        ("slope", ctypes.c_void_p),
+        ("edge", ctypes.c_void_p),
+        ("steep", ctypes.c_void_p),
+        ("curve", ctypes.c_double),
+        ("alias_bits", ctypes.c_int64),
+        ("alias_limit", ctypes.c_void_p),
+        ("alias_symbol", ctypes.c_void_p),
+        ("band_start", ctypes.c_void_p),
+        ("band_upto", ctypes.c_void_p),
+        ("cells", ctypes.c_int64),
+    ]
+
+
+class Kernel:
+    """Calls into the library. The arrays must be contiguous, and belong to nobody else meanwhile:
+    other threads run during a call."""
+
+    def __init__(self, path: Path) -> None:
+        library = ctypes.CDLL(str(path))
+        library.winsor_supported.restype = ctypes.c_int
+        if not library.winsor_supported():
+            raise OSError("the processor has no AES and AVX2 instructions")
+        number, real, pointer = ctypes.c_uint64, ctypes.c_double, ctypes.c_void_p
+        where: list[Any] = [pointer, ctypes.c_char_p, number, number, ctypes.c_int64, ctypes.c_int]
+        library.winsor_draw.argtypes = [*where, ctypes.c_int64, pointer]
+        for name in ("winsor_add_f32", "winsor_add_f64"):
+            getattr(library, name).argtypes = [*where, real, real, pointer]
+        for name in ("winsor_apply_f32", "winsor_apply_f64"):
+            getattr(library, name).argtypes = [pointer, ctypes.c_int64, real, real, pointer]
+        for name in ("draw", "add_f32", "add_f64", "apply_f32", "apply_f64"):
+            getattr(library, f"winsor_{name}").restype = None
+        self._library = library
+        self.apply_f32, self.apply_f64 = library.winsor_apply_f32, library.winsor_apply_f64
+        self._laws: dict[str, tuple[_LawTables, Any]] = {}
+
+    def draw(
+        self,
+        law: tables.Law,
+        key: bytes,
+        entry: int,
+        first: int,
+        count: int,
+        bits: int,
+        out: np.ndarray,
+        entries: int = 1,
+    ) -> None:
+        """As `lattice.draw`."""
+        address = _check(out, "d", count * entries)
+        where = (self._tables(law), _checked(key), entry, first, count, bits)
+        self._library.winsor_draw(*where, entries, address)
+
+    def release(
+        self,
+        law: tables.Law,
+        key: bytes,
+        entry: int,
+        first: int,
+        bits: int,
+        gamma: float,
+        x: np.ndarray,
+    ) -> None:
+        """As `lattice.release`: cipher, law, rounding and sum in one pass over memory."""
+        address, size = _check(x, "fd", len(x)), len(x)
+        add = self._library.winsor_add_f32 if x.dtype.char == "f" else self._library.winsor_add_f64
+        where = (self._tables(law), _checked(key), entry, first, size, bits)
+        add(*where, gamma, 1.0 / gamma, address)
+
+    def apply(self, noise: np.ndarray, gamma: float, x: np.ndarray) -> None:
+        """As `lattice.apply`."""
+        size = len(x)
+        source, target = _check(noise, "d", size), _check(x, "fd", size)
+        library = self._library
+        apply = library.winsor_apply_f32 if x.dtype.char == "f" else library.winsor_apply_f64
+        apply(source, size, gamma, 1.0 / gamma, target)
+
+    def _tables(self, law: tables.Law) -> Any:
+        known = self._laws.get(law.name)
+        if known is None:
+            arrays = [
+                np.ascontiguousarray(a)
+                for a in (
+                    law.flat.astype(np.int16),
+                    law.slope,
+                    law.edge,
+                    law.steep,
+                    law.alias_limit,
+                    law.alias_symbol,
+                    law.band_start,
+                    law.band_upto,
+                )
+            ]
+            flat, slope, edge, steep, limit, symbol, start, upto = (a.ctypes.data for a in arrays)
+            record = _LawTables(
+                flat, law.residual_from, slope, edge, steep, law.curve, law.alias_bits,
+                limit, symbol, start, upto, len(law.slope),
+            )  # fmt: skip
+            known = self._laws[law.name] = (record, arrays)
+        return ctypes.byref(known[0])
+
+
+def _check(array: np.ndarray, kinds: str, count: int) -> int:
+    """The address of the values, which must be a contiguous, writeable vector."""
+    flags = array.flags
+    fits = array.dtype.char in kinds and array.ndim == 1 and len(array) >= count
+    if not (fits and flags.c_contiguous and flags.writeable):
+        raise ValueError(
+            f"the kernel must get a contiguous, writeable vector of kind {kinds} and {count} "
+            f"values. Got {array.dtype} of shape {array.shape} instead."
+        )
+    address: int = array.ctypes.data
+    return address
+
+
+def _checked(key: bytes) -> bytes:
+    if len(key) != 32:
+        raise ValueError(f"an AES-256 key must have 32 bytes. Got {len(key)} instead.")
+    return key
+
+
+@functools.cache
+def load() -> Kernel | None:
+    """The kernel, or None where there is none that draws the bits of the pure path."""
+    if os.environ.get("WINSOR_NOISE_KERNEL") == "0":
+        return None
+    for find in (_beside, _cached):
+        try:
+            path = find()
+            if path is not None:
+                kernel = Kernel(path)
+                if agrees(kernel):
+                    return kernel
+        except (OSError, AttributeError, subprocess.SubprocessError):
+            continue
+    return None
+
+
+def agrees(kernel: Kernel) -> bool:
+    """Whether it draws what the pure path draws, on a public key."""
+    key, count = bytes(range(32)), 3001
+    for law in (tables.gaussian(), tables.laplace()):
+        ours, theirs = np.empty(count), np.empty(count)
+        lattice.draw(law, key, 5, 1, count, 30, ours)
+        kernel.draw(law, key, 5, 1, count, 30, theirs)
+        if not np.array_equal(ours, theirs):
+            return False
+    for kind in (np.float32, np.float64):
+        x = np.linspace(-3.0, 3.0, count).astype(kind)
+        y = x.copy()
+        lattice.release(tables.gaussian(), key, 6, 0, 30, 0.37 * 2.0**-30, x)
+        kernel.release(tables.gaussian(), key, 6, 0, 30, 0.37 * 2.0**-30, y)
+        if x.tobytes() != y.tobytes():
+            return False
+    return True
+
+
+def _beside() -> Path | None:
+    """Built with the wheel."""
+    path = SOURCE.with_name("_noise" + (sysconfig.get_config_var("SHLIB_SUFFIX") or ".so"))
+    return path if path.exists() else None
+
+
+def _cached() -> Path | None:
+    """Built before, or now. The name carries the source's digest: another version, another file."""
+    compiler = shutil.which(os.environ.get("CC", "cc")) or shutil.which("gcc")
+    digest = hashlib.blake2b(SOURCE.read_bytes() + " ".join(FLAGS).encode(), digest_size=8)
+    folder = _folder()
+    path = folder / f"noise-{digest.hexdigest()}-{sys.platform}-{os.uname().machine}.so"
+    if path.exists() and path.stat().st_uid == os.getuid():
+        return path
+    return build(compiler, path) if compiler else None
+
+
+def _folder() -> Path:
+    """A folder that only this user can write to: whoever writes there chooses our noise."""
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    folder = Path(base) / "winsor"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    state = folder.stat()
+    if state.st_uid != os.getuid() or state.st_mode & 0o022:
+        raise OSError(f"{folder} can be written to by others")
+    return folder
+
+
+def build(compiler: str, path: Path) -> Path:
+    """Compile beside the target, then rename: a reader never sees half a file."""
+    handle, temporary = tempfile.mkstemp(suffix=".so", dir=path.parent)
+    os.close(handle)
+    try:
+        command = [compiler, *FLAGS, "-o", temporary, str(SOURCE)]
+        subprocess.run(command, check=True, capture_output=True, timeout=120)
+        os.chmod(temporary, 0o600)
+        os.replace(temporary, path)
+    finally:
+        if os.path.exists(temporary):
+            os.unlink(temporary)
+    return path

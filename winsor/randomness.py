@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import secrets
+from typing import Any
 
 import numpy as np
 
@@ -27,6 +28,22 @@ def new_key(seed: int | None = None) -> bytes:
 def fingerprint(key: bytes) -> str:
     """Names a key without revealing it."""
     return hashlib.blake2b(key, digest_size=8, person=b"winsor-id").hexdigest()
+
+
+def bound_key(key: bytes, *things: Any) -> bytes:
+    """A key that belongs to ``things`` (arrays, texts): other data or settings, another key.
+
+    For keys that come from a seed, which people reuse: equal noise must not cover different sums.
+    """
+    digest = hashlib.blake2b(key=key, digest_size=KEY_BYTES, person=b"winsor-bound")
+    for thing in things:
+        if isinstance(thing, np.ndarray):
+            digest.update(f"{thing.dtype}{thing.shape}".encode())
+            digest.update(np.ascontiguousarray(thing).view(np.uint8).reshape(-1).data)
+        else:
+            text = str(thing).encode()
+            digest.update(f"{len(text)}:".encode() + text)
+    return digest.digest()
 
 
 @functools.lru_cache(maxsize=256)  # asked for at every step

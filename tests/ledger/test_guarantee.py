@@ -15,10 +15,10 @@ STEP = PoissonSampledDpEvent(0.1, GaussianDpEvent(1.0))
 OTHER = GaussianDpEvent(5.0)
 
 
-def make(path, events):
+def make(path, events, key="key"):
     ledger = Ledger({"n": 10}, path)
     for step, event in enumerate(events):
-        ledger.record("key", step, event)
+        ledger.record(key, step, event)
     return ledger
 
 
@@ -35,7 +35,7 @@ def test_a_ledger_in_use_can_be_read(tmp_path):
 
 
 def test_runs_compose(tmp_path):
-    one, two = make(None, [STEP, STEP]), make(None, [STEP, OTHER])
+    one, two = make(None, [STEP, STEP]), make(None, [STEP, OTHER], "other key")
     spent = spent_by(together([one, two]), 1e-4, RELATION)
     assert spent == account([(STEP, 3), (OTHER, 1)], 1e-4)
     assert delta_by(one.history(), 0.5, RELATION) == account_delta([(STEP, 2)], 0.5)
@@ -51,9 +51,15 @@ def test_files_that_are_no_ledger(tmp_path, content):
 
 
 def test_several_ledgers_make_one_guarantee():
-    one, two = make(None, [STEP, STEP]), make(None, [STEP, OTHER])
+    one, two = make(None, [STEP, STEP]), make(None, [STEP, OTHER], "other key")
     found = guarantee([one, two], 1e-4, RELATION, ["a", "b", "a"], ["x", "y", "x"])
     spent = account([(STEP, 3), (OTHER, 1)], 1e-4)
     assert (found.epsilon, found.accountant) == (spent.epsilon, spent.accountant)
     assert (found.delta, found.relation, found.steps) == (1e-4, RELATION, 4)
     assert found.sampler == "a, b" and found.conditions == ("x", "y")
+
+
+def test_ledgers_that_share_a_key_do_not_add_up():
+    one, two = make(None, [STEP]), make(None, [OTHER])
+    with pytest.raises(LedgerError, match="keys of their own"):
+        guarantee([one, two], 1e-4, RELATION)

@@ -8,6 +8,7 @@ import pytest
 from dp_accounting.dp_event import GaussianDpEvent, UnsupportedDpEvent
 
 from winsor.contract import LedgerError, UnsupportedEvent
+from winsor.ledger.chain import DIGITS
 from winsor.ledger.ledger import Ledger
 
 CONFIG = {"rule": "Flat(1.0)", "n": 100}
@@ -27,7 +28,9 @@ def test_a_reopened_ledger_knows_what_was_spent(tmp_path):
     ledger = Ledger(CONFIG, path)
     assert len(ledger) == 3
     assert ledger.history() == [(EVENT, 3)]
-    assert all(json.loads(line) for line in path.read_text().splitlines())
+    first, *rest = path.read_text().splitlines()
+    assert json.loads(first[: -DIGITS - 1])["config"] == CONFIG
+    assert sum(line.startswith("= run ") for line in rest) == 3
 
 
 def test_every_step_is_on_disk_when_record_returns(tmp_path):
@@ -35,7 +38,7 @@ def test_every_step_is_on_disk_when_record_returns(tmp_path):
     ledger = Ledger(CONFIG, path)
     for step in range(4):
         ledger.record("run", step, EVENT)
-        steps = [line for line in path.read_text().splitlines() if '"step"' in line]
+        steps = [line for line in path.read_text().splitlines() if line.startswith("= ")]
         assert len(steps) == step + 1
 
 
@@ -58,7 +61,7 @@ def test_a_tear_at_any_byte_never_loses_a_complete_step(tmp_path):
     intact = path.read_bytes()
     for cut in range(len(intact)):
         path.write_bytes(intact[:cut])
-        complete = [line for line in intact[:cut].split(b"\n")[:-1] if b'"step"' in line]
+        complete = [line for line in intact[:cut].split(b"\n")[:-1] if line.startswith(b"= ")]
         ledger = Ledger(CONFIG, path)
         assert len(ledger) == len(complete)
         ledger.close()
@@ -80,7 +83,7 @@ def test_a_missing_step_in_the_middle_is_refused(tmp_path):
     lines = path.read_text().splitlines()
     del lines[3]
     path.write_text("\n".join(lines) + "\n")
-    with pytest.raises(LedgerError, match="out of order"):
+    with pytest.raises(LedgerError, match="does not fit the lines before it"):
         Ledger(CONFIG, path)
 
 

@@ -62,7 +62,7 @@ def test_one_replaced_record_touches_one_group_by_no_more_than_its_bound(monkeyp
         x[-1] = last
         iterative_mean(
             x, epsilon=1.0, radius=2.0, groups=6, grouping="partition", relation=relation,
-            random_state=0,
+            random_state=bytes(32),  # a key: not bound to the data, as a seed would be
         )  # fmt: skip
     gaps = np.linalg.norm(seen[0] - seen[1], axis=1)
     assert np.count_nonzero(gaps) == 1
@@ -78,8 +78,10 @@ def test_a_partition_is_one_gaussian_release(relation):
     assert isinstance(event, dp_event.GaussianDpEvent)
     assert count == 1
     shift = (1 if relation is ADD else 2) * 1.0 / 20
-    assert event.noise_multiplier == pytest.approx(result.noise_std / shift)
-    assert result.rho == pytest.approx(0.5 / event.noise_multiplier**2)
+    # noise is a little wider than the event says, for its grid
+    assert event.noise_multiplier == pytest.approx(result.noise_std / shift, rel=5e-4)
+    assert event.noise_multiplier < result.noise_std / shift
+    assert result.rho == pytest.approx(0.5 / event.noise_multiplier**2, rel=1e-3)
 
 
 def test_poisson_groups_are_k_sampled_releases():

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pytest
 from dp_accounting import dp_event
@@ -37,14 +35,14 @@ def test_everything_is_in_the_ledger_before_the_first_draw(tmp_path):
     event = dp_event.PoissonSampledDpEvent(0.1, dp_event.GaussianDpEvent(1.5))
     assert prepaid.ledger.history() == [(event, 1000)]
     lines = (tmp_path / "run.ledger").read_text().splitlines()
-    assert json.loads(lines[-1])["count"] == 1000
+    assert lines[-1].split(" ")[4] == "1000"
 
 
 @pytest.mark.parametrize(("relation", "multiplier"), [(ADD, 1.5), (REPLACE, 0.75)])
 def test_the_event_uses_the_relations_sensitivity(relation, multiplier):
     prepaid = door(relation)
     receipt = prepaid.pay(Gaussian(1.5), FullBatch(10), UNIT, 1, 1)
-    assert receipt.std == 3.0
+    assert receipt.std == pytest.approx(3.0, rel=5e-4)
     ((event, count),) = prepaid.ledger.history()
     assert count == 1
     assert event == dp_event.GaussianDpEvent(multiplier)
@@ -154,6 +152,6 @@ def test_a_damaged_count_is_refused(tmp_path):
     ledger = Ledger({"a": 1}, path)
     ledger.record_many("run", dp_event.GaussianDpEvent(1.0), 5)
     ledger.close()
-    path.write_text(path.read_text().replace('"count":5', '"count":-5'))
-    with pytest.raises(LedgerError, match="damaged"):
+    path.write_text(path.read_text().replace(" 0 0 5 ", " 0 0 -5 "))
+    with pytest.raises(LedgerError, match="changed or damaged"):
         Ledger({"a": 1}, path)

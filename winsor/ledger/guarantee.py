@@ -16,8 +16,8 @@ from collections.abc import Iterable
 
 from dp_accounting.dp_event import DpEvent
 
-from winsor.accounting import Spent, account, account_delta, event_from_json, event_to_json
-from winsor.contract import Guarantee, Neighbouring
+from winsor.accounting import Spent, account_delta, certify, event_from_json, event_to_json
+from winsor.contract import Guarantee, LedgerError, Neighbouring
 from winsor.ledger.ledger import Ledger
 
 
@@ -55,11 +55,26 @@ def guarantee(
 def together(ledgers: Iterable[Ledger]) -> list[tuple[DpEvent, int]]:
     """The composition of several runs on the same rows, as one history."""
     found: dict[str, tuple[DpEvent, int]] = {}
+    ledgers = list(ledgers)
+    refuse_shared_keys(ledgers)
     for ledger in ledgers:
         for event, count in ledger.history():
             text = json.dumps(event_to_json(event), sort_keys=True)  # events may be unhashable
             found[text] = (event, found[text][1] + count if text in found else count)
     return list(found.values())
+
+
+def refuse_shared_keys(ledgers: Iterable[Ledger]) -> None:
+    """Runs add up only if their noise is independent: no key may stand in two ledgers."""
+    seen: dict[str, Ledger] = {}
+    for ledger in ledgers:
+        for run in ledger.runs:
+            if seen.setdefault(run, ledger) is not ledger:
+                raise LedgerError(
+                    "ledgers that are added up must have keys of their own. Got one key in two of "
+                    "them: their noise is the same, and cancels in the difference of what they "
+                    "released. Use another seed or random_state for each, or none."
+                )
 
 
 def spent_by(history: Iterable[tuple[DpEvent, int]], delta: float, relation: Neighbouring) -> Spent:
@@ -84,7 +99,7 @@ def _events(text: str) -> list[tuple[DpEvent, int]]:
 
 @functools.lru_cache(maxsize=1024)
 def _epsilon(text: str, delta: float, relation: Neighbouring) -> Spent:
-    return account(_events(text), delta, relation)
+    return certify(_events(text), delta, relation)
 
 
 @functools.lru_cache(maxsize=1024)

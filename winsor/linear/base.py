@@ -16,6 +16,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import validate_data
 
+from winsor import randomness
 from winsor.checks import as_delta, as_relation, at_least, positive
 from winsor.contract import ConfigurationError, Guarantee
 from winsor.grads.glm import Design, Loss
@@ -108,7 +109,14 @@ class PrivateLinearModel(BaseEstimator, ABC):
             raise ConfigurationError(str(error)) from error
         return features, targets
 
-    def _fit(self, X: Any, y: Array, loss: Loss, resume: bool = False) -> Self:
+    def _fit(
+        self,
+        X: Any,
+        y: Array,
+        loss: Loss,
+        resume: bool = False,
+        conditions: tuple[str, ...] = (),
+    ) -> Self:
         """One private fit of ``loss``; with ``resume``, on from the present parameters and in the
         same ledger. The key is never kept: a saved model must not carry what undoes its noise."""
         method = method_of(self.method)
@@ -125,7 +133,7 @@ class PrivateLinearModel(BaseEstimator, ABC):
         else:
             start = np.zeros(design.shape(loss.outputs))
             ledger = Ledger(self._config(method, design))
-        key = fresh_key(self.random_state, len(ledger))
+        key = fresh_key(self.random_state, len(ledger), self.get_params(), *data_of(X), y)
         door = PrepaidDoor(ledger, relation, key)
         multiplier = self.noise_multiplier
         if multiplier is not None:
@@ -137,7 +145,10 @@ class PrivateLinearModel(BaseEstimator, ABC):
         self.n_iter_ = solution.steps
         self._keep_parameters(solution.theta, unit)
         self.ledger_ = ledger
-        self.guarantee_ = door.guarantee(target.delta, (f"n = {design.n} is public", *earlier))
+        if self.random_state is not None:
+            conditions += ("noise from a known seed: whoever knows the seed can subtract it",)
+        conditions = (f"n = {design.n} is public", *conditions, *earlier)
+        self.guarantee_ = door.guarantee(target.delta, conditions)
         self.epsilon_, self.delta_ = self.guarantee_.epsilon, self.guarantee_.delta
         return self
 
@@ -158,12 +169,20 @@ class PrivateLinearModel(BaseEstimator, ABC):
         return tags
 
 
-def fresh_key(random_state: Any, spent: int) -> bytes:
-    """A secret key, or one from the seed that differs for every continuation of a ledger."""
+def fresh_key(random_state: Any, spent: int, *bound_to: Any) -> bytes:
+    """A secret key, or one from the seed that differs for every continuation of a ledger, and
+    belongs to ``bound_to``: fits of other data or with other settings draw other noise."""
     if random_state is None:
         return new_key()
+    if isinstance(random_state, bytes):  # a secret of one's own, for this fit alone
+        return randomness.bound_key(random_state, spent)
     seed = int(check_random_state(random_state).randint(2**31 - 1))
-    return new_key(seed + (spent << 32))
+    return randomness.bound_key(new_key(seed + (spent << 32)), *bound_to)
+
+
+def data_of(X: Any) -> list[Array]:
+    """The arrays that hold a table, dense or sparse."""
+    return [X] if isinstance(X, np.ndarray) else [X.data, X.indices, X.indptr]
 
 
 def refuse_odd_sparse(X: Any) -> None:

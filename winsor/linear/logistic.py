@@ -86,7 +86,8 @@ class PrivateLogisticRegression(LinearClassifierMixin, PrivateLinearModel):
         X, y = self._check_table(X, y, reset=True)
         check_classification_targets(y)
         self.classes_, codes = np.unique(y, return_inverse=True)
-        return self._fit(X, codes.astype(np.float64), self._loss())
+        condition = "the classes are public: they were read off y"
+        return self._fit(X, codes.astype(np.float64), self._loss(), conditions=(condition,))
 
     def partial_fit(self, X: ArrayLike, y: ArrayLike, classes: ArrayLike | None = None) -> Self:
         """Continue with further records, spending ``epsilon`` anew.

@@ -78,7 +78,7 @@ class PrivateScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         centre, half = self._units(d)
         delta = as_delta(self.delta, n, self.allow_large_delta)
         target = Target(self.epsilon, delta, None, as_relation(self.relation))
-        key = fresh_key(self.random_state, 0)
+        key = fresh_key(self.random_state, 0, self.get_params(), X)
         door = PrepaidDoor(
             Ledger({"method": "PrivateScaler", "n": n, "d": d}), target.relation, key
         )

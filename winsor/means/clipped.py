@@ -124,9 +124,9 @@ def clipped_mean(
     target = Target(epsilon, as_delta(delta, n, allow_large_delta), rho, as_relation(relation))
     point = as_centre(centre, d)
     norms = distances(rows, point)
-    door = PrepaidDoor(
-        Ledger({"method": "clipped_mean", "n": n, "d": d}), target.relation, as_key(random_state)
-    )
+    key = as_key(random_state, "clipped mean", target, radius, moments, point, rows)
+    ledger = Ledger({"method": "clipped_mean", "n": n, "d": d})
+    door = PrepaidDoor(ledger, target.relation, key)
     assumed = Moments.of(moments, d)
     reach, multiplier = settle_radius(
         radius,

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from winsor import randomness
 from winsor.contract import ConfigurationError
 from winsor.randomness import new_key
 
@@ -42,8 +45,11 @@ def as_centre(centre: ArrayLike | None, d: int) -> Array:
     return point
 
 
-def as_key(random_state: int | bytes | None) -> bytes:
-    """A secret key; an integer gives a reproducible one, which protects nobody who knows it."""
+def as_key(random_state: int | bytes | None, *bound_to: Any) -> bytes:
+    """A secret key; an integer gives a reproducible one, which protects nobody who knows it.
+
+    A key from an integer belongs to ``bound_to``, data and settings: with others, noise differs.
+    """
     if isinstance(random_state, bytes):
         return random_state
     if random_state is not None and not isinstance(random_state, int | np.integer):
@@ -51,4 +57,6 @@ def as_key(random_state: int | bytes | None) -> bytes:
             "random_state must be None (a fresh secret key), an int (reproducible) or a key of "
             f"bytes. Got {random_state!r} instead."
         )
-    return new_key(None if random_state is None else int(random_state))
+    if random_state is None:
+        return new_key()
+    return randomness.bound_key(new_key(int(random_state)), *bound_to)

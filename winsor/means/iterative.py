@@ -96,7 +96,9 @@ def iterative_mean(
     probability("beta", beta)
     choice("combine", combine, COMBINATIONS)
     target = Target(epsilon, as_delta(delta, n, allow_large_delta), None, as_relation(relation))
-    point, key = as_centre(centre, d), as_key(random_state)
+    point = as_centre(centre, d)
+    settings = ("iterative mean", target, radius, moments, groups, grouping, combine)
+    key = as_key(random_state, *settings, point, rows)
     parts = Groups(
         n, default_groups(beta, n) if groups is None else groups, grouping, target.relation
     )

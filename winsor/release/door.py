@@ -1,24 +1,36 @@
 """The one door: bound, record, noise, in one act.
 
-Every value computed from private rows leaves through `Door.release`. It checks the bounds it is
-given, derives the noise and the event from the very same numbers, writes the event to the ledger,
-and only then draws the noise. Updates accept only what a door released, once.
+Every value computed from private rows leaves through `Door.release`:
+
+    price     the event and the noise, from the bounds, the mechanism and the sampler alone
+    digest    a keyed digest of the value before noise, so that noise is bound to what it covers
+    record    event and digest, in the ledger and on disk
+    noise     drawn for this entry and no other, added on a grid
+
+Updates accept only what a door released, once. The order matters: a crash loses value, never
+honesty; and a step that is repeated with another value is refused before its noise is drawn.
 """
 
 from __future__ import annotations
 
+import hashlib
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import torch
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from dp_accounting import dp_event
 
-from winsor.contract import Bounded, Neighbouring, Released, UnsoundRelease
+from winsor.accounting.lattice import MOST_VALUES
+from winsor.contract import Bounded, BudgetExceeded, Neighbouring, Released, UnsoundRelease
 from winsor.ledger.ledger import Ledger
-from winsor.mechanisms.noise import NoiseOfStep, NoiseSource
+from winsor.mechanisms.grid import on_grid
+from winsor.mechanisms.noise import NoiseOfStep, NoiseSource, leaves_of
 from winsor.mechanisms.protocol import Mechanism
-from winsor.randomness import fingerprint
+from winsor.randomness import fingerprint, subkey
 from winsor.sampling.samplers import Sampler
+from winsor.tree import FlatTree
 
 SEAL = object()
 """Carried by what a door released, and by nothing else."""
@@ -41,13 +53,20 @@ class Door:
         self.relation = relation
         self._priced: list[Any] = []  # what the price below was asked for
         self._steps = range(0)  # and the steps for which it holds
-        self._price: tuple[dict[str, float], dp_event.DpEvent] = {}, dp_event.NoOpDpEvent()
+        self._price: tuple[dict[str, float], dict[str, int], dp_event.DpEvent]
+        self._values = 0
         self.use_key(key)
 
     def use_key(self, key: bytes) -> None:
         """Draw noise and sign ledger entries under ``key`` (a resumed run brings its own)."""
         self.run = fingerprint(key)
         self.noise = NoiseSource(key)
+        self._mac = AESGCM(subkey(key, "digest").to_bytes(16, "little"))
+
+    @property
+    def conditions(self) -> list[str]:
+        """What the guarantee rests on beside the proofs."""
+        return [f"at most {MOST_VALUES:.0e} noise values, from AES-256 under a secret key"]
 
     def event(self, parts: Mapping[str, Bounded], step: int = 0) -> dp_event.DpEvent:
         """What a release of ``parts`` costs."""
@@ -61,14 +80,51 @@ class Door:
                 raise _unbounded(parts)
             asked += (name, part.sensitivity, part.share, part.coordinate_bound)
         if asked != self._priced or step not in self._steps:  # steps are usually alike
-            if not parts:
-                raise _unbounded(parts)
-            self._price = self.mechanism.std(parts), self.event(parts, step)
-            self._priced, self._steps = asked, stretch(self.mechanism.phases, step)
-        std, event = self._price
-        entry = self.ledger.record(self.run, step, event)
-        values = self.mechanism.add_noise(parts, std, NoiseOfStep(self.noise, step))
+            self._set_price(step, parts, asked)
+        std, bits, event = self._price
+        entry = self.ledger.record(self.run, step, event, self._digest(step, parts))
+        values = self.mechanism.add_noise(parts, std, NoiseOfStep(self.noise, entry, bits))
         return Released(values, std, entry, SEAL)
+
+    def _set_price(self, step: int, parts: Mapping[str, Bounded], asked: list[Any]) -> None:
+        if not parts:
+            raise _unbounded(parts)
+        sizes = {
+            name: sum(leaf.numel() for leaf in leaves_of(part.value))
+            for name, part in parts.items()
+        }
+        std, bits = on_grid(self.mechanism, parts, sizes)
+        self._price = std, bits, self.event(parts, step)
+        self._priced, self._steps = asked, stretch(self.mechanism.phases, step)
+        self._values = sum(sizes.values())
+
+    def _digest(self, step: int, parts: Mapping[str, Bounded]) -> str:
+        """A keyed digest (GMAC) of the values before noise: the same value, the same digest.
+
+        To whoever does not know the key it is random. A value that is not finite escaped its bound
+        and is refused.
+        """
+        tags = []
+        for number, part in enumerate(parts.values()):
+            value = part.value
+            leaves = (value.flat,) if isinstance(value, FlatTree) else leaves_of(value)
+            for place, leaf in enumerate(leaves):
+                flat = leaf.detach().reshape(-1)
+                if not torch.isfinite(flat.sum()) and not torch.isfinite(flat).all():
+                    raise UnsoundRelease(
+                        "a released value must be finite. Got infinity or NaN instead: a row "
+                        "escaped its bound, so the stated sensitivity does not hold."
+                    )
+                nonce = step.to_bytes(6, "little") + number.to_bytes(2, "little")
+                nonce += place.to_bytes(4, "little")
+                data = flat.cpu().contiguous().view(torch.uint8).numpy().data
+                tags.append(self._mac.encrypt(nonce, b"", data))
+        if self._values * (step + 1) > MOST_VALUES:
+            raise BudgetExceeded(
+                f"a run may draw at most {MOST_VALUES:.0e} noise values: that many are in its "
+                "account. Start a new run with a ledger of its own."
+            )
+        return tags[0].hex() if len(tags) == 1 else _joined(tags)
 
 
 def price(
@@ -90,6 +146,10 @@ def stretch(phases: Sequence[int], step: int) -> range:
     later = [phase for phase in phases if phase > step]
     first = max((phase for phase in phases if phase <= step), default=0)
     return range(first, min(later, default=sys.maxsize))
+
+
+def _joined(tags: list[bytes]) -> str:
+    return hashlib.blake2b(b"".join(tags), digest_size=16).hexdigest()
 
 
 def _unbounded(parts: Mapping[str, Any]) -> UnsoundRelease:

@@ -7,7 +7,7 @@ What is recorded can only be more than what is released (a crash loses value, ne
 the cost per step falls to a few microseconds.
 
     event = sampler.amplify(Gaussian(nm) at sensitivity S)        recorded ``steps`` times
-    release t: value + nm S z_t,   z_t ~ N(0, I) from Philox(key, "prepaid noise", block of t)
+    release t: value on a grid, plus nm S z_t, z_t ~ N(0, I) on the same grid, for entry t
 
 Guarantee
 ---------
@@ -21,6 +21,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from winsor.contract import (
@@ -34,14 +35,12 @@ from winsor.contract import (
 from winsor.ledger.guarantee import guarantee
 from winsor.ledger.ledger import Ledger
 from winsor.mechanisms.gaussian import Gaussian
-from winsor.randomness import fingerprint, stream
+from winsor.mechanisms.grid import on_grid
+from winsor.mechanisms.noise import NoiseSource
+from winsor.randomness import fingerprint
 from winsor.sampling.samplers import Sampler
 
 Array = NDArray[np.float64]
-
-_BLOCK_VALUES = 1 << 16
-"""Noise is drawn for this many numbers at once: large enough to hide the cost of a generator,
-small enough to stay in cache (512 KiB)."""
 
 
 class PrepaidDoor:
@@ -51,7 +50,7 @@ class PrepaidDoor:
         self.ledger = ledger
         self.relation = relation
         self.run = fingerprint(key)
-        self._key = key
+        self._noise = NoiseSource(key, prefetch=False)
         self._samplers: list[str] = []
         self._proofs: list[str] = []
 
@@ -66,11 +65,11 @@ class PrepaidDoor:
         """Record ``steps`` releases of arrays of ``shape``, and return the right to make them."""
         parts = {"value": Bounded(None, sensitivity)}
         event = sampler.amplify(mechanism.event(parts), self.relation)
-        std = mechanism.std(parts)["value"]
+        size = (shape,) if isinstance(shape, int) else shape
+        std, bits = on_grid(mechanism, parts, {"value": math.prod(size)})
         first = self.ledger.record_many(self.run, event, steps)
         self.note(sampler, sensitivity.proof)
-        size = (shape,) if isinstance(shape, int) else shape
-        return Receipt(self._key, first, steps, size, std)
+        return Receipt(self._noise, first, steps, size, std["value"], bits["value"])
 
     def note(self, sampler: Sampler, proof: str) -> None:
         """Remember how the guarantee's records were sampled and why they are bounded."""
@@ -88,16 +87,21 @@ class Receipt:
     """The right to release ``steps`` arrays of one shape. Built by `PrepaidDoor.pay` only."""
 
     def __init__(
-        self, key: bytes, first: int, steps: int, shape: tuple[int, ...], std: float
+        self,
+        noise: NoiseSource,
+        first: int,
+        steps: int,
+        shape: tuple[int, ...],
+        std: float,
+        bits: int,
     ) -> None:
         self.first = first
         self.std = std
-        self._key = key
+        self._noise = noise
         self._shape = shape
         self._left = steps
-        self._drawn = 0
-        self._rows = max(1, _BLOCK_VALUES // max(1, math.prod(shape)))
-        self._block: list[Array] = []
+        self._next = first
+        self._bits = bits
 
     @property
     def left(self) -> int:
@@ -117,20 +121,16 @@ class Receipt:
                 "a released value must be finite. Got infinity or NaN instead: a row escaped its "
                 "bound, so the stated sensitivity does not hold."
             )
-        if not self._block:
-            self._refill()
-        value += self._block.pop()
-        self._left -= 1
-        return value
-
-    def _refill(self) -> None:
         if self._left == 0:
             raise BudgetExceeded(
                 "every release that was paid for has been made. Plan more steps beforehand."
             )
-        rows = min(self._rows, self._left)
-        generator = stream(self._key, "prepaid noise", self.first + self._drawn)
-        noise = generator.standard_normal((rows, *self._shape))
-        noise *= self.std
-        self._block = list(noise[::-1])  # popped from the end, hence in order
-        self._drawn += rows
+        self._left -= 1
+        self._next += 1
+        target = value if value.flags.c_contiguous else np.ascontiguousarray(value)
+        self._noise.add(
+            self._next - 1, "prepaid", torch.from_numpy(target), self.std, bits=self._bits
+        )
+        if target is not value:
+            value[...] = target
+        return value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import shlex
 import time
 from bisect import bisect_right
@@ -122,7 +123,7 @@ def assemble(config: Config, directory: RunDirectory, data: Data) -> Assembled:
         relation=budget.relation,
         max_physical_batch_size=training.max_physical_batch_size,
         ledger=directory.ledger,
-        seed=config.seed if config.reproducible_noise else None,
+        seed=_noise_seed(config) if config.reproducible_noise else None,
         mechanism=build_mechanism(config.mechanism),
         iterate=training.iterate,
         ball=ball,
@@ -135,6 +136,13 @@ def assemble(config: Config, directory: RunDirectory, data: Data) -> Assembled:
     relation = Neighbouring(budget.relation)
     spending = Spending(private.ledger, relation, private.budget, calibrated)
     return Assembled(config, data, task, model, optimizer, scheduler, private, spending, monitor)
+
+
+def _noise_seed(config: Config) -> int:
+    """Reproducible noise belongs to the whole configuration: two variants of one comparison must
+    not cover different sums with the same noise."""
+    text = config.to_toml().encode()
+    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little")
 
 
 class Execution:
@@ -170,6 +178,7 @@ class Execution:
 
     def _loop(self, stop: StopRequest) -> None:
         run, private = self.run, self.run.private
+        private.check(run.task.losses)
         done = private.steps_done
         for batch in private.batches():
             losses = fitting(lambda batch=batch: run.task.losses(run.model, batch))  # type: ignore[misc]

@@ -1,0 +1,126 @@
+"""A file to which whole lines are added, each chained to all before it, on disk before it counts.
+
+    line      text, a space, and 16 hexadecimal digits: BLAKE2b(digest of the line before, text)
+    append    one write, its length checked, then fsync; what fails is cut off again
+    open      replays the chain; an end without its newline was being written when the process
+              died: it is cut off, nothing rested on it
+
+The digest is checksum and chain in one: a line that was changed, removed, added or moved in the
+middle breaks every digest from there on. `head` names the whole content in 16 digits.
+
+What this cannot show: that somebody who can write the file has not written all of it anew. Compare
+the head with one that was noted elsewhere, or sign it (`winsor verify`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from winsor.contract import LedgerError
+
+DIGITS = 16
+EMPTY = "0" * DIGITS
+"""The head of a file without lines."""
+
+
+def link(head: str, text: bytes) -> str:
+    """The digest of a line, given the one before it."""
+    return hashlib.blake2b(head.encode() + text, digest_size=DIGITS // 2).hexdigest()
+
+
+def replay(content: bytes, take: Callable[[bytes], None], name: object) -> tuple[str, int]:
+    """Give the text of every intact line to ``take``; return the head and the intact length.
+
+    A line that does not fit is refused, with its number; an end without newline is not a line.
+    """
+    *lines, _torn = content.split(b"\n")
+    head, intact, blake, half = EMPTY, 0, hashlib.blake2b, DIGITS // 2
+    for number, line in enumerate(lines, start=1):
+        text = line[: -DIGITS - 1]
+        following = blake(head.encode() + text, digest_size=half).hexdigest()
+        if line[-DIGITS:] != following.encode() or line[-DIGITS - 1 : -DIGITS] != b" ":
+            raise LedgerError(
+                f"line {number} of {name} does not fit the lines before it: the file was changed "
+                "or damaged. What was spent cannot be known without it: restore the file."
+            )
+        try:
+            take(text)
+        except (ValueError, KeyError, TypeError, IndexError, OverflowError) as error:
+            raise LedgerError(
+                f"line {number} of {name} is damaged ({error}). Restore the file; what was spent "
+                "cannot be known without it."
+            ) from error
+        head = following
+        intact += len(line) + 1
+    return head, intact
+
+
+class ChainedFile:
+    """An append-only file that one process at a time may write."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.head = EMPTY
+        self._end = 0
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._lock = FileLock(f"{path}.lock", timeout=0, mode=0o600)
+            self._lock.acquire()
+            flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
+            self._file = os.open(path, flags | getattr(os, "O_CLOEXEC", 0), 0o644)
+        except Timeout as error:
+            raise LedgerError(
+                f"the ledger {path} is in use by another process. Two runs cannot share a ledger."
+            ) from error
+        except OSError as error:
+            raise LedgerError(
+                f"cannot open the ledger {path}: {error}. Give a path in a writable directory."
+            ) from error
+        self._owner = os.getpid()
+        self.close = weakref.finalize(self, _close, self._file, self._lock, self._owner)
+
+    def load(self, take: Callable[[bytes], None]) -> None:
+        """Replay what is there, and cut off a torn end."""
+        content = self.path.read_bytes()
+        self.head, self._end = replay(content, take, f"the ledger {self.path}")
+        if self._end < len(content):
+            os.ftruncate(self._file, self._end)
+            os.fsync(self._file)
+
+    def append(self, text: bytes) -> None:
+        """Add one line, durably. Nothing may be released before this returns."""
+        if os.getpid() != self._owner:
+            raise LedgerError(
+                f"the ledger {self.path} belongs to another process. A forked process must not "
+                "release under its parent's ledger: build a run of its own."
+            )
+        head = link(self.head, text)
+        line = b"%b %b\n" % (text, head.encode())
+        try:
+            written = os.pwrite(self._file, line, self._end)
+            if written != len(line):
+                raise OSError(f"only {written} of {len(line)} bytes could be written")
+            os.fsync(self._file)
+        except (OSError, ValueError) as error:
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._file, self._end)
+            raise LedgerError(
+                f"cannot write the ledger {self.path}: {error}. Nothing was released. Make room or "
+                "give a writable path, then resume."
+            ) from error
+        self.head, self._end = head, self._end + len(line)
+
+
+def _close(file: int, lock: FileLock, owner: int) -> None:
+    """Let go of file and lock. A forked child holds copies of both, which it must not release."""
+    with contextlib.suppress(OSError):
+        os.close(file)
+    if os.getpid() == owner:
+        lock.release()

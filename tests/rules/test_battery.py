@@ -22,7 +22,12 @@ def applies(check: str, rule: Rule) -> bool:
     if (
         rule.needs & Need.FORWARD
     ):  # bounds come from a network's forward pass: tests/rules/test_value
-        return check in ("check_noise_is_as_claimed", "check_events_independent_of_data")
+        return check in (
+            "check_noise_is_as_claimed",
+            "check_events_independent_of_data",
+            "check_after_reads_released_values_only",
+            "check_gradient_carries_the_release",
+        )
     return not (check == "check_permutation_invariant" and getattr(rule, "randomised", False))
 
 

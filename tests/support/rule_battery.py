@@ -5,16 +5,21 @@ A check takes a rule and raises AssertionError when the rule's claim does not ho
 
 from __future__ import annotations
 
+import copy
+from typing import Any
+
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_map
 
-from winsor.contract import Bounded, Neighbouring, Tree
+from winsor.contract import Bounded, Neighbouring, Released, Tree
 from winsor.grads.rows import RowsView
 from winsor.ledger.ledger import Ledger
 from winsor.mechanisms.gaussian import Gaussian
+from winsor.mechanisms.grid import WIDEST, on_grid
 from winsor.randomness import new_key
-from winsor.release.door import Door
-from winsor.rules.rule import Rule
+from winsor.release.door import SEAL, Door
+from winsor.rules.rule import Rule, State
 from winsor.sampling.samplers import Poisson
 
 SHAPES = {"weight": (3, 2), "bias": (3,)}
@@ -161,9 +166,78 @@ def check_noise_is_as_claimed(rule: Rule) -> None:
         name: released.std[name] / part.sensitivity.add_remove for name, part in parts.items()
     }
     joint = sum(m**-2 for m in multipliers.values()) ** -0.5
-    assert abs(joint - 0.8) < 1e-9
+    # The grid that noise is added on takes its share: wider by that, and by nothing else.
+    assert 0.8 <= joint <= 0.8 * WIDEST
+    sizes = {name: flat_value(part).numel() for name, part in parts.items()}
+    assert released.std == on_grid(door.mechanism, parts, sizes)[0]
     for name, pieces in drawn.items():
         values = torch.cat(pieces)
         deviations = (values.var() - 1).abs() / (2 / len(values)) ** 0.5
         assert deviations < 4.5, f"{rule!r}: noise of {name} has variance {values.var()}"
         assert values.mean().abs() * len(values) ** 0.5 < 4.5
+
+
+# ------------------------------------------------------------------------- after the release
+
+
+def check_after_reads_released_values_only(rule: Rule) -> None:
+    """`after` is post-processing: gradient and next state follow from what was released and from
+    public state. Two batches that led to the same release lead to the same of both, bit for bit,
+    and to the same bounded parts of the next step."""
+    start = rule.with_key(rule.init(parameters(), EXPECTED_SIZE), new_key(seed=3))
+    batches = {name: (rows, losses) for name, rows, losses in adversarial_batches()}
+    one = _played(rule, start, batches["normal"])
+    for name in ("heavy", "zeros", "one row", "broken"):
+        other = _played(rule, start, batches[name])
+        for what in ("gradient", "next state", "next step"):
+            assert _equal(one[what], other[what]), (
+                f"{rule!r}: the {what} differs between two batches with the same release "
+                f"('normal' and {name!r}): `after` uses more than was released"
+            )
+
+
+def check_gradient_carries_the_release(rule: Rule) -> None:
+    """Other released values give another gradient: it carries their noise."""
+    start = rule.with_key(rule.init(parameters(), EXPECTED_SIZE), new_key(seed=3))
+    _, rows, losses = adversarial_batches()[0]
+    one = _played(rule, start, (rows, losses))
+    other = _played(rule, start, (rows, losses), seed=22)
+    for name, leaf in one["gradient"].items():
+        moved = leaf != other["gradient"][name]
+        assert moved.all(), f"{rule!r}: entries of {name} do not change with what was released"
+
+
+def _played(rule: Rule, start: State, batch: tuple[Tensor, Tensor], seed: int = 21) -> Any:
+    """One step whose release is fixed, and the bounded parts of the next on a fixed batch."""
+    state = copy.deepcopy(start)
+    view = RowsView(rows_from(batch[0]), batch[1])
+    parts = rule.bounded(rule.contributions(view, state), state)
+    gradient, state = rule.after(_fixed_release(parts, seed), state)
+    found = {"gradient": gradient.values["grad"], "next state": copy.deepcopy(state)}
+    _, rows, losses = adversarial_batches()[0]
+    following = rule.contributions(RowsView(rows_from(rows * 3), losses), state)
+    parts = rule.bounded(following, state)
+    found["next step"] = {name: [p.value, p.sensitivity, p.share] for name, p in parts.items()}
+    return found
+
+
+def _fixed_release(parts: dict[str, Bounded], seed: int) -> Released:
+    """Noisy values that do not depend on the batch, in the shapes of ``parts``."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def drawn(leaf: Tensor) -> Tensor:
+        return torch.randn(leaf.shape, generator=generator).to(leaf.dtype)
+
+    values = {name: tree_map(drawn, part.value) for name, part in parts.items()}
+    return Released(values, Gaussian(0.8).std(parts), 0, SEAL)
+
+
+def _equal(one: Any, other: Any) -> bool:
+    """Bit by bit, through dicts and lists."""
+    if isinstance(one, Tensor):
+        return isinstance(other, Tensor) and torch.equal(one, other)
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(_equal(one[k], other[k]) for k in one)
+    if isinstance(one, list | tuple):
+        return len(one) == len(other) and all(map(_equal, one, other))
+    return bool(one == other)

@@ -13,9 +13,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
+from dp_accounting.dp_event import DpEvent
 from torch import Tensor
 
-from winsor.audit.adversaries import NOMINAL
+from winsor.audit.adversaries import NOMINAL, canary
+from winsor.audit.claims import gaussian_mu, point_claim
 from winsor.audit.curve import PRESENT
 from winsor.audit.honest import (
     ADD,
@@ -28,13 +30,13 @@ from winsor.audit.honest import (
     turning,
 )
 from winsor.audit.suite import Audit, Prepared, certified
-from winsor.audit.worlds import AuditSetting, Floats, StackedExperiment, log_sum
-from winsor.contract import Bounded, Released, Sensitivity
+from winsor.audit.worlds import AuditSetting, Floats, RuleExperiment, StackedExperiment, log_sum
+from winsor.contract import Bounded, Neighbouring, Released, Sensitivity
 from winsor.grads.forward import ForwardView
 from winsor.grads.view import View
 from winsor.mechanisms.gaussian import Gaussian
 from winsor.mechanisms.noise import NoiseSource
-from winsor.mechanisms.protocol import DrawNormal
+from winsor.mechanisms.protocol import DrawNoise, LocalEvent
 from winsor.randomness import stream
 from winsor.release.door import Door
 from winsor.rules.averaged import Averaged
@@ -77,6 +79,16 @@ def mutants() -> list[Audit]:
             "power-iteration bound in value clipping",
             partial(network, PowerIteration(1.0, form="value")),
         ),
+        Audit("sampling rate rounded up", partial(sampled, RoundedUp(NOMINAL, 0.2), 20, ADD)),
+        Audit("delta not split between 16 releases", _unsplit_delta),
+        Audit(
+            "the same noise over two sums",
+            partial(certified, NoiseOverTwoSums(), "difference of the two releases"),
+        ),
+        Audit(
+            "gradient after the release without its noise",
+            partial(certified, SeenAfter(RawSums(1.0)), "the gradient that training uses"),
+        ),
     ]
 
 
@@ -87,19 +99,16 @@ class LowNoise(Gaussian):
     """Adds nine tenths of the noise it states."""
 
     def add_noise(
-        self, parts: Mapping[str, Bounded], std: Mapping[str, float], draw: DrawNormal
+        self, parts: Mapping[str, Bounded], std: Mapping[str, float], draw: DrawNoise
     ) -> dict[str, Any]:
         return super().add_noise(parts, {name: 0.9 * s for name, s in std.items()}, draw)
 
 
 class OneDraw(NoiseSource):
-    """Forgets the step: the same noise at every step."""
+    """Forgets the entry: the same noise for every release."""
 
-    def normal(self, step: int, stream: str, size: int) -> Tensor:
-        return super().normal(0, stream, size)
-
-    def add(self, step: int, stream: str, flat: Tensor, std: float) -> None:
-        super().add(0, stream, flat, std)
+    def add_slice(self, entry: int, *place: Any, **grid: Any) -> None:
+        super().add_slice(0, *place, **grid)
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,6 +117,24 @@ class ReusedNoise(AuditSetting):
         door = super().door(key)
         door.noise = OneDraw(key, prefetch=False)
         return door
+
+
+@dataclass(frozen=True, eq=False)
+class NoiseOverTwoSums(StackedExperiment):
+    """Two runs under one key: the same rows, the labels of one turned round, and the same noise.
+
+    Both are paid for. Their difference holds no noise at all.
+    """
+
+    setting: AuditSetting = ReusedNoise(Gaussian(SINGLE * 2**0.5), FullBatch(NOMINAL), ADD, 2)
+
+    def play(self, world: int, runs: int, door: Door, key: bytes) -> Floats:
+        record = torch.full((runs, 1), float(world == PRESENT))
+        noisy = [
+            door.release(step, Flat(1.0).bounded({"grad": turn * record}, {})).values["grad"]
+            for step, turn in enumerate((1.0, -1.0))
+        ]
+        return np.asarray((noisy[0] - noisy[1])[:, 0].double().numpy())
 
 
 # ----------------------------------------------------------------------------- the realised size
@@ -176,6 +203,56 @@ class LeakyQuantile(Quantile):
         exact = torch.tensor(state["exact"])
         values = {**released.values, "count": exact}
         return super().after(replace(released, values=values), state)
+
+
+# -------------------------------------------------------------------------------- after the door
+
+
+class RawSums(Flat):
+    """Bounds, pays for and noises its sums, and then hands on those without noise."""
+
+    def bounded(self, sums: Sums, state: State) -> dict[str, Bounded]:
+        state["raw"] = sums["grad"].clone()
+        return super().bounded(sums, state)
+
+    def after(self, released: Released, state: State) -> tuple[Released, State]:
+        return released.with_grad(state["raw"]), state
+
+
+@dataclass(frozen=True, eq=False)
+class SeenAfter(StackedExperiment):
+    """The adversary sees what `Rule.after` makes of a release, as whoever holds the model does."""
+
+    rule: Flat
+    setting: AuditSetting = AuditSetting(Gaussian(SINGLE), FullBatch(NOMINAL), ADD)  # noqa: RUF009
+
+    def play(self, world: int, runs: int, door: Door, key: bytes) -> Floats:
+        state: State = {}
+        record = torch.full((runs, 1), float(world == PRESENT))
+        released = door.release(0, self.rule.bounded({"grad": record}, state))
+        gradient, _ = self.rule.after(released, state)
+        return np.asarray(gradient.values["grad"][:, 0].double().numpy())
+
+
+# ------------------------------------------------------------------------------------ bookkeeping
+
+
+@dataclass(frozen=True)
+class RoundedUp(Poisson):
+    """Draws at a rate that was rounded up, and accounts the rate that was asked for."""
+
+    def amplify(self, event: LocalEvent, relation: Neighbouring) -> DpEvent:
+        return Poisson(self.n, 0.75 * self.q).amplify(event, relation)
+
+
+def _unsplit_delta() -> Prepared:
+    """Each release may fail with the whole delta; the epsilons are added up, the deltas are not."""
+    releases, epsilon, delta = 16, 0.001, 0.02
+    mechanism = Gaussian(1 / gaussian_mu(epsilon, delta))
+    setting = AuditSetting(mechanism, FullBatch(NOMINAL), ADD, releases)
+    experiment = RuleExperiment(Flat(1.0), canary(ADD), setting)
+    claim = point_claim(releases * epsilon, delta, "epsilons added up, delta stated once")
+    return Prepared(experiment, claim, "Dirac canary at every step", delta=delta)
 
 
 # -------------------------------------------------------------------------------------- shuffling

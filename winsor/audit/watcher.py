@@ -30,7 +30,7 @@ from winsor.audit.canaries import rows, size
 from winsor.contract import ConfigurationError, Tree
 from winsor.grads import Need, View, make_engine, trainable_parameters
 from winsor.rules.rule import clip_weights
-from winsor.training.loop import PrivateTraining
+from winsor.training.loop import OptimizerUpdate, PrivateTraining
 
 Loss = Callable[[nn.Module, Any], Tensor]
 Floats = NDArray[np.float64]
@@ -71,6 +71,15 @@ class GradientWatcher:
         self._known = rows(known, spread.tolist())
         self._known_weight = size(known) / len(spread)
         self.scores: Floats = np.zeros(size(canaries))
+        self._gradient: list[Tensor] | None = None
+        update = private._update
+        if isinstance(update, OptimizerUpdate):  # others hide the gradient
+            update.optimizer.register_step_pre_hook(self._keep_gradient)
+
+    def _keep_gradient(self, *_: Any) -> None:
+        """What the optimiser is given is public; the run clears it after the step."""
+        found = trainable_parameters(self._private.model).values()
+        self._gradient = [p.grad.detach().flatten().clone() for p in found if p.grad is not None]
 
     def moment(self) -> Moment:
         """To be called before each step."""
@@ -98,15 +107,12 @@ class GradientWatcher:
 
     def _released(self) -> Tensor:
         """The released sum, read off the gradients that the optimiser was given."""
-        leaves = []
-        for name, parameter in trainable_parameters(self._private.model).items():
-            if parameter.grad is None:
-                raise ConfigurationError(
-                    f"the adversary needs the released gradient of {name}. Got none: this update "
-                    'hides it. Use access="model".'
-                )
-            leaves.append(parameter.grad.detach().flatten())
-        return torch.cat(leaves) * self._private.sampler.expected_size
+        if self._gradient is None:
+            raise ConfigurationError(
+                "the adversary needs the released gradient. Got none: this update hides it. Use "
+                'access="model".'
+            )
+        return torch.cat(self._gradient) * self._private.sampler.expected_size
 
     def _views(self, fields: Fields) -> Iterator[View]:
         self._engine.recording(True)

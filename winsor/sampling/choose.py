@@ -29,8 +29,20 @@ def dataset_size(dataset: Dataset[Any]) -> int:
     return n
 
 
-def make_sampler(sampling: str | Sampler, n: int, batch_size: float) -> Sampler:
-    """A sampler by name, or the given one if it fits the dataset and the batch size."""
+def make_sampler(
+    sampling: str | Sampler, n: int, batch_size: float, rate: float | None = None
+) -> Sampler:
+    """A sampler by name, or the given one if it fits the dataset and the batch size.
+
+    With ``rate``, Poisson batches do not depend on n, which then need not be public;
+    ``batch_size`` is what sums are divided by.
+    """
+    if rate is not None:
+        if sampling != "poisson":
+            raise ConfigurationError(
+                f'sampling_rate must be used with sampling="poisson". Got {sampling!r} instead.'
+            )
+        return Poisson(n, rate, positive("batch_size", batch_size))
     if isinstance(sampling, Sampler):
         return _fitting(sampling, n, batch_size)
     positive("batch_size", batch_size)

@@ -50,11 +50,18 @@ class Sampler(ABC):
     def amplify(self, event: LocalEvent, relation: Neighbouring) -> dp_event.DpEvent:
         """The event of one step seen from the whole dataset."""
 
+    @property
+    def public_n(self) -> bool:
+        """Whether everybody knows the number of records. They do, if the rate follows from it."""
+        return True
+
     def config(self) -> dict[str, Any]:
-        return {"sampler": type(self).__name__, "n": self.n, "rate": self.rate}
+        rows = {"n": self.n} if self.public_n else {"expected_size": self.expected_size}
+        return {"sampler": type(self).__name__, **rows, "rate": self.rate}
 
     def __str__(self) -> str:
-        return f"{type(self).__name__}(n={self.n}, rate={self.rate:.6g})"
+        rows = f"n={self.n}" if self.public_n else f"expected size {self.expected_size:g}"
+        return f"{type(self).__name__}({rows}, rate={self.rate:.6g})"
 
 
 def _check_n(n: int) -> None:
@@ -85,11 +92,17 @@ class Poisson(Sampler):
 
     n: int
     q: float
+    size: float | None = None
+    """A public size to divide by, where n is not public: q and it are then given, not computed."""
 
     def __post_init__(self) -> None:
         _check_n(self.n)
         if not (math.isfinite(self.q) and 0 < self.q <= 1):
             raise ConfigurationError(f"q must be in (0, 1]. Got {self.q!r} instead.")
+
+    @property
+    def public_n(self) -> bool:
+        return self.size is None
 
     @staticmethod
     def of_batch_size(n: int, batch_size: float) -> Poisson:
@@ -99,7 +112,7 @@ class Poisson(Sampler):
 
     @property
     def expected_size(self) -> float:
-        return self.n * self.q
+        return self.n * self.q if self.size is None else self.size
 
     @property
     def rate(self) -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Unpack
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -11,8 +10,7 @@ from torch.nn import functional as F
 
 from winsor.training.loop import PrivateTraining
 from winsor.training.make_private import Arguments, make_private
-
-Loss = Callable[[nn.Module, Any], Tensor]
+from winsor.training.rehearsal import Loss
 
 
 def cross_entropy(model: nn.Module, batch: Any) -> Tensor:
@@ -66,6 +64,7 @@ def run(private: PrivateTraining, loss: Loss = cross_entropy, progress: bool = T
     total = private.budget.planned_steps
     target = private.budget.epsilon
     note = f"epsilon {target:g} when done" if target is not None else ""
+    private.check(loss)
     with Progress(*columns, disable=not progress) as bar:
         task = bar.add_task("train", total=total, completed=private.steps_done, note=note)
         for batch in private.batches():

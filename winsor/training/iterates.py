@@ -58,6 +58,7 @@ class Iterates:
         self._seen = 0
         self._live: Mapping[str, Tensor] = {}
         self._kept: Tree = {}
+        self._hidden: Tree = {}
         self._dtypes: dict[str, torch.dtype] = {}
 
     @torch.no_grad()
@@ -100,6 +101,23 @@ class Iterates:
             )
         return {name: t.detach().to(self._dtypes[name], copy=True) for name, t in source.items()}
 
+    @torch.no_grad()
+    def show(self, parameters: Mapping[str, Tensor]) -> None:
+        """Put the iterate to release into ``parameters``; `put_back` undoes it."""
+        if self.kind != "last" and not self._hidden:
+            released = self.result()
+            self._hidden = _copy(parameters)
+            for name, value in released.items():
+                parameters[name].copy_(value)
+
+    @torch.no_grad()
+    def put_back(self, parameters: Mapping[str, Tensor]) -> bool:
+        """The last iterate again, for a run that goes on. True if anything changed."""
+        hidden, self._hidden = self._hidden, {}
+        for name, value in hidden.items():
+            parameters[name].copy_(value)
+        return bool(hidden)
+
     def state_dict(self) -> dict[str, Any]:
         """Plain values and tensors, for checkpoints."""
         return {
@@ -110,6 +128,7 @@ class Iterates:
             "seen": self._seen,
             "kept": _copy(self._kept),
             "dtypes": dict(self._dtypes),
+            "hidden": _copy(self._hidden),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -122,6 +141,7 @@ class Iterates:
         self._step, self._seen = state["step"], state["seen"]
         self._kept = _copy(state["kept"])
         self._dtypes = dict(state["dtypes"])
+        self._hidden = _copy(state["hidden"])
 
 
 class Ball:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -37,17 +38,17 @@ from winsor.grads.joined import JoinedView
 from winsor.grads.view import Engine, View
 from winsor.ledger.guarantee import guarantee
 from winsor.ledger.ledger import Ledger
-from winsor.randomness import fingerprint
 from winsor.release.door import SEAL, Door
 from winsor.rules.rule import Rule, State, Sums, no_rows
 from winsor.sampling.feed import Feed, Fragment
 from winsor.sampling.samplers import Sampler
+from winsor.training.checkpoint import Resumable
+from winsor.training.guard import ModelGuard
 from winsor.training.iterates import Ball, Iterates
+from winsor.training.rehearsal import Loss
+from winsor.training.row_checks import RowChecks
 from winsor.training.update import refuse_unreleased
 from winsor.tree import FlatTree
-
-STATE_FORMAT = 1
-
 
 _Value = TypeVar("_Value")
 
@@ -79,7 +80,7 @@ class StepBudget:
     allowed_steps: int | None = None
 
 
-class PrivateTraining:
+class PrivateTraining(Resumable):
     """A private training run. Build it with `winsor.make_private`.
 
     Examples
@@ -112,6 +113,8 @@ certified by PLD
         budget: StepBudget,
         iterates: Iterates | None = None,
         ball: Ball | None = None,
+        guard: ModelGuard | None = None,
+        conditions: tuple[str, ...] = (),
     ) -> None:
         self.model = model
         self.budget = budget
@@ -129,6 +132,11 @@ certified by PLD
         self._sums: Sums | None = None
         self._held: list[View] = []
         self._neutralised = 0
+        self._first = 0  # the step at which the current key began
+        self._is_new = not door.ledger.steps(door.run)
+        self._conditions = [f"rule {rule!r}", *conditions]
+        self._guard = guard or ModelGuard(model)
+        self._rows = RowChecks(model, engine, feed)
         self._batchnorms = [
             (name, module)
             for name, module in model.named_modules()
@@ -145,12 +153,17 @@ certified by PLD
         Call `step` exactly once for each. An empty Poisson batch yields nothing: its step (noise
         only, accounted like any other) is done here.
         """
+        self._refuse_unresumed()
         count = self._steps_to_run(steps)
         affordable = min(count, self._affordable_steps())
+        if self._iterates.put_back(self._update.parameters):
+            self._guard.note()
         self._engine.recording(True)
         try:
-            for fragments in self._feed.steps(self.steps_done, affordable):
+            for fragments in self._feed.steps(self.steps_done - self._first, affordable):
                 self._refuse_if_model_changed()
+                if self._rows.loss is not None:
+                    self._rows.check_if_due(self.steps_done)
                 self._sums, self._held = None, []
                 before = self.steps_done
                 for fragment in fragments:
@@ -167,6 +180,9 @@ certified by PLD
         finally:
             self._open = None
             self._engine.recording(False)
+        self._guard.check("after the last step", surely=True)
+        if self.steps_done >= self.budget.planned_steps:
+            self.load_released_iterate()
         if affordable < count:
             raise BudgetExceeded(
                 f"step {len(self._door.ledger) + 1} would exceed epsilon = {self.budget.epsilon} "
@@ -188,6 +204,10 @@ certified by PLD
                 "no sampling rate and cannot be accounted for."
             )
         _check_losses(losses, fragment.size)
+        if self._guard.state != [
+            x for h, k in self._guard.places for x in (id(h[k]), h[k]._version)
+        ]:
+            self._guard.check("while the losses were computed")
         view = self._engine.view(losses)
         with torch.no_grad():  # once, for all that follows
             if self._rule.couples_rows:
@@ -210,13 +230,18 @@ certified by PLD
         """Release the logical batch and update the model."""
         sums = self._sums if self._sums is not None else self._empty_sums()
         parts = self._rule.bounded(sums, self._rule_state)
-        released = self._door.release(self.steps_done, parts)
+        released = self._door.release(self.steps_done - self._first, parts)
         gradient, self._rule_state = self._rule.after(released, self._rule_state)
         self._update.apply(gradient)
         if self._ball is not None:
             self._ball.project_(self._update.parameters)
         self._sums, self._held = None, []
         self.steps_done += 1
+        guard = self._guard
+        guard.state = [x for h, k in guard.places for x in (id(h[k]), h[k]._version)]
+        guard.steps_left -= 1
+        if guard.steps_left <= 0 or self.steps_done == self.budget.planned_steps:
+            guard.note()
         if self._iterates.kind != "last":
             self._iterates.update(self.steps_done, self._update.parameters)
 
@@ -225,6 +250,19 @@ certified by PLD
         return self._rule.contributions(no_rows(self._update.parameters), self._rule_state)
 
     # -------------------------------------------------------------------------- safety checks
+
+    def check(self, loss: Loss) -> None:
+        """Refuse a ``loss(model, batch)`` whose rows mix; and again at random later steps.
+
+        A few rows are played alone and among others, and must not change (`independence.py`).
+        Nothing about them is returned.
+        """
+        if self._open is not None:
+            raise ProtocolError(
+                "private.check must be called before the loop or after private.step. Got a call "
+                "while a batch is open: what was recorded of it would be lost."
+            )
+        self._rows.check(loss, self.steps_done)
 
     def _steps_to_run(self, steps: int | None) -> int:
         if steps is not None:
@@ -239,10 +277,25 @@ certified by PLD
         if self.budget.allowed_steps is None:
             return sys.maxsize
         ledger = self._door.ledger
-        repeated = max(0, ledger.steps(self._door.run) - self.steps_done)
+        repeated = max(0, ledger.steps(self._door.run) - (self.steps_done - self._first))
         return repeated + max(0, self.budget.allowed_steps - len(ledger))
 
+    def _refuse_unresumed(self) -> None:
+        """A key that is in the ledger already belongs to a run that is to be continued."""
+        if not self._is_new:
+            raise LedgerError(
+                f"the ledger {self._door.ledger.path} already holds releases under this run's key. "
+                "Starting anew would put the same noise on other sums. Continue that run with "
+                "load_state_dict (or resume=True, if it was stopped before its first checkpoint), "
+                "or give this one another seed or ledger."
+            )
+
     def _refuse_if_model_changed(self) -> None:
+        guard = self._guard
+        if guard.armed or guard.state != [
+            x for h, k in guard.places for x in (id(h[k]), h[k]._version)
+        ]:
+            guard.check("between two steps")
         for name, module in self._batchnorms:
             if module.training:
                 raise UnsupportedModel(
@@ -260,9 +313,10 @@ certified by PLD
 
     def spent(self, delta: float | None = None) -> Guarantee:
         """The certified guarantee for every step in the ledger so far."""
+        self._guard.check("since the last step")
         delta = self.budget.delta if delta is None else delta
         door = self._door
-        conditions = (f"rule {self._rule!r}",)
+        conditions = [*self._conditions, *self._rows.conditions, *door.conditions]
         return guarantee([door.ledger], delta, door.relation, [str(door.sampler)], conditions)
 
     @_fixed
@@ -307,55 +361,30 @@ certified by PLD
         """What the engine decided for each layer."""
         return self._engine.explain()
 
-    # -------------------------------------------------------------------------------- resume
+    # ------------------------------------------------------------------------- named doors
 
-    def state_dict(self) -> dict[str, Any]:
-        """Everything but the model and the optimiser, as plain values.
+    @contextmanager
+    def replacing_weights(self) -> Iterator[None]:
+        """Edit weights or buffers by hand, with values that do not come from private rows.
 
-        It holds the secret key of batches and noise: guard it like the data. A mechanism whose
-        privacy rests on its own randomness staying hidden (ModelMix) keeps the key out; resuming
-        then needs the same ``seed`` or the ledger's key file.
+        Loading other weights, swapping in an average, re-initialising a head. The guarantee names
+        the edit among its conditions.
         """
-        return {
-            "format": STATE_FORMAT,
-            "steps_done": self.steps_done,
-            "key": None if self._update.hides_randomness else self._feed.key.hex(),
-            "key_fingerprint": self._door.run,
-            "ledger": self._door.ledger.state_dict(),
-            "rule": dict(self._rule_state),
-            "update": self._update.state_dict(),
-            "iterates": self._iterates.state_dict(),
-            "torch_rng": torch.get_rng_state(),
-        }
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue a run from its checkpoint: same batches, same noise, same account."""
-        if state.get("format") != STATE_FORMAT:
-            raise LedgerError(
-                f"the checkpoint must have format {STATE_FORMAT}. Got {state.get('format')!r} "
-                "instead. Save it with private.state_dict() of this version."
-            )
-        key = self._feed.key if state["key"] is None else bytes.fromhex(state["key"])
-        if fingerprint(key) != state["key_fingerprint"]:
-            raise LedgerError(
-                "this run's key is not the checkpoint's, so its batches and noise would differ. "
-                "Build the run with the same seed, or beside the same ledger and key file."
-            )
-        self._door.ledger.load_state_dict(state["ledger"])
-        self._feed.key = key
-        self._door.use_key(key)
-        self._update.use_key(key)
-        self.steps_done = int(state["steps_done"])
-        self._rule_state = dict(state["rule"])
-        self._update.load_state_dict(state["update"])
-        self._iterates.load_state_dict(state["iterates"])
-        torch.set_rng_state(state["torch_rng"])
+        self._guard.check("since the last step")
+        yield
+        self._guard.adopt()
+        self._conditions.append(
+            f"weights were edited by hand after step {self.steps_done}, without private rows"
+        )
 
     def load_released_iterate(self) -> nn.Module:
-        """Put the chosen iterate (``iterate="averaged"`` or ``"random"``) into the model."""
-        with torch.no_grad():
-            for name, value in self._iterates.result().items():
-                self._update.parameters[name].copy_(value)
+        """Put the chosen iterate (``iterate="averaged"`` or ``"random"``) into the model.
+
+        The last planned step does it by itself. The run can go on: it then starts from the last
+        iterate again.
+        """
+        self._iterates.show(self._update.parameters)
+        self._guard.note()
         return self.model
 
     def detach(self) -> nn.Module:
@@ -396,6 +425,8 @@ class OptimizerUpdate:
         for name, parameter in self._ordered:
             parameter.grad = grad[name]
         self.optimizer.step()
+        for _, parameter in self._ordered:
+            parameter.grad = None  # a stray optimizer.step() must find nothing to apply
         if self.scheduler is not None:
             self.scheduler.step()
 

@@ -6,7 +6,7 @@ All validation happens here, before any row is read.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Required, TypedDict, Unpack
@@ -31,6 +31,7 @@ from winsor.rules.rule import Rule, dry_run
 from winsor.sampling.choose import dataset_size, make_sampler, planned_steps
 from winsor.sampling.feed import Feed
 from winsor.sampling.samplers import Sampler
+from winsor.training.guard import ModelGuard
 from winsor.training.iterates import Ball, Iterates
 from winsor.training.loop import OptimizerUpdate, PrivateTraining, StepBudget
 from winsor.training.update import refuse_foreign_optimizer
@@ -52,6 +53,9 @@ class Options(TypedDict, total=False):
     collate_fn: Callable[[list[Any]], Any] | None
     num_workers: int
     allow_large_delta: bool  # accept delta >= 1/n
+    resume: bool  # repeat a run whose key is in the ledger from its start, without a checkpoint
+    public_buffers: Sequence[str]  # buffers that the forward pass may write: they see no row
+    sampling_rate: float | None  # of Poisson batches, where the number of rows is not public
 
 
 class Arguments(Options, total=False):
@@ -140,7 +144,8 @@ def make_private(
     refuse_unknown("make_private", options, Options.__annotations__, ELSEWHERE)
     n = dataset_size(dataset)
     delta = as_delta(delta, n, options.get("allow_large_delta", False))
-    sampler = make_sampler(options.get("sampling", "poisson"), n, batch_size)
+    rate = options.get("sampling_rate")
+    sampler = make_sampler(options.get("sampling", "poisson"), n, batch_size, rate)
     relation = as_relation(options.get("relation", Neighbouring.ADD_OR_REMOVE_ONE))
     refuse_unsupported(model)
     parameters = trainable_parameters(model)
@@ -173,9 +178,23 @@ def make_private(
     config = run_config(rule, mechanism, sampler, relation, delta, parameters)
     door = Door(Ledger(config, path), mechanism, sampler, relation, key)
     iterates = Iterates(options.get("iterate", "last"), subkey(key, "iterate"))
-    return PrivateTraining(
-        model, engine, rule, door, feed, update, budget, iterates, options.get("ball")
-    )
+    private = PrivateTraining(
+        model, engine, rule, door, feed, update, budget, iterates, options.get("ball"),
+        ModelGuard(model, options.get("public_buffers", ())),
+        tuple(_conditions(sampler, options.get("seed"))),
+    )  # fmt: skip
+    if options.get("resume", False):
+        private.allow_repeat()
+    return private
+
+
+def _conditions(sampler: Sampler, seed: int | None) -> Iterator[str]:
+    """What the guarantee rests on that no program can check."""
+    yield "the weights at the start do not come from these rows"
+    if sampler.public_n:
+        yield f"n = {sampler.n} is public: it sets the sampling rate"
+    if seed is not None:
+        yield "noise from a known seed: whoever knows the seed can subtract it"
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,87 @@
+"""The checks of one training run: which rows are played, and at which steps.
+
+At the start, and then at one step of 1, one of 2..3, one of 4..7 and so on, about log2(T) in all.
+The run's key chooses rows and steps, so code that mixes rows only now and then cannot know when it
+is watched; a resumed run checks at the same steps.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.data import TensorDataset, default_collate
+
+from winsor.grads.view import Engine
+from winsor.randomness import stream
+from winsor.sampling.feed import Feed
+from winsor.training.independence import BASE, SPARE, check_rows
+from winsor.training.rehearsal import Collate, Loss, same_randomness
+
+UNCHECKED = "rows assumed independent: checked by gradient flow only"
+LARGE_BATCH = 16
+"""Largest batch played. Some code mixes rows from a certain number on."""
+
+
+class RowChecks:
+    """The checks of one training run: which rows and when, is the key's business."""
+
+    def __init__(self, model: nn.Module, engine: Engine, feed: Feed) -> None:
+        self._model = model
+        self._engine = engine
+        self._feed = feed
+        self.loss: Loss | None = None
+        self.conditions: tuple[str, ...] = (UNCHECKED,)
+        """What a guarantee must say about rows."""
+
+    def check(self, loss: Loss, step: int, recording: bool = False) -> None:
+        """Check now, and keep ``loss`` for later steps. Then the engine is set to ``recording``."""
+        self._engine.recording(False)
+        try:
+            rows = rows_to_check(self._feed, step)
+            found = check_rows(self._model, loss, rows, collate_of(self._feed))
+        finally:
+            self._engine.recording(recording)
+        earlier = () if self.loss is None else self.conditions
+        self.loss = loss
+        self.conditions = tuple(dict.fromkeys((*earlier, *found)))
+
+    def check_if_due(self, step: int) -> None:
+        """At the start of a step, inside the loop: once a loss is known, at steps that nobody
+        foresees, so that code which mixes rows only later is met."""
+        if self.loss is not None and due(self._feed.key, step):
+            self.check(self.loss, step, recording=True)
+
+
+def due(key: bytes, step: int) -> bool:
+    """Whether rows are checked at ``step``: at one step of 1, one of 2..3, one of 4..7, ..."""
+    return step > 0 and step == _drawn_step(key, step.bit_length() - 1)
+
+
+@functools.lru_cache(maxsize=256)  # asked for at every step
+def _drawn_step(key: bytes, octave: int) -> int:
+    first = 1 << octave
+    return first + int(stream(key, "check steps", octave).integers(first))
+
+
+def rows_to_check(feed: Feed, step: int) -> list[Any]:
+    """A few rows, drawn by the run's key. They are private."""
+    typical = feed.limit or round(feed.sampler.expected_size)
+    count = min(feed.sampler.n, max(BASE + SPARE, min(typical, LARGE_BATCH)))
+    coins = stream(feed.key, "check", step)
+    chosen = coins.choice(feed.sampler.n, count, replace=False)
+    with same_randomness(int(coins.integers(1 << 31))):
+        return [feed.dataset[int(i)] for i in chosen]
+
+
+def collate_of(feed: Feed) -> Collate:
+    """How the feed makes a batch of rows."""
+    if feed.collate_fn is not None:
+        return feed.collate_fn
+    return _stacked if isinstance(feed.dataset, TensorDataset) else default_collate
+
+
+def _stacked(samples: list[Any]) -> Any:
+    return tuple(torch.stack(column) for column in zip(*samples, strict=True))

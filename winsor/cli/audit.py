@@ -1,4 +1,4 @@
-"""`winsor audit mechanisms | published | mutants | run`: try to break claims, say how far it went.
+"""`winsor audit mechanisms | published | mutants | run | replay`: try to break claims.
 
 Exit code 1 if a certified claim is violated: that is a bug, in winsor or in the machine it runs on.
 Published claims that fail are reported, with exit code 0: that is what the audit is for.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import multiprocessing
 import os
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
@@ -106,6 +107,68 @@ def one_run(
     else:
         Console().print(str(report))
     _end(report.violated)
+
+
+@app.command("replay")
+def replay_script(
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="SCRIPT.py:FUNCTION",
+            help="A file (or module) and a function in it that takes no argument and returns "
+            "(train, dataset): train(dataset) or train(dataset, folder) does the whole training.",
+        ),
+    ],
+    rows: Annotated[
+        str, typer.Option(help="Rows to exchange, such as 3,17. Default: one of the first batch.")
+    ] = "",
+    slack: Annotated[float, typer.Option(help="How far a shift may exceed its claim.")] = 1e-3,
+    seed: Annotated[int, typer.Option(help="Names the coins of all runs.")] = 0,
+    opacus: Annotated[bool, typer.Option("--opacus", help="The training uses Opacus.")] = False,
+    json: Json = False,
+) -> None:
+    """Run a training on neighbouring datasets under the same coins, and compare every step.
+
+    The report speaks of private rows: it is for the data holder.
+    """
+    from winsor.audit.replaying.opacus import opacus_adapter
+    from winsor.audit.replaying.session import replay
+    from winsor.runs.importing import call_imported, import_object
+
+    _quieten()
+    built = call_imported(import_object(_as_module(target), "SCRIPT.py:FUNCTION"), {}, target)
+    if not (isinstance(built, tuple) and len(built) == 2 and callable(built[0])):
+        raise ConfigurationError(
+            f"{target} must return (train, dataset). Got {type(built).__name__} instead."
+        )
+    chosen = _row_numbers(rows)
+    adapters = [opacus_adapter()] if opacus else []
+    report = replay(*built, rows=chosen, slack=slack, seed=seed, adapters=adapters)
+    if json:
+        print_json(report.as_dict())
+    else:
+        Console().print(str(report), markup=False, highlight=False, soft_wrap=True)
+    _end(not report.passed)
+
+
+def _row_numbers(text: str) -> list[int] | None:
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    if not all(part.isdigit() for part in parts):
+        raise ConfigurationError(f"--rows must be numbers such as 3,17. Got {text!r} instead.")
+    return [int(part) for part in parts] or None
+
+
+def _as_module(target: str) -> str:
+    """ "folder/script.py:function" -> "script:function", with its folder on the path."""
+    file, colon, function = target.rpartition(":")
+    if not (colon and file.endswith(".py")):
+        return target
+    if not Path(file).is_file():
+        raise ConfigurationError(
+            f"SCRIPT.py:FUNCTION must name a file. Got {file!r} instead, which is none."
+        )
+    sys.path.insert(0, str(Path(file).resolve().parent))
+    return f"{Path(file).stem}:{function}"
 
 
 def _built(target: str) -> tuple[Any, Any]:

@@ -1,0 +1,149 @@
+"""The taps on winsor's doors, and on what holds weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from winsor.audit.replaying.rows import Rows
+from winsor.audit.replaying.tape import Claim, Tape, part_of
+from winsor.contract import Bounded
+from winsor.linear.base import PrivateLinearModel
+from winsor.mechanisms.laplace import Laplace
+from winsor.release.door import Door
+from winsor.release.prepaid import PrepaidDoor, Receipt
+from winsor.training.loop import PrivateTraining
+
+
+class Taps:
+    """What happens at the doors of one run."""
+
+    def __init__(self, tape: Tape, rows: Rows) -> None:
+        self._tape, self._rows = tape, rows
+        self._paid: list[tuple[Receipt, Claim, Any]] = []
+        self._absent: set[int] = set()  # doors and receipts whose values lack the row
+        self._fresh = False
+        rows.on_held_back.append(self._held_back)
+
+    def _held_back(self) -> None:
+        self._fresh = True
+        self._absent |= {id(receipt) for receipt, _, _ in self._paid if receipt.left}
+
+    def _see_ledger(self, ledger: Any, sampler: Any) -> None:
+        if not any(ledger is known for known in self._tape.ledgers):
+            self._tape.ledgers.append(ledger)
+        if not any(sampler is known for known, _ in self._tape.samplers_paid):
+            self._tape.samplers_paid.append((sampler, ledger))
+
+    # ----------------------------------------------------------------------------- the doors
+
+    def release(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def release(door: Door, step: int, parts: Mapping[str, Bounded]) -> Any:
+            if not all(isinstance(part, Bounded) for part in parts.values()):
+                return original(door, step, parts)  # which refuses them
+            if self._fresh:
+                self._absent.add(id(door))
+            self._fresh = False
+            self._see_ledger(door.ledger, door.sampler)
+            laplace = isinstance(door.mechanism, Laplace)
+            copies = {
+                name: part_of(
+                    part.value,
+                    Claim(part.sensitivity, door.relation, laplace, part.coordinate_bound),
+                )
+                for name, part in parts.items()
+            }
+            facts = {
+                name: f"{part.sensitivity}, share {part.share}" for name, part in parts.items()
+            }
+            facts |= {"sampler": str(door.sampler), "relation": str(door.relation)}
+            absent = id(door) in self._absent
+            first = self._tape.passing("Door", step, copies, facts, absent, door.sampler)
+            released = original(door, step, parts)
+            if first is not None:
+                _overwrite(released.values, first.noisy)
+            self._tape.passed(_copied(released.values), dict(released.std))
+            return released
+
+        return release
+
+    def pay(self, original: Callable[..., Receipt]) -> Callable[..., Receipt]:
+        def pay(
+            door: PrepaidDoor, mechanism: Any, sampler: Any, sensitivity: Any, *rest: Any
+        ) -> Receipt:
+            receipt = original(door, mechanism, sampler, sensitivity, *rest)
+            self._see_ledger(door.ledger, sampler)
+            claim = Claim(sensitivity, door.relation)
+            self._paid.append((receipt, claim, sampler))
+            steps_and_shape = ", ".join(map(str, rest))
+            facts = {"payment": f"{steps_and_shape}, {sensitivity}, {sampler}, {receipt.std}"}
+            self._tape.passing("PrepaidDoor.pay", receipt.first, {}, facts, False)
+            self._tape.passed(None, {})
+            return receipt
+
+        return pay
+
+    def spend(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def release(receipt: Receipt, value: Any) -> Any:
+            known = [claim for paid, claim, _ in self._paid if paid is receipt]
+            if not known or not isinstance(value, np.ndarray):
+                return original(receipt, value)
+            parts = {"value": part_of(value, known[0])}
+            absent = id(receipt) in self._absent
+            first = self._tape.passing("Receipt", len(self._tape.passages), parts, {}, absent)
+            released = original(receipt, value)
+            if first is not None:
+                released[...] = first.noisy
+            self._tape.passed(released.copy(), {"value": receipt.std})
+            return released
+
+        return release
+
+    def seen(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """Note every training and every estimator, returned or not."""
+
+        def call(witness: Any, *args: Any, **kwargs: Any) -> Any:
+            result = original(witness, *args, **kwargs)
+            if not any(witness is known for known in self._tape.witnesses):
+                self._tape.witnesses.append(witness)
+            return result
+
+        return call
+
+
+@contextmanager
+def tapped(taps: Taps) -> Iterator[None]:
+    """Let ``taps`` see every release."""
+    places: list[tuple[Any, str, Callable[..., Any]]] = [
+        (Door, "release", taps.release),
+        (PrepaidDoor, "pay", taps.pay),
+        (Receipt, "release", taps.spend),
+        (PrivateTraining, "__init__", taps.seen),
+        (PrivateLinearModel, "_fit", taps.seen),
+    ]
+    with ExitStack() as stack:
+        for owner, name, tap in places:
+            stack.enter_context(mock.patch.object(owner, name, tap(getattr(owner, name))))
+        yield
+
+
+def _copied(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        name: _copied(value) if isinstance(value, Mapping) else torch.as_tensor(value).clone()
+        for name, value in values.items()
+    }
+
+
+def _overwrite(values: Mapping[str, Any], first: Mapping[str, Any]) -> None:
+    """Put what the first run released into the tensors of the second."""
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            _overwrite(value, first[name])
+        elif isinstance(value, Tensor):
+            value.copy_(first[name])

@@ -1,0 +1,130 @@
+"""Where rows leave the dataset, and how one of them is held back.
+
+Membership of the other rows stays what it is: the row in question is moved to the end of every
+batch that it is in (the order of a batch carries no information, see `rules/draws.py`), and in the
+run without it, it is left out. Batches of a fixed size cannot lack a row: there it stays, and the
+release counts as one in which the row was replaced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+from unittest import mock
+
+import numpy as np
+
+from winsor.grads.glm import Design
+from winsor.linear.batches import BlockPoisson
+from winsor.means import clipped
+from winsor.means.groups import Groups
+from winsor.sampling.samplers import FixedSize, Indices, Sampler
+
+
+class Rows:
+    """Which row is watched, whether it is held back, and which draws had it."""
+
+    def __init__(self, row: int | None, held_back: bool) -> None:
+        self.row = row
+        self.held_back = held_back
+        self.drawn: dict[tuple[str, int], bool] = {}
+        """(sampler, step) -> whether the row was drawn."""
+        self.since: list[bool] = []
+        """The same for the draws since the last release."""
+        self.samplers: dict[str, Sampler] = {}
+        self.on_held_back: list[Callable[[], None]] = []
+
+    def arranged(self, indices: Indices, droppable: bool = True) -> Indices:
+        """``indices`` with the row at the end, or without it."""
+        if self.row is None and len(indices):
+            self.row = int(indices[-1])
+        here = indices == self.row
+        self.since.append(bool(here.any()))
+        if self.held_back and droppable:
+            self.tell()
+            return indices[~here]
+        return np.concatenate([indices[~here], indices[here]])
+
+    def tell(self) -> None:
+        for listener in self.on_held_back:
+            listener()
+
+    # ------------------------------------------------------------------------- the taps
+
+    def indices(self, original: Callable[..., Indices]) -> Callable[..., Indices]:
+        def indices(sampler: Sampler, key: bytes, step: int) -> Indices:
+            found = self.arranged(original(sampler, key, step), not isinstance(sampler, FixedSize))
+            self.samplers[repr(sampler)] = sampler
+            self.drawn[repr(sampler), step] = self.since[-1]
+            return found
+
+        return indices
+
+    def batches(self, original: Callable[..., Iterator[Indices]]) -> Callable[..., Any]:
+        def batches(sampler: BlockPoisson, key: bytes, first: int, steps: int) -> Iterator[Indices]:
+            self.samplers[repr(sampler)] = sampler
+            for found in original(sampler, key, first, steps):
+                yield self.arranged(found)
+
+        return batches
+
+    def chunks(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def chunks(design: Design, *size: int) -> Iterator[Any]:
+            if not self._gone(design.n):
+                yield from original(design, *size)
+                return
+            self.tell()
+            others = np.flatnonzero(np.arange(design.n) != self.row)
+            yield others, design.rows(others)
+
+        return chunks
+
+    def members(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def members(groups: Groups, key: bytes, round_: int) -> Any:
+            return [self.arranged(group) for group in original(groups, key, round_)]
+
+        return members
+
+    def clipped_sum(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def clipped_sum(rows: Any, point: Any, norms: Any, radius: float) -> Any:
+            if not self._gone(len(rows)):
+                return original(rows, point, norms, radius)
+            self.tell()
+            others = np.flatnonzero(np.arange(len(rows)) != self.row)
+            return original(rows[others], point, norms[others], radius)
+
+        return clipped_sum
+
+    def _gone(self, n: int) -> bool:
+        if self.row is None:
+            self.row = n // 2
+        return self.held_back
+
+
+def kinds_of_sampler() -> list[type[Sampler]]:
+    """Every sampler class that draws in a way of its own, the user's included."""
+    found: list[type[Sampler]] = []
+    waiting: list[Any] = [Sampler]
+    while waiting:
+        cls = waiting.pop()
+        waiting += cls.__subclasses__()
+        if "indices" in vars(cls) and cls not in (Sampler, *found):
+            found.append(cls)
+    return found
+
+
+@contextmanager
+def watched(rows: Rows) -> Iterator[None]:
+    """Let ``rows`` see, and arrange, every draw."""
+    taps: list[tuple[Any, str, Callable[..., Any]]] = [
+        *((cls, "indices", rows.indices) for cls in kinds_of_sampler()),
+        (BlockPoisson, "batches", rows.batches),
+        (Design, "chunks", rows.chunks),
+        (Groups, "members", rows.members),
+        (clipped, "clipped_sum", rows.clipped_sum),
+    ]
+    with ExitStack() as stack:
+        for owner, name, tap in taps:
+            stack.enter_context(mock.patch.object(owner, name, tap(vars(owner)[name])))
+        yield

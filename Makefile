@@ -39,6 +39,8 @@ unit: install
 docs: install
 	$(BIN)/python docs/rule_pages.py
 	$(BIN)/python docs/paper_page.py
+	$(BIN)/python docs/fidelity_page.py
+	$(BIN)/python docs/theory_page.py
 	$(BIN)/python docs/architecture_page.py
 	$(BIN)/python docs/api_pages.py
 

@@ -7,15 +7,18 @@ Two other planners answer under the same name, with questions and options of the
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from winsor.checks import as_relation, choice, written_whole
 from winsor.cli.output import Json, print_json, print_pairs
+from winsor.cli.promises import print_promises
+from winsor.contract import ConfigurationError
 
 if TYPE_CHECKING:
     from winsor.planning.plan import Plan
+    from winsor.theory import Promise
 
 MECHANISMS = {
     "gaussian": "winsor.cli.plan:plan",
@@ -62,13 +65,20 @@ def plan(
         str, typer.Option(help="gaussian, or modelmix (see --mechanism modelmix --help).")
     ] = "gaussian",
     allow_large_delta: AllowLargeDelta = False,
+    d: Annotated[
+        float | None,
+        typer.Option("--d", help="Parameters of the model: adds what theorems promise."),
+    ] = None,
+    theta: Annotated[float, typer.Option(help="Sub-Weibull tail index, with --d.")] = 0.5,
+    moments: Annotated[float, typer.Option(help="Moments of gradients, with --d.")] = 2.0,
     json: Json = False,
 ) -> None:
     """Give all but one of epsilon, delta, noise multiplier, steps or epochs, batch size and n.
 
     The missing one is computed with the accountant that certifies the run, for a rule that clips
     each record's contribution. With --sampling full, n and batch size are not needed. With --data
-    FILE of public rows a whole run is proposed instead: see winsor plan --data FILE --help.
+    FILE of public rows a whole run is proposed instead: see winsor plan --data FILE --help. With
+    --d the rates of the five papers are added, with what they assume.
     """
     from winsor.planning.plan import Question, solve
 
@@ -86,10 +96,40 @@ def plan(
         allow_large_delta=allow_large_delta,
     )
     answer = solve(question, points)
+    promised = [] if d is None else rates(answer, d, theta, moments)
     if json:
-        print_json(answer.to_json())
-    else:
-        _show(answer)
+        extra = {"rates": {one.name: _plain(one) for one in promised}} if promised else {}
+        print_json({**answer.to_json(), **extra})
+        return
+    _show(answer)
+    if promised:
+        from rich.console import Console
+
+        print_promises(Console(), promised)
+
+
+def rates(plan: Plan, d: float, theta: float, moments: float) -> list[Promise]:
+    """The rates of the theorems at the numbers of a plan."""
+    from winsor.theory import Circumstances, promises
+
+    if plan.n is None:
+        raise ConfigurationError("n must be given with --d. Got none. Rates are rates in n.")
+    batch = plan.n if plan.batch_size is None else plan.batch_size
+    facts = Circumstances(
+        n=plan.n,
+        d=d,
+        epsilon=plan.epsilon,
+        delta=plan.delta,
+        steps=plan.steps,
+        batch_size=batch,
+        theta=theta,
+        p=moments,
+    )
+    return promises(facts)
+
+
+def _plain(promise: Promise) -> dict[str, Any]:
+    return promise.bound.to_json() if promise.bound else {"refused": promise.refusal}
 
 
 def _show(plan: Plan) -> None:

@@ -10,12 +10,14 @@ import typer
 
 from winsor.checks import choice
 from winsor.cli.output import Json, print_json, print_pairs
+from winsor.cli.promises import print_assumptions, print_promises, print_warnings
 from winsor.contract import ConfigurationError
 
 if TYPE_CHECKING:
     from winsor.tails.fitting import TailFit
     from winsor.tails.guide import Advice, Setting
     from winsor.tails.points import Floats
+    from winsor.theory import Promise
 
 
 def tails(
@@ -49,7 +51,7 @@ def tails(
 
     norms = read_norms(file, key)
     fitted = fit(norms)
-    setting, advice = None, []
+    setting, advice, promised = None, [], []
     if n is not None and d is not None:
         setting = Setting(
             n=n,
@@ -60,12 +62,35 @@ def tails(
             batch_size=batch_size,
         )
         advice = advise(fitted, setting)
+        promised = rates(fitted, setting)
     if plots is not None:
         _save_plots(plots, norms, fitted, advice, d)
     if json:
-        print_json(to_json(fitted, advice))
+        print_json(to_json(fitted, advice, promised))
     else:
-        _show(file, fitted, advice, setting, plots)
+        _show(file, fitted, advice, promised, plots)
+
+
+def rates(fitted: TailFit, setting: Setting) -> list[Promise]:
+    """The rates of the theorems at the fitted tail."""
+    from winsor.tails.guide import sampling_noise_scale
+    from winsor.theory import Circumstances, promises
+
+    # A tail that may be sub-Gaussian counts as such: constants jump just above 1/2.
+    theta = 0.5 if fitted.theta.low <= 0.5 else fitted.theta.value
+    facts = Circumstances(
+        n=setting.n,
+        d=setting.d,
+        epsilon=setting.epsilon,
+        delta=setting.delta,
+        steps=setting.steps,
+        batch_size=setting.batch_size,
+        theta=theta,
+        p=float(min(fitted.safe_moment, 8.0)),
+        kappa=sampling_noise_scale(fitted),
+        failure=setting.failure,
+    )
+    return promises(facts)
 
 
 # -------------------------------------------------------------------------------------- reading
@@ -148,8 +173,10 @@ def _choose(key: str | None, names: list[str], kind: str) -> str:
 # -------------------------------------------------------------------------------------- showing
 
 
-def to_json(fitted: TailFit, advice: list[Advice]) -> dict[str, Any]:
-    """The fit and the advice as plain values."""
+def to_json(
+    fitted: TailFit, advice: list[Advice], promised: list[Promise] | None = None
+) -> dict[str, Any]:
+    """The fit, the advice and the rates as plain values."""
     from dataclasses import asdict
 
     indices = {
@@ -172,6 +199,10 @@ def to_json(fitted: TailFit, advice: list[Advice]) -> dict[str, Any]:
         "safe_moment": fitted.safe_moment,
         "confidence": fitted.confidence,
         "advice": [asdict(entry) for entry in advice],
+        "rates": {
+            promise.name: promise.bound.to_json() if promise.bound else {"refused": promise.refusal}
+            for promise in promised or ()
+        },
     }
 
 
@@ -179,7 +210,7 @@ def _show(
     file: Path,
     fitted: TailFit,
     advice: list[Advice],
-    setting: Setting | None,
+    promised: list[Promise],
     plots: Path | None,
 ) -> None:
     from rich.console import Console
@@ -192,12 +223,18 @@ def _show(
     print_pairs(console, _rows(fitted))
     if not fitted.describes:
         console.print("No curve describes this tail well: trust the plots more than the numbers.")
-    if setting is None:
+    if not advice:
         console.print("Give --n and --d for the thresholds that the theorems advise.")
     for entry in advice:
         flag = "" if entry.holds else "  [yellow](the fit contradicts an assumption)[/yellow]"
         values = ", ".join(f"{name} = {value:.4g}" for name, value in entry.values.items())
         console.print(f"\n[bold]{entry.title}[/bold]{flag}\n  {values}\n  [dim]{entry.source}")
+        # The guide stores a warning about these very numbers among the assumptions.
+        doubts = [text for text in entry.assumptions if " here: " in text]
+        print_warnings(console, doubts)
+        print_assumptions(console, [text for text in entry.assumptions if text not in doubts])
+    if promised:
+        print_promises(console, promised)
     if plots is not None:
         console.print(f"\nplots in {plots}")
 

@@ -16,14 +16,17 @@ class DcThresholds(NamedTuple):
     body: float
 
 
-def _sub_weibull(theta: float, scale: float, steps: float, failure: float) -> None:
-    all_positive(K=scale, T=steps)
+def checked_tail(theta: float, failure: float, **sizes: float) -> None:
+    """Refuse theta below 1/2, a failure probability outside (0, 1), T < 1, sizes not positive."""
+    all_positive(**sizes)
     all_probabilities(delta=failure)
     if not (math.isfinite(theta) and theta >= 0.5):
         raise ConfigurationError(
             f"theta must be at least 1/2 (Assumption 3.1). Got {theta!r} instead. A tail lighter "
             "than sub-Gaussian is also sub-Gaussian: use theta = 0.5."
         )
+    if sizes.get("T", 1) < 1:
+        raise ConfigurationError(f"T must be at least 1. Got {sizes['T']!r} instead.")
 
 
 def freedman_constant(theta: float) -> float:
@@ -58,7 +61,8 @@ def heavy_tailed_dpsgd_threshold(
     theta > 1/2; at theta = 1/2 both have 39 (case K >= sigma_dp; the other case has 19/12 and
     rests on the noise level).
     """
-    _sub_weibull(theta, scale, steps, failure)
+    checked_tail(theta, failure, K=scale)
+    all_positive(T=steps)
     constant = 20.0 if appendix and theta > 0.5 else 39.0
     clipping = 4 * scale * math.pow(math.log(math.sqrt(max(steps, 1.0))), theta)
     return max(clipping, constant * sub_weibull_bound(theta, scale, failure))
@@ -81,7 +85,8 @@ def dc_dpsgd_thresholds(
     Section 6.3's "c1 = 10 c2" takes base-10 logarithms: log10(1e5)^(3/2) = 11.2; with natural
     logarithms the ratio is 39.
     """
-    _sub_weibull(theta, scale, steps, failure)
+    checked_tail(theta, failure, K=scale)
+    all_positive(T=steps)
     log_steps, log_failure = math.log(math.sqrt(max(steps, 1.0))), math.log(2 / failure)
     spread = math.sqrt(2 * freedman_constant(theta))
     body = spread * scale * max(2 * log_steps**0.5, 33 * log_failure**0.5)
@@ -101,12 +106,16 @@ def dc_dpsgd_ratio(theta: float, failure: float) -> float:
     return math.pow(math.log(1 / failure), theta - 0.5)
 
 
-def dc_dpsgd_steps(n: float, epsilon: float, d: float, delta: float) -> float:
+def dc_dpsgd_steps(
+    n: float, epsilon: float, d: float, delta: float, *, as_printed: bool = False
+) -> float:
     """T = n epsilon / sqrt(d log(1/delta)), up to a constant (Theorems 5.3, B.1, E.1).
 
     Theorem 4.1 prints it without the root; the appendix that proves it, and the rate that follows
-    from it, have the root. The step size that goes with it is 1/sqrt(T).
+    from it, have the root; ``as_printed=True`` leaves it out. The step size that goes with it is
+    1/sqrt(T).
     """
     all_positive(n=n, epsilon=epsilon, d=d)
     all_probabilities(delta=delta)
-    return max(1.0, n * epsilon / math.sqrt(d * math.log(1 / delta)))
+    noise = d * math.log(1 / delta)
+    return max(1.0, n * epsilon / (noise if as_printed else math.sqrt(noise)))

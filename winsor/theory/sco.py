@@ -29,8 +29,9 @@ class MeanError(NamedTuple):
         return self.sampling + self.bias + self.noise
 
 
-def _moment(p: float, moment: float) -> None:
-    all_positive(M=moment)
+def checked_moments(p: float, **sizes: float) -> None:
+    """Refuse p below 2 (Assumption 1c), and any size that is not positive."""
+    all_positive(**sizes)
     if not (math.isfinite(p) and p >= 2):
         raise ConfigurationError(
             f"p must be at least 2 (Assumption 1c). Got {p!r} instead. With fewer moments none of "
@@ -64,7 +65,7 @@ def simple_clipping_error(
     radius: float, *, p: float, moment: float, n: float, d: float, rho: float, beta: float
 ) -> MeanError:
     """The bound of Theorem 2, (11), on the error of the clipped mean, term by term."""
-    _moment(p, moment)
+    checked_moments(p, M=moment)
     all_positive(R=radius, n=n, d=d, rho=rho)
     all_probabilities(beta=beta)
     log = math.log(2 / beta) + d * math.log(6)
@@ -78,7 +79,7 @@ def simple_clipping_radius(p: float, moment: float, n: float, d: float, rho: flo
 
     The paper prints it for M = 1; rescaling the gradients by M gives the factor M.
     """
-    _moment(p, moment)
+    checked_moments(p, M=moment)
     all_positive(n=n, d=d, rho=rho)
     noise, sampling = n * math.sqrt(rho / d), n / d
     return moment * math.sqrt(d) * math.pow(min(noise, sampling), 1 / p)
@@ -98,7 +99,7 @@ def iterative_updating(
     p: float, moment: float, n: float, d: float, epsilon: float, *, smoothness: float = 1.0
 ) -> ScoParameters:
     """R, T and eta of Theorem 7 (epsilon <= 1): R = M sqrt(d) (n epsilon / sqrt(d))^(1/p)."""
-    _moment(p, moment)
+    checked_moments(p, M=moment)
     all_positive(n=n, d=d, epsilon=epsilon, smoothness=smoothness)
     radius = moment * math.sqrt(d) * (n * epsilon / math.sqrt(d)) ** (1 / p)
     steps = max(1.0, (n * epsilon * moment) ** 2 / (d * radius**2))
@@ -123,7 +124,7 @@ def iterative_error(
     up to that constant. rho is that of one group mean, s^2 = 2R^2/(rho m^2). (21) is printed for
     M = 1; the factor M goes to its first term.
     """
-    _moment(p, moment)
+    checked_moments(p, M=moment)
     all_positive(R=radius, n=n, d=d, rho=rho, k=groups, constant=constant)
     all_probabilities(beta=beta)
     log = d + math.log(1 / beta)

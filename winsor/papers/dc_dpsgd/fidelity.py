@@ -1,0 +1,155 @@
+"""Where the algorithm, tables and figures of paper 1 are; its theorems are in `winsor.theory`."""
+
+from __future__ import annotations
+
+from winsor.theory.fidelity import Row
+
+_RULE = "winsor.rules.discriminative.Discriminative"
+_RULE_TESTS = "tests/rules/test_discriminative.py"
+_CLAIM = "winsor.papers.dc_dpsgd.claim.DcDpsgdRun"
+_CLAIM_TESTS = "tests/papers/dc_dpsgd/test_claim.py"
+_TABLES = "tests/reproductions/dc_dpsgd/test_tables.py"
+_NO_IMAGENETTE = "ImageNette cannot be had on this machine (no download)"
+
+FIDELITY = (
+    Row(
+        1,
+        "Algorithm 1, line 5 (batches)",
+        "certified",
+        "winsor.sampling.samplers.Poisson",
+        "tests/sampling/test_samplers.py::"
+        "test_poisson_includes_each_record_independently_at_rate_q",
+    ),
+    Row(
+        1,
+        "Algorithm 1, line 6 (directions)",
+        "certified",
+        "winsor.rules.discriminative.Subspace",
+        f"{_RULE_TESTS}::test_directions_are_redrawn_after_refresh_steps",
+        "Kronecker-structured directions, not k dense orthonormal ones; redrawn every few steps",
+        "a dense d x k matrix does not fit large models; the dense published form is missing",
+    ),
+    Row(
+        1,
+        "Algorithm 1, lines 7-8 (traces)",
+        "both",
+        "winsor.rules.discriminative.normalised_trace",
+        f"{_RULE_TESTS}::test_the_trace_is_the_squared_length_in_the_subspace",
+    ),
+    Row(
+        1,
+        "Algorithm 1, line 9 (noise on the traces)",
+        "missing",
+        reason="sigma_tr is computed by winsor.theory.split_noise_multiplier, no run adds it: "
+        "membership is never released, so the noise buys nothing",
+    ),
+    Row(
+        1,
+        "Algorithm 1, line 9 (top pB)",
+        "both",
+        "winsor.rules.discriminative.top",
+        f"{_RULE_TESTS}::test_the_tail_has_the_nominal_size",
+        "the nominal p q n, not p times the realised batch; ties broken by secret keys",
+        "a tail size or an order that depends on the batch would leak",
+    ),
+    Row(
+        1,
+        "Algorithm 1, line 10 (clipping)",
+        "certified",
+        _RULE,
+        f"{_RULE_TESTS}::test_rank_attains_two_c1_minus_c2",
+        "one noise draw on the sum, scaled to 2 c1 - c2 (rank) or c1 (per record)",
+        "one record moves the sum that far; the printed noise per record is a published reading",
+    ),
+    Row(
+        1,
+        "Algorithm 1, line 10 (noise, three readings)",
+        "published",
+        f"{_CLAIM}.noise_std",
+        f"{_CLAIM_TESTS}::test_the_three_readings_of_the_noise",
+    ),
+    Row(
+        1,
+        "Algorithm 1, lines 11-12 (update)",
+        "certified",
+        "winsor.training.loop.PrivateTraining",
+        "tests/training/test_loop.py::"
+        "test_the_update_is_the_clipped_sum_plus_the_ledgered_noise_over_the_expected_size",
+        "divided by the expected batch size",
+        "the realised size would couple rows",
+    ),
+    Row(
+        1,
+        "Theorem 5.1 (claim)",
+        "published",
+        f"{_CLAIM}.claim",
+        f"{_CLAIM_TESTS}::test_the_claim_is_the_sum_of_the_split_and_published_only",
+        "sigma_dp from an accountant",
+        "m2 is not named; the accountant's noise is the most favourable reading",
+    ),
+    Row(
+        1,
+        "Theorem 5.1 (refutation)",
+        "certified",
+        "winsor.papers.dc_dpsgd.attacks",
+        f"{_CLAIM_TESTS}::test_the_rank_instance_costs_more_than_two_of_the_three_splits_claim",
+    ),
+    Row(
+        1,
+        "Table 2",
+        "both",
+        "reproductions/dc_dpsgd/table2.py",
+        f"{_TABLES}::test_table_2_has_a_line_for_every_method",
+        "no ImageNette, no SimCLRv2 features, no epsilon = 4 row",
+        f"{_NO_IMAGENETTE}; local features instead; the epsilon = 4 row is still to be run",
+    ),
+    Row(
+        1,
+        "Table 2 (E2E rows)",
+        "both",
+        "reproductions/dc_dpsgd/e2e.py",
+        "tests/reproductions/dc_dpsgd/test_e2e.py::test_the_table_from_files_to_verdict",
+        "a small GPT trained here, not GPT-2",
+        "no pre-trained weights on this machine",
+    ),
+    Row(
+        1,
+        "Table 3",
+        "both",
+        "reproductions/dc_dpsgd/ablations.py",
+        f"{_TABLES}::test_tables_repeat_their_default_in_every_column",
+    ),
+    Row(1, "Table 4 (notation)", "missing", reason="a list of symbols: nothing to run"),
+    Row(
+        1,
+        "Table 5",
+        "both",
+        "reproductions/dc_dpsgd/ablations.py",
+        f"{_TABLES}::test_parameters_change_one_thing_each",
+    ),
+    Row(1, "Table 6", "missing", reason=_NO_IMAGENETTE),
+    Row(
+        1,
+        "Table 7",
+        "both",
+        "reproductions/dc_dpsgd/ablations.py",
+        f"{_TABLES}::test_table_7_runs_every_tail_fraction",
+    ),
+    Row(1, "Figure 1 (sketch)", "missing", reason="an illustration without data"),
+    Row(1, "Figure 2 (overview)", "missing", reason="an illustration without data"),
+    Row(1, "Figure 3", "missing", reason="trajectories along training are not recorded yet"),
+    Row(
+        1,
+        "Figure 4",
+        "both",
+        "reproductions/dc_dpsgd/figure4.py",
+        f"{_TABLES}::test_figure_4_fills_its_grid",
+    ),
+    Row(
+        1,
+        "Baselines (Auto-S, DP-PSAC)",
+        "certified",
+        "winsor.rules.psac.PSAC",
+        "tests/rules/test_psac.py::test_the_formula",
+    ),
+)

@@ -1,0 +1,312 @@
+"""The price of keeping the best of K trials, K random: private selection.
+
+Trial Q: train at a setting drawn from a public law, score it (inside Q, ties broken by a coin
+inside Q), output (score, model). Selection A: draw K from a public law (`trial_counts`), run Q K
+times on the same rows, release the best output and nothing else: not K, no other trial.
+
+Two certified bounds, and the smaller is reported.
+
+*Direct*, for K truncated negative binomial with mean m. With delta_Q(.) the profile of one trial,
+the larger of both directions, for every e1 >= 0
+
+    delta_A(eps) <= m delta_Q(eps - log R),
+    R = (exp(e1) + ((1-gamma)/gamma) delta_Q(e1))^(eta+1).
+
+Proof. A(y) = Q(y) phi'(F(y)), F the law of the order, and phi' <= phi'(1) = m. With G = 1 - F,
+phi'(F)/phi'(F') = ((gamma + (1-gamma) G') / (gamma + (1-gamma) G))^(eta+1), and G' <= exp(e1) G +
+delta_Q(e1) makes this at most R. Hence A - exp(eps) A' <= phi'(F) (Q - (exp(eps)/R) Q'); integrate
+its positive part. R does not depend on eps, so e1 is chosen once, and
+epsilon_A(delta) = epsilon_Q(delta/m) + log R.
+
+*Renyi* (Papernot & Steinke 2022, Thm 2 and 6; the only one for Poisson K). With D(a) the divergence
+of one trial at order a,
+
+    D_A(a) <= D(a) + log(m)/(a-1) + (1+eta) min_b ((1 - 1/b) D(b) + log(1/gamma)/b)
+    D_A(a) <= D(a) + log(m)/(a-1) + m delta_Q(log(a/(a-1)))                           (Poisson)
+
+Composition with other events. The two together bound a profile, which is turned into a pair of
+discrete laws that dominates A in both directions (`dominating`). The pair composes with the loss
+distributions of other events, and the Renyi bound adds to theirs: `winsor.accounting.account` takes
+the smaller for the history as a whole.
+
+Guarantee
+---------
+(epsilon, delta)-differential privacy of what A releases, if every trial is the same Q: settings
+drawn afresh from one public law, at most the trial's history spent in each, the score computed
+inside, and neither K nor any other trial ever visible.
+
+References
+----------
+Koskela, Redberg, Wang: Privacy Profiles for Private Selection, 2024 (a bound of this kind); Liu,
+Talwar 2019; Papernot, Steinke 2022.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from functools import lru_cache
+
+import attr
+import numpy as np
+from dp_accounting.dp_event import ComposedDpEvent, DpEvent, SelfComposedDpEvent
+from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
+from dp_accounting.rdp.rdp_privacy_accountant import compute_delta, compute_epsilon
+from numpy.typing import NDArray
+
+from winsor.accounting import calibrate, rdp
+from winsor.accounting.dominating import ROUNDING, DominatingPair, dominating_pair, on_grid
+from winsor.accounting.events import (
+    Grid,
+    History,
+    Json,
+    Orders,
+    event_from_json,
+    event_to_json,
+    flatten,
+    register,
+)
+from winsor.accounting.spending import account, delta_curve
+from winsor.accounting.trial_counts import (
+    PoissonTrials,
+    TrialCounts,
+    TruncatedNegativeBinomial,
+)
+from winsor.contract import (
+    ConfigurationError,
+    Neighbouring,
+    UnsupportedEvent,
+    UnsupportedRelation,
+)
+
+Array = NDArray[np.float64]
+
+_NODES = 512
+_RENYI_NODES = 128
+_SMALLEST_DELTA = 1e-19  # where the profile of one trial is cut; the rest is called infinite
+_LARGEST_EPSILON = 500.0
+
+
+@attr.s(frozen=True, auto_attribs=True)
+class SelectionDpEvent(DpEvent):
+    """The best of K runs of ``event``, K from the law ``trials``; K and the others stay secret.
+
+    >>> from dp_accounting.dp_event import GaussianDpEvent
+    >>> law = TruncatedNegativeBinomial.of_mean(10)
+    >>> one, best = GaussianDpEvent(2.0), SelectionDpEvent(GaussianDpEvent(2.0), law)
+    >>> print(*(f"{account([(event, 1)], delta=1e-5).epsilon:.2f}" for event in (one, best)))
+    1.99 3.30
+    """
+
+    event: DpEvent
+    trials: TrialCounts
+
+    @staticmethod
+    def of_history(trial: History, trials: TrialCounts) -> SelectionDpEvent:
+        """A selection among runs that each spend (at most) the history ``trial``."""
+        parts = [SelfComposedDpEvent(event, count) for event, count in flatten(trial)]
+        return SelectionDpEvent(ComposedDpEvent(parts), trials)
+
+    @property
+    def trial(self) -> History:
+        """What one run spends."""
+        return flatten([(self.event, 1)])
+
+
+@attr.s(frozen=True, auto_attribs=True)
+class SelectionProfileDpEvent(DpEvent):
+    """The pair of laws that dominates a selection; see `dominating_pair`."""
+
+    selection: SelectionDpEvent
+
+
+# -------------------------------------------------------------------------------- the two bounds
+
+
+def log_ratio(law: TruncatedNegativeBinomial, epsilons: Array, deltas: Array) -> float:
+    """log R, the smallest over the points (epsilon >= 0, delta_Q(epsilon)) that are known."""
+    weight = (1 - law.gamma) / law.gamma
+    with np.errstate(divide="ignore"):
+        logs = np.logaddexp(epsilons, math.log(weight) + np.log(deltas))
+    return (law.eta + 1) * float(np.min(logs)) * ROUNDING
+
+
+def selected_divergences(
+    law: TrialCounts, orders: Orders, one: Orders, delta_of: Callable[[float], float]
+) -> Orders:
+    """The Renyi bound on a selection, from the divergences ``one`` of a trial at ``orders``.
+
+    ``delta_of`` gives the trial's delta at an epsilon; the Poisson law asks for it.
+    """
+    several = one + math.log(law.mean) / (orders - 1)
+    if isinstance(law, PoissonTrials):
+        several = several + law.mean * np.array([delta_of(math.log1p(1 / (a - 1))) for a in orders])
+    else:
+        order_cost = (1 - 1 / orders) * one - math.log(law.gamma) / orders
+        several = several + (1 + law.eta) * float(np.min(order_cost))
+    # Divergences grow with the order, so a higher order's bound also holds below it.
+    return np.asarray(np.minimum.accumulate(several[::-1])[::-1] * (1 + 1e-12), float)
+
+
+def epsilon_directly(event: SelectionDpEvent, delta: float, relation: Neighbouring) -> float:
+    """epsilon_Q(delta/m) + log R; infinite for Poisson K, which has no direct bound."""
+    law = event.trials
+    if isinstance(law, PoissonTrials):
+        return math.inf
+    epsilons, deltas = _trial_profile(_text(event), relation)
+    base = account(event.trial, delta / (law.mean * ROUNDING), relation).epsilon
+    return base + log_ratio(law, epsilons, deltas)
+
+
+def epsilon_by_renyi(event: SelectionDpEvent, delta: float, relation: Neighbouring) -> float:
+    """The Renyi bound, as `winsor.accounting.account` would use it."""
+    divergences = _selection_rdp(event, relation, rdp.ORDERS)
+    return float(compute_epsilon(rdp.ORDERS, divergences, delta)[0])
+
+
+def noise_multiplier(
+    trial_of: Callable[[float], History],
+    trials: TrialCounts,
+    epsilon: float,
+    delta: float,
+    relation: Neighbouring = Neighbouring.ADD_OR_REMOVE_ONE,
+) -> float:
+    """The noise of one trial at which the whole selection spends ``epsilon``.
+
+    >>> from dp_accounting.dp_event import GaussianDpEvent
+    >>> trial_of = lambda nm: [(GaussianDpEvent(nm), 1)]
+    >>> law = TruncatedNegativeBinomial.of_mean(10)
+    >>> print(f"{noise_multiplier(trial_of, law, epsilon=3.0, delta=1e-5):.2f}")
+    2.19
+    """
+    event_of = lambda nm: SelectionDpEvent.of_history(trial_of(nm), trials)  # noqa: E731
+    return calibrate.noise_multiplier(event_of, 1, epsilon, delta, relation)
+
+
+# ------------------------------------------------------------------------------ the profile of Q
+
+
+def _text(event: SelectionDpEvent) -> str:
+    """A key for what is remembered: events may hold lists, which cannot be hashed."""
+    return json.dumps(event_to_json(event), sort_keys=True)
+
+
+def _selection(text: str) -> SelectionDpEvent:
+    event = event_from_json(json.loads(text))
+    assert isinstance(event, SelectionDpEvent), text
+    return event
+
+
+@lru_cache(maxsize=64)
+def _trial_profile(text: str, relation: Neighbouring) -> tuple[Array, Array]:
+    """Epsilons from 0 up to where delta_Q is negligible, and upper bounds on delta_Q there."""
+    event = _selection(text)
+    top = math.inf
+    for smallest in (_SMALLEST_DELTA, 1e-15, 1e-12, 1e-9, 1e-6):
+        top = account(event.trial, smallest / event.trials.mean, relation).epsilon
+        if top <= _LARGEST_EPSILON:
+            break
+    epsilons = np.linspace(0.0, min(max(top, 1e-12), _LARGEST_EPSILON), _NODES)
+    return epsilons, np.minimum(delta_curve(event.trial, epsilons, relation), 1.0)
+
+
+def _selection_rdp(event: SelectionDpEvent, relation: Neighbouring, orders: Orders) -> Orders:
+    """Registered Renyi bound. Asked for at few orders, it still chooses among all of `ORDERS`."""
+    return _divergences(_text(event), relation, tuple(orders.tolist())).copy()
+
+
+@lru_cache(maxsize=64)  # asked for twice: alone, and as a part of the pair below
+def _divergences(text: str, relation: Neighbouring, wanted: tuple[float, ...]) -> Orders:
+    event = _selection(text)
+    every = np.unique(np.concatenate([np.array(wanted), rdp.ORDERS]))
+    one = rdp.divergences(event.trial, relation, every)
+    epsilons, deltas = _trial_profile(text, relation)
+
+    def delta_of(epsilon: float) -> float:  # the delta of the next smaller epsilon that is known
+        return float(deltas[np.searchsorted(epsilons, epsilon, side="right") - 1])
+
+    several = selected_divergences(event.trials, every, one, delta_of)
+    return np.asarray(several[np.searchsorted(every, np.array(wanted))], float)
+
+
+# --------------------------------------------------------------------------- the dominating pair
+
+
+@lru_cache(maxsize=64)
+def _pair_of(text: str, relation: Neighbouring) -> DominatingPair:
+    event = _selection(text)
+    law = event.trials
+    epsilons, deltas = _trial_profile(text, relation)
+    points: list[tuple[Array, Array]] = [(np.zeros(1), np.ones(1))]
+    top = float(epsilons[-1])
+    if isinstance(law, TruncatedNegativeBinomial):
+        shift = log_ratio(law, epsilons, deltas)
+        points.append((epsilons + shift, law.mean * deltas))
+        top += shift
+    try:
+        divergences = _selection_rdp(event, relation, rdp.ORDERS)
+    except (UnsupportedEvent, UnsupportedRelation):
+        divergences = None
+    if divergences is not None:
+        if isinstance(law, PoissonTrials):
+            top = float(compute_epsilon(rdp.ORDERS, divergences, _SMALLEST_DELTA)[0])
+        at = np.linspace(0.0, min(max(top, 1e-12), _LARGEST_EPSILON), _RENYI_NODES)
+        points.append((at, np.array([compute_delta(rdp.ORDERS, divergences, e)[0] for e in at])))
+    return dominating_pair(*(np.concatenate(column) for column in zip(*points, strict=True)))
+
+
+def _pair_pld(
+    event: SelectionProfileDpEvent, relation: Neighbouring, grid: Grid
+) -> PrivacyLossDistribution:
+    return on_grid(_pair_of(_text(event.selection), relation), grid)
+
+
+# ------------------------------------------------------------------------------------- as JSON
+
+
+def _to_json(event: SelectionDpEvent) -> Json:
+    law = event.trials
+    if isinstance(law, PoissonTrials):
+        numbers: Json = {"law": "poisson", "mean": law.mean}
+    elif isinstance(law, TruncatedNegativeBinomial):
+        numbers = {"law": "truncated_negative_binomial", "eta": law.eta, "gamma": law.gamma}
+    else:
+        raise ConfigurationError(
+            "trials must be a TruncatedNegativeBinomial or PoissonTrials. Got "
+            f"{law!r} instead. A fixed number of trials is a composition: SelfComposedDpEvent."
+        )
+    return {"inner": event_to_json(event.event), **numbers}
+
+
+def _from_json(data: Json) -> SelectionDpEvent:
+    inner = event_from_json(data["inner"])
+    if data["law"] == "poisson":
+        return SelectionDpEvent(inner, PoissonTrials(data["mean"]))
+    if data["law"] == "truncated_negative_binomial":
+        return SelectionDpEvent(inner, TruncatedNegativeBinomial(data["eta"], data["gamma"]))
+    raise ConfigurationError(
+        "law of a selection must be truncated_negative_binomial or poisson. Got "
+        f"{data['law']!r} instead."
+    )
+
+
+def _profile_from_json(data: Json) -> SelectionProfileDpEvent:
+    return SelectionProfileDpEvent(_from_json(data))
+
+
+register(
+    SelectionDpEvent,
+    name="selection",
+    to_json=_to_json,
+    from_json=_from_json,
+    rdp=_selection_rdp,
+    relaxations=lambda event: (SelectionProfileDpEvent(event),),
+)
+register(
+    SelectionProfileDpEvent,
+    name="selection_profile",
+    to_json=lambda event: _to_json(event.selection),
+    from_json=_profile_from_json,
+    pld=_pair_pld,
+)

@@ -1,0 +1,28 @@
+"""Tuning inside the budget: a random number of private trials, of which only the best leaves.
+
+result = winsor.tuning.tune(
+    train, {"lr": LogUniform(0.01, 10), "clip": [0.1, 1.0]},
+    trial=lambda nm: [(PoissonSampledDpEvent(0.01, GaussianDpEvent(nm)), 1000)],
+    epsilon=3.0, delta=1e-6, trials=10,
+)
+result.best_model, result.best_setting, result.best_score, result.guarantee
+"""
+
+from winsor.tuning.outcome import Job, PrivateScore, TrialRow, TuningResult
+from winsor.tuning.search import PrivateRandomizedSearchCV
+from winsor.tuning.space import Choice, Integer, LogUniform, Space, Uniform
+from winsor.tuning.trials import tune
+
+__all__ = [
+    "Choice",
+    "Integer",
+    "Job",
+    "LogUniform",
+    "PrivateRandomizedSearchCV",
+    "PrivateScore",
+    "Space",
+    "TrialRow",
+    "TuningResult",
+    "Uniform",
+    "tune",
+]

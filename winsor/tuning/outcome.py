@@ -1,0 +1,234 @@
+"""What a trial is told, what it must hand back, and what a tuning returns."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from dp_accounting.dp_event import DpEvent
+
+from winsor.accounting import event_to_json, flatten
+from winsor.accounting.alternatives import AlternativesDpEvent
+from winsor.accounting.events import History
+from winsor.contract import (
+    ConfigurationError,
+    Guarantee,
+    Neighbouring,
+    ProtocolError,
+    UnsoundRelease,
+)
+from winsor.ledger.guarantee import together
+from winsor.ledger.ledger import Ledger
+from winsor.metrics import Estimate, Measurement, Metric, event_of, measure
+from winsor.randomness import KEY_BYTES
+
+
+@dataclass(frozen=True)
+class PrivateScore:
+    """A score measured on private rows inside every trial: which metric, with how much noise.
+
+    >>> from winsor.metrics import Accuracy
+    >>> PrivateScore(Accuracy(), noise_multiplier=20.0).event(Neighbouring.ADD_OR_REMOVE_ONE)
+    GaussianDpEvent(noise_multiplier=20.0)
+    """
+
+    metric: Metric
+    noise_multiplier: float
+
+    def event(self, relation: Neighbouring) -> DpEvent:
+        """Its part of a trial."""
+        return event_of(self.metric, self.noise_multiplier, relation)
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a trial needs besides its setting. It does not say which trial this is, or of how many.
+
+    ``key`` is the trial's own secret: give it as ``random_state`` or draw from it. ``seed`` is a
+    whole number made from it, for libraries that want one.
+    """
+
+    key: bytes = field(repr=False)
+    seed: int = field(repr=False)
+    noise_multiplier: float | None
+    delta: float
+    relation: Neighbouring
+    score: PrivateScore | None = None
+
+    def measure(self, ledger: Ledger, **columns: Any) -> Measurement:
+        """The private score of this trial, paid for in its ledger."""
+        if self.score is None:
+            raise ConfigurationError(
+                "score must be given to tune for a score on private rows. Got None instead. Say "
+                "tune(..., score=PrivateScore(metric, noise_multiplier))."
+            )
+        own = hashlib.blake2b(b"score", key=self.key, digest_size=KEY_BYTES).digest()
+        return measure(
+            self.score.metric,
+            **columns,
+            noise_multiplier=self.score.noise_multiplier,
+            delta=self.delta,
+            relation=self.relation,
+            random_state=own,
+            ledger=ledger,
+            allow_large_delta=True,  # the delta that counts is that of the tuning
+        )
+
+
+@dataclass(frozen=True)
+class TrialRow:
+    """One trial of a tuning that released all of them."""
+
+    setting: dict[str, Any]
+    score: float
+    model: Any = field(repr=False)
+
+
+class TuningResult:
+    """The best trial, what the whole tuning cost, and with ``release="all"`` every trial.
+
+    Like a study elsewhere: `best_setting`, `best_score`, `best_model`, `trials`. After
+    ``release="best"`` nothing else exists any more: not the other models, not their scores, not
+    how many there were.
+    """
+
+    def __init__(
+        self,
+        best: TrialRow | None,
+        guarantee: Guarantee,
+        ledger: Ledger,
+        rows: Sequence[TrialRow] | None,
+    ) -> None:
+        self._best = best
+        self.guarantee = guarantee
+        self.ledger = ledger
+        self._rows = None if rows is None else tuple(rows)
+
+    @property
+    def best_setting(self) -> dict[str, Any]:
+        return dict(self._won.setting)
+
+    @property
+    def best_score(self) -> float:
+        return self._won.score
+
+    @property
+    def best_model(self) -> Any:
+        return self._won.model
+
+    @property
+    def empty(self) -> bool:
+        """Whether there was no trial at all, which only a Poisson number of trials can give."""
+        return self._best is None
+
+    @property
+    def _won(self) -> TrialRow:
+        if self._best is None:
+            raise ProtocolError(
+                "a tuning must have run a trial to have a best one. This one drew none, as a "
+                "Poisson number of trials may. Use the logarithmic law, or tune again and pay."
+            )
+        return self._best
+
+    @property
+    def trials(self) -> tuple[TrialRow, ...]:
+        """Every trial in order, if all of them were paid for."""
+        if self._rows is None:
+            raise ProtocolError(
+                "trials must have been released to be seen. This tuning released the best only: "
+                'the others are not covered by its guarantee. Tune with release="all", which '
+                "charges for each."
+            )
+        return self._rows
+
+    def __repr__(self) -> str:
+        what = (
+            "empty" if self._best is None else f"{self.best_setting}, score {self.best_score:.4g}"
+        )
+        return f"TuningResult({what}; {self.guarantee})"
+
+
+# ----------------------------------------------------------------------------- what is handed back
+
+
+def checked(returned: Any, declared: History, *, privately: bool) -> tuple[Any, float]:
+    """(model, score) of a trial, if it spent at most what was declared and scored inside."""
+    if not (isinstance(returned, tuple) and len(returned) == 3):
+        raise UnsoundRelease(
+            f"train must return (model, ledger, score). Got {type(returned).__name__} instead."
+        )
+    model, given, score = returned
+    ledgers = [given] if isinstance(given, Ledger) else given
+    if not isinstance(ledgers, Sequence) or not all(isinstance(one, Ledger) for one in ledgers):
+        raise UnsoundRelease(
+            "the second value that train returns must be the trial's Ledger, or a list of them. "
+            f"Got {type(given).__name__} instead: what a trial spent is read from nothing else."
+        )
+    _check_spent(together(ledgers), declared)
+    return model, _number(score, ledgers, privately)
+
+
+def _check_spent(spent: History, declared: History) -> None:
+    """Every event that happened is one that was declared, at most as often."""
+    happened = flatten(spent)
+    plans = possible(declared)
+    if not happened and all(plans):
+        raise UnsoundRelease(
+            "a trial must record what it releases in its ledger. Got an empty ledger instead, "
+            "though its plan has events. Return the ledger that the training wrote."
+        )
+    excesses = [_excess(happened, flatten(plan)) for plan in plans]
+    if all(excess is not None for excess in excesses):
+        event, count, allowed = next(excess for excess in excesses if excess is not None)
+        raise UnsoundRelease(
+            f"a trial must spend at most what was declared. Got {count} of {event!r} instead, and "
+            f"{allowed} were declared. Declare in trial= what every setting spends (settings that "
+            "spend differently: AlternativesDpEvent); a score on private rows goes to score=."
+        )
+
+
+def possible(declared: History) -> list[History]:
+    """Every history that a declared one stands for: one choice for each of its alternatives."""
+    options: list[list[History]] = []
+    for event, count in declared:
+        if isinstance(event, AlternativesDpEvent) and count == 1:
+            options.append([[(one, 1)] for one in event.events])
+        else:
+            options.append([[(event, count)]])
+    return [[*itertools.chain.from_iterable(chosen)] for chosen in itertools.product(*options)]
+
+
+def _excess(happened: History, plan: History) -> tuple[DpEvent, int, int] | None:
+    """The first event that is not in the plan so often, with both numbers."""
+    allowed = {_name(event): count for event, count in plan}
+    for event, count in happened:
+        if count > allowed.get(_name(event), 0):
+            return event, count, allowed.get(_name(event), 0)
+    return None
+
+
+def _name(event: Any) -> str:
+    return json.dumps(event_to_json(event), sort_keys=True)
+
+
+def _number(score: Any, ledgers: Sequence[Ledger], privately: bool) -> float:
+    if privately:
+        inside = isinstance(score, Measurement) and any(score.ledger is one for one in ledgers)
+        only = list(score.estimates.values()) if isinstance(score, Measurement) else []
+        if not inside or len(only) != 1 or not isinstance(only[0], Estimate):
+            raise UnsoundRelease(
+                "a score on private rows must be job.measure(ledger, ...) with the trial's own "
+                f"ledger. Got {type(score).__name__} instead: it would be outside the account. "
+                "Measure it so, or score on public rows and leave score= out."
+            )
+        score = only[0].value
+    try:
+        return float(score)
+    except (TypeError, ValueError) as error:
+        raise UnsoundRelease(
+            f"a score must be one number. Got {type(score).__name__} instead."
+        ) from error

@@ -1,0 +1,257 @@
+"""Randomised search for scikit-learn estimators, with the price of the search in epsilon.
+
+    search = PrivateRandomizedSearchCV(
+        PrivateLogisticRegression(), {"alpha": stats.loguniform(1e-4, 1)}, epsilon=1.0, n_iter=10
+    ).fit(X, y)
+    search.best_estimator_, search.epsilon_
+
+A trial fits the estimator on a part of the rows and scores it on the rest: privately, by a noisy
+accuracy or R2, or for free on public rows. The number of trials is random with mean ``n_iter``; the
+best fitted estimator is released as it is. (Fitting it again on all rows would cost again; k folds
+would put every row into k - 1 fits, so one split is used.)
+
+What a trial spends is found beforehand by fitting the estimator to made-up rows of the same shape:
+what a private fit records does not depend on the values of the rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
+from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone, is_regressor
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import check_is_fitted
+
+from winsor.accounting import account
+from winsor.accounting.events import History
+from winsor.accounting.trial_counts import TruncatedNegativeBinomial
+from winsor.checks import as_delta, as_relation, fraction, positive
+from winsor.contract import CalibrationError, ConfigurationError, Neighbouring
+from winsor.linear.base import data_of, fresh_key
+from winsor.metrics import R2, Accuracy, Metric
+from winsor.randomness import new_key, stream
+from winsor.tuning.outcome import Job, PrivateScore
+from winsor.tuning.trials import tune, whole_event
+
+_ROUNDS = 12  # of the search for a trial's budget
+_CLOSE = 0.98  # of the target: what is good enough
+
+
+class PrivateRandomizedSearchCV(MetaEstimatorMixin, BaseEstimator):
+    """Search over settings of a private estimator within one budget.
+
+    Parameters
+    ----------
+    estimator
+        A private estimator with ``epsilon``, ``delta`` and ``random_state``, which keeps its ledger
+        in ``ledger_``: those of `winsor.linear`.
+    param_distributions
+        Names of parameters with lists or scipy distributions. They must not change what a fit
+        spends (its number of steps, its batch size): such a setting is refused when it comes up.
+    epsilon, delta
+        The budget of the whole search.
+    n_iter
+        Mean number of trials, which is random and stays secret.
+    holdout
+        Share of the rows that score, where no public rows are given to `fit`.
+    score_std
+        Standard deviation of the noise of a private accuracy; of each scaled mean behind a private
+        R2, whose own noise is larger by the share of ``target_range`` that the targets do not use.
+    target_range
+        (low, high), public: needed for the private score of a regression.
+
+    Attributes
+    ----------
+    best_estimator_, best_params_, best_score_
+        The winner.
+    epsilon_, delta_, guarantee_, ledger_
+        What the search spent.
+    """
+
+    def __init__(
+        self,
+        estimator: Any,
+        param_distributions: Mapping[str, Any],
+        *,
+        epsilon: float = 1.0,
+        delta: float | None = None,
+        n_iter: float = 10,
+        holdout: float = 0.2,
+        score_std: float = 0.01,
+        target_range: tuple[float, float] | None = None,
+        random_state: Any = None,
+    ) -> None:
+        self.estimator = estimator
+        self.param_distributions = param_distributions
+        self.epsilon = epsilon
+        self.delta = delta
+        self.n_iter = n_iter
+        self.holdout = holdout
+        self.score_std = score_std
+        self.target_range = target_range
+        self.random_state = random_state
+
+    def fit(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        X_public: ArrayLike | None = None,
+        y_public: ArrayLike | None = None,
+    ) -> Self:
+        """Search on the private rows; with public rows, these do the scoring and cost nothing."""
+        rows = sparse.csr_array(X) if sparse.issparse(X) else np.asarray(X)
+        targets = np.asarray(y)
+        n = rows.shape[0]
+        relation = as_relation(self.estimator.get_params().get("relation", "add_or_remove_one"))
+        delta = as_delta(self.delta, n)
+        key = fresh_key(self.random_state, 0, self.get_params(), *data_of(rows), targets)
+        free = X_public is not None
+        split = _split(n, 0.0 if free else fraction("holdout", self.holdout), key)
+        score = None if free else self._score(int(np.count_nonzero(split)))
+        inside, labels = rows[~split], targets[~split]
+        budget = self._trial_budget(inside, labels, delta, score, relation)
+
+        def train(setting: dict[str, Any], job: Job) -> tuple[Any, Any, Any]:
+            model = self._one(setting, budget, delta, job.key).fit(inside, labels)
+            if score is None:
+                return model, model.ledger_, model.score(X_public, y_public)
+            guesses = model.predict(rows[split])
+            found = job.measure(model.ledger_, targets=targets[split], predictions=guesses)
+            return model, model.ledger_, found
+
+        result = tune(
+            train,
+            dict(self.param_distributions),
+            trial=self._history(inside, labels, budget, delta),
+            epsilon=positive("epsilon", self.epsilon),
+            delta=delta,
+            trials=self.n_iter,
+            score=score,
+            relation=relation,
+            random_state=key,
+        )
+        self.best_estimator_ = result.best_model
+        self.best_params_, self.best_score_ = result.best_setting, result.best_score
+        self.guarantee_, self.ledger_ = result.guarantee, result.ledger
+        self.epsilon_, self.delta_ = result.guarantee.epsilon, result.guarantee.delta
+        self.n_features_in_ = rows.shape[1]
+        # The winner's own ledger is one trial's: the number that counts is that of the search.
+        _settle(self.best_estimator_, self)
+        return self
+
+    def _score(self, count: int) -> PrivateScore:
+        if count == 0:
+            raise ConfigurationError(
+                "holdout must leave at least one row for the score. Got none instead. Raise "
+                "holdout, or give public rows to fit."
+            )
+        metric: Metric = Accuracy()
+        unit = 0.5  # of the sum, per unit of the noise multiplier
+        if is_regressor(self.estimator):
+            if self.target_range is None:
+                raise ConfigurationError(
+                    "target_range must be given for the private score of a regression. Got None "
+                    "instead. Give the public range of the targets, or public rows to fit."
+                )
+            metric = R2(*self.target_range)
+            unit = metric.bound
+        return PrivateScore(metric, positive("score_std", self.score_std) * count / unit)
+
+    def _one(self, setting: Mapping[str, Any], budget: float, delta: float, key: bytes) -> Any:
+        model = clone(self.estimator).set_params(**setting)
+        return model.set_params(epsilon=budget, delta=delta, random_state=key)
+
+    def _history(self, X: Any, y: NDArray[Any], budget: float, delta: float) -> History:
+        """What a fit within ``budget`` records, from made-up rows of the same shape."""
+        rng = np.random.default_rng(0)
+        made_up: Any = rng.standard_normal(X.shape)
+        if sparse.issparse(X):
+            made_up = sparse.random_array(X.shape, density=0.01, rng=rng, format="csr")
+        options = np.linspace(0, 1, 7) if is_regressor(self.estimator) else np.unique(y)
+        labels = options[np.arange(len(y)) % len(options)]
+        model = self._one({}, budget, delta, new_key(0)).fit(made_up, labels)
+        history: History = model.ledger_.history()
+        return history
+
+    def _trial_budget(
+        self,
+        X: Any,
+        y: NDArray[Any],
+        delta: float,
+        score: PrivateScore | None,
+        relation: Neighbouring,
+    ) -> float:
+        """The epsilon of one fit at which the whole search spends nearly all of its own."""
+        law = TruncatedNegativeBinomial.of_mean(positive("n_iter", self.n_iter))
+        target = positive("epsilon", self.epsilon)
+
+        def spent(budget: float) -> float:
+            fit = self._history(X, y, budget, delta)
+            extra = [] if score is None else [(score.event(relation), 1)]
+            event = whole_event([*fit, *extra], law)
+            return account([(event, 1)], delta, relation).epsilon
+
+        return _largest_within(spent, target)
+
+    @property
+    def classes_(self) -> Any:
+        return self.best_estimator_.classes_
+
+    def predict(self, X: ArrayLike) -> Any:
+        """Predictions of the best estimator."""
+        check_is_fitted(self, "best_estimator_")
+        return self.best_estimator_.predict(X)
+
+    def score(self, X: ArrayLike, y: ArrayLike) -> float:
+        """The best estimator's score on rows that are public or not to be protected."""
+        check_is_fitted(self, "best_estimator_")
+        return float(self.best_estimator_.score(X, y))
+
+    @available_if(lambda self: hasattr(self.estimator, "predict_proba"))
+    def predict_proba(self, X: ArrayLike) -> Any:
+        """Class probabilities of the best estimator."""
+        check_is_fitted(self, "best_estimator_")
+        return self.best_estimator_.predict_proba(X)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        inner = self.estimator.__sklearn_tags__()
+        tags.estimator_type = inner.estimator_type
+        tags.classifier_tags, tags.regressor_tags = inner.classifier_tags, inner.regressor_tags
+        return tags
+
+
+def _split(n: int, share: float, key: bytes) -> NDArray[np.bool_]:
+    """Which rows score: a fixed number of places, drawn under the key, whatever stands there."""
+    chosen = np.zeros(n, dtype=bool)
+    count = round(share * n)
+    if count:
+        chosen[stream(key, "holdout", 0).permutation(n)[:count]] = True
+    return chosen
+
+
+def _largest_within(spent: Callable[[float], float], target: float) -> float:
+    """A budget whose search spends between 98 % and all of ``target``."""
+    low, high = 0.0, target
+    for _ in range(_ROUNDS):
+        middle = (low + high) / 2
+        found = spent(middle)
+        low, high = (middle, high) if found <= target else (low, middle)
+        if _CLOSE * target <= found <= target:
+            break
+    if low == 0.0:
+        raise CalibrationError(
+            f"epsilon must leave something for a fit. Got {target!r} instead, which the private "
+            "score alone uses up. Raise epsilon or score_std, or give public rows to fit."
+        )
+    return low
+
+
+def _settle(model: Any, search: PrivateRandomizedSearchCV) -> None:
+    model.ledger_, model.guarantee_ = search.ledger_, search.guarantee_
+    model.epsilon_, model.delta_ = search.epsilon_, search.delta_
+    model.random_state = None  # the trial's key: whoever holds it can subtract the noise

@@ -41,9 +41,9 @@ def test_mean_size(q):
 
 def test_a_batch_is_a_function_of_key_and_step():
     sampler = BlockPoisson(500, 0.3)
-    assert sampler.block < 1000
+    assert sampler.drawn_together < 1000
     all_of_them = list(sampler.batches(KEY, 0, 1000))
-    for first in (0, 3, sampler.block - 1, sampler.block, 700):
+    for first in (0, 3, sampler.drawn_together - 1, sampler.drawn_together, 700):
         later = list(sampler.batches(KEY, first, 50))
         assert all(np.array_equal(a, b) for a, b in zip(later, all_of_them[first:], strict=False))
         assert len(later) == 50

@@ -2,11 +2,11 @@
 
 `account` says what a history has spent, the functions of `calibrate` find the noise, the number of
 steps or the sampling rate that a budget allows, and `register` makes a new type of event known.
-Importing this package registers every event of winsor (`builtin`, `widened`), so that any
-ledger can be read.
+Importing this package registers every event of winsor (`builtin`, `widened`,
+`allocation`, `selection`, `alternatives`), so that any ledger can be read.
 """
 
-from winsor.accounting import builtin, calibrate, widened
+from winsor.accounting import allocation, alternatives, builtin, calibrate, selection, widened
 from winsor.accounting.events import (
     Entry,
     Grid,
@@ -33,6 +33,8 @@ __all__ = [
     "Spent",
     "account",
     "account_delta",
+    "allocation",
+    "alternatives",
     "builtin",
     "calibrate",
     "certify",
@@ -43,5 +45,6 @@ __all__ = [
     "flatten",
     "register",
     "registered",
+    "selection",
     "widened",
 ]

@@ -84,26 +84,26 @@ class BlockPoisson(Poisson):
         return BlockPoisson(plain.n, plain.q)
 
     @property
-    def block(self) -> int:
+    def drawn_together(self) -> int:
         """Steps that are drawn together."""
         return max(1, int(_BLOCK_PICKS / max(1.0, self.expected_size)))
 
     def indices(self, key: bytes, step: int) -> Indices:
-        number, offset = divmod(step, self.block)
+        number, offset = divmod(step, self.drawn_together)
         return self._draw(key, number)[offset]
 
     def batches(self, key: bytes, first: int, steps: int) -> Iterator[Indices]:
         """The batches of steps first, first + 1, ... in turn."""
         step, end = first, first + steps
         while step < end:
-            number, offset = divmod(step, self.block)
+            number, offset = divmod(step, self.drawn_together)
             drawn = self._draw(key, number)[offset : offset + end - step]
             yield from drawn
             step += len(drawn)
 
     def _draw(self, key: bytes, number: int) -> list[Indices]:
         generator = stream(key, "poisson block", number)
-        flips = self.block * self.n
+        flips = self.drawn_together * self.n
         expected = flips * self.q
         ask = int(expected + 6 * np.sqrt(expected)) + 16
         heads, last = [], -1
@@ -113,6 +113,6 @@ class BlockPoisson(Poisson):
             last = int(heads[-1][-1])
         positions = np.concatenate(heads)
         positions = positions[: np.searchsorted(positions, flips)]
-        starts = np.arange(1, self.block) * self.n
+        starts = np.arange(1, self.drawn_together) * self.n
         pieces = np.split(positions, np.searchsorted(positions, starts))
         return [piece - step * self.n for step, piece in enumerate(pieces)]

@@ -35,8 +35,11 @@ from winsor.contract import (
     UnsupportedRelation,
 )
 from winsor.mechanisms.events import joint_event
-from winsor.sampling.choose import SAMPLINGS, make_sampler, planned_steps
+from winsor.sampling.choose import make_sampler, planned_steps
 from winsor.sampling.samplers import Sampler
+
+SAMPLINGS = ("poisson", "fixed", "full")
+"""Ways of drawing that are paid for step by step; epochs are not planned here yet."""
 
 PARTS = {"grad": Bounded(None, Sensitivity.per_sample(1.0, "a rule that bounds each record"))}
 """What a step of a planned run releases. The bound's size does not matter: noise scales with it."""

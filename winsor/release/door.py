@@ -27,7 +27,7 @@ from winsor.contract import Bounded, BudgetExceeded, Neighbouring, Released, Uns
 from winsor.ledger.ledger import Ledger
 from winsor.mechanisms.grid import on_grid
 from winsor.mechanisms.noise import NoiseOfStep, NoiseSource, leaves_of
-from winsor.mechanisms.protocol import Mechanism
+from winsor.mechanisms.protocol import LocalEvent, Mechanism
 from winsor.randomness import fingerprint, subkey
 from winsor.sampling.samplers import Sampler
 from winsor.tree import FlatTree
@@ -55,6 +55,7 @@ class Door:
         self._steps = range(0)  # and the steps for which it holds
         self._price: tuple[dict[str, float], dict[str, int], dp_event.DpEvent]
         self._values = 0
+        self._block: tuple[int, LocalEvent] | None = None
         self.use_key(key)
 
     def use_key(self, key: bytes) -> None:
@@ -95,8 +96,25 @@ class Door:
         }
         std, bits = on_grid(self.mechanism, parts, sizes)
         self._price = std, bits, self.event(parts, step)
-        self._priced, self._steps = asked, stretch(self.mechanism.phases, step)
+        steps, alike = stretch(self.mechanism.phases, step), self.sampler.alike(step)
+        self._priced = asked
+        self._steps = range(max(steps.start, alike.start), min(steps.stop, alike.stop))
+        self._refuse_change_in_block(step, self.mechanism.event(parts, step))
         self._values = sum(sizes.values())
+
+    def _refuse_change_in_block(self, step: int, local: LocalEvent) -> None:
+        """A block of steps is paid for with its first: the others must not cost more."""
+        if self.sampler.block == 1:
+            return
+        block = step // self.sampler.block
+        known = self._block if self._block is not None and self._block[0] == block else None
+        if step % self.sampler.block and known is not None and known[1] != local:
+            raise UnsoundRelease(
+                "every step of an epoch must have the event that was paid for with its first. Got "
+                f"{local} after {known[1]}: use a rule and a mechanism that do not change within "
+                "an epoch, or Poisson sampling."
+            )
+        self._block = (block, local)
 
     def _digest(self, step: int, parts: Mapping[str, Bounded]) -> str:
         """A keyed digest (GMAC) of the values before noise: the same value, the same digest.
@@ -138,7 +156,7 @@ def price(
 
     Plans ask here, and so does the door: what is planned is what is recorded.
     """
-    return sampler.amplify(mechanism.event(parts, step), relation)
+    return sampler.event(mechanism.event(parts, step), relation, step)
 
 
 def stretch(phases: Sequence[int], step: int) -> range:

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from winsor.checks import choice, positive, whole
 from winsor.contract import ConfigurationError
+from winsor.sampling.allocation import Allocation, Loader
 from winsor.sampling.samplers import FixedSize, FullBatch, Poisson, Sampler
 
 if TYPE_CHECKING:
     from torch.utils.data import Dataset
 
-SAMPLINGS = ("poisson", "fixed", "full")
+SAMPLINGS = ("poisson", "fixed", "full", "allocation", "loader")
 
 
 def dataset_size(dataset: Dataset[Any]) -> int:
@@ -56,6 +57,10 @@ def make_sampler(
             return Poisson.of_batch_size(n, batch_size)
         case "fixed":
             return FixedSize(n, batch_size)  # type: ignore[arg-type]  # refuses what is not whole
+        case "allocation":
+            return Allocation.of_batch_size(n, batch_size)
+        case "loader":
+            return Loader(n, whole("batch_size", batch_size))
         case _:
             return FullBatch(n)
 

@@ -7,6 +7,7 @@ event with it, so the two cannot differ. q is an explicit input, never read off 
 from __future__ import annotations
 
 import math
+import sys
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any
@@ -49,6 +50,25 @@ class Sampler(ABC):
     @abstractmethod
     def amplify(self, event: LocalEvent, relation: Neighbouring) -> dp_event.DpEvent:
         """The event of one step seen from the whole dataset."""
+
+    @property
+    def block(self) -> int:
+        """Steps that are paid for together, with the first of them (`blocks.py`)."""
+        return 1
+
+    def event(self, local: LocalEvent, relation: Neighbouring, step: int) -> dp_event.DpEvent:
+        """What the ledger records at ``step``."""
+        return self.amplify(local, relation)
+
+    def alike(self, step: int) -> range:
+        """The steps around ``step`` for which `event` is the same."""
+        return range(sys.maxsize)
+
+    def history(
+        self, local: LocalEvent, relation: Neighbouring, steps: int
+    ) -> list[tuple[dp_event.DpEvent, int]]:
+        """What ``steps`` steps from the first on cost."""
+        return [(self.amplify(local, relation), steps)]
 
     @property
     def public_n(self) -> bool:

@@ -40,7 +40,7 @@ from winsor.training.update import refuse_foreign_optimizer
 class Options(TypedDict, total=False):
     """The rarer arguments of `make_private`."""
 
-    sampling: str | Sampler  # "poisson" (default), "fixed", "full", or a Sampler
+    sampling: str | Sampler  # "poisson" (default), "fixed", "full", "allocation", "loader"
     relation: str | Neighbouring  # "add_or_remove_one" (default) or "replace_one"
     max_physical_batch_size: int | None  # rows per forward pass; default: no limit
     ledger: str | os.PathLike[str] | None  # path of the ledger on disk; default: in memory
@@ -219,6 +219,9 @@ class PlannedSteps:
     def events(self, noise_multiplier: float) -> list[tuple[dp_event.DpEvent, int]]:
         """The events of the planned steps, with how often each happens."""
         mechanism = self.mechanism(noise_multiplier)
+        if tuple(mechanism.phases) == (0,):
+            local = mechanism.event(self.parts, 0)
+            return self.sampler.history(local, self.relation, self.steps)
         found = []
         first = 0
         while first < self.steps:
@@ -242,7 +245,7 @@ class PlannedSteps:
         events = self.events(noise_multiplier)  # refuses what cannot be accounted for
         if epsilon is None:
             return self.mechanism(noise_multiplier), self._budget(None, None)
-        allowed = min(
+        allowed = self.sampler.block * min(
             calibrate.max_steps(event, epsilon, self.delta, self.relation) for event, _ in events
         )
         return self.mechanism(noise_multiplier), self._budget(epsilon, allowed)

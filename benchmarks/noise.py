@@ -20,11 +20,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
-
 import kernel
 import lattice
+import numpy as np
+import torch
 from charge import bits_for
 from source import NoiseSource
 from tables import gaussian, laplace

@@ -23,8 +23,8 @@ LAYERS: tuple[tuple[str, ...], ...] = (  # a part imports from lower layers, and
     ("data", "models", "grads"),
     ("sampling", "mechanisms", "tails", "rules"),
     ("release", "ledger"),
-    ("linear", "means", "training"),
-    ("papers", "audit", "report", "advise", "runs", "contrib", "planning"),
+    ("linear", "means", "metrics", "training"),
+    ("papers", "audit", "report", "advise", "runs", "contrib", "planning", "tuning"),
     ("__main__", "cli", "integrations"),
 )
 """From the bottom up: words, mathematics, gradients, steps of the path, door, loops, tools, doors

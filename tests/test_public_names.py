@@ -19,10 +19,11 @@ import winsor
 ROOT = Path(__file__).parent.parent
 CLASSES_AND_FUNCTIONS = {
     "Ball", "FixedSize", "FullBatch", "Guarantee", "ModelMix", "Neighbouring", "Poisson",
-    "PrivateTraining", "fit", "make_private", "recipe", "recommend",
+    "PrivateTraining", "fit", "make_private", "recipe", "recommend", "tune",
 }  # fmt: skip
 MODULES = {
-    "accounting", "audit", "contract", "data", "grads", "linear", "means", "rules", "tails"
+    "accounting", "audit", "contract", "data", "grads", "linear", "means", "metrics", "rules",
+    "tails", "theory", "tuning",
 }  # fmt: skip
 
 

@@ -14,7 +14,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from winsor import accounting, audit, contract, data, grads, linear, means, rules, tails
+    from winsor import (
+        accounting,
+        audit,
+        contract,
+        data,
+        grads,
+        linear,
+        means,
+        metrics,
+        rules,
+        tails,
+        theory,
+        tuning,
+    )
     from winsor.advise import recipe, recommend
     from winsor.contract import Guarantee, Neighbouring
     from winsor.contrib.modelmix.mechanism import ModelMix
@@ -23,6 +36,7 @@ if TYPE_CHECKING:
     from winsor.training.iterates import Ball
     from winsor.training.loop import PrivateTraining
     from winsor.training.make_private import make_private
+    from winsor.tuning import tune
 
 __version__ = "0.2.0"  # the only place: the wheel, the reports and the benchmarks read it here
 
@@ -44,10 +58,14 @@ __all__ = [
     "linear",
     "make_private",
     "means",
+    "metrics",
     "recipe",
     "recommend",
     "rules",
     "tails",
+    "theory",
+    "tune",
+    "tuning",
 ]
 
 _HOMES = {
@@ -63,6 +81,7 @@ _HOMES = {
     "make_private": "winsor.training.make_private",
     "recipe": "winsor.advise",
     "recommend": "winsor.advise",
+    "tune": "winsor.tuning",
 }
 
 

@@ -64,7 +64,7 @@ def test_stacked_runs_get_the_stated_noise_each_its_own():
     parts = chosen(table, np.zeros(100_000, dtype=np.int64))
     released = setting.door(bytes(32)).release(0, parts)
     x = in_noise_units(released)
-    assert released.std == {"grad": 1.0}
+    assert released.std == {"grad": pytest.approx(1.0, rel=5e-4)}
     assert x.mean() == pytest.approx(3.0, abs=0.02) and x.std() == pytest.approx(1.0, abs=0.01)
     assert len(np.unique(x)) > 99_000
     assert table["grad"].value.item() == 3.0  # the table survives the in-place noise
@@ -99,7 +99,7 @@ def test_equal_batches_are_merged_and_impossible_ones_keep_no_weight():
 def test_the_canary_moves_flat_clipping_by_its_whole_sensitivity(relation, shift):
     setting = AuditSetting(Gaussian(1.0), FullBatch(5), relation)
     experiment = RuleExperiment(Flat(1.0), canary(relation), setting)
-    assert experiment.shift() == pytest.approx(shift, rel=1e-4)
+    assert experiment.shift() == pytest.approx(shift, rel=3e-4)
     ((event, count),) = experiment.history
     assert (event.noise_multiplier, count) == (pytest.approx(1 / shift), 1)
 

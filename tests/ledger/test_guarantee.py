@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from dp_accounting.dp_event import GaussianDpEvent, PoissonSampledDpEvent
 
-from winsor.accounting import account, account_delta
+from winsor.accounting import account_delta, certify
 from winsor.contract import LedgerError, Neighbouring
 from winsor.ledger.guarantee import delta_by, guarantee, spent_by, together
 from winsor.ledger.ledger import Ledger
@@ -37,7 +37,7 @@ def test_a_ledger_in_use_can_be_read(tmp_path):
 def test_runs_compose(tmp_path):
     one, two = make(None, [STEP, STEP]), make(None, [STEP, OTHER], "other key")
     spent = spent_by(together([one, two]), 1e-4, RELATION)
-    assert spent == account([(STEP, 3), (OTHER, 1)], 1e-4)
+    assert spent == certify([(STEP, 3), (OTHER, 1)], 1e-4)
     assert delta_by(one.history(), 0.5, RELATION) == account_delta([(STEP, 2)], 0.5)
 
 
@@ -53,7 +53,7 @@ def test_files_that_are_no_ledger(tmp_path, content):
 def test_several_ledgers_make_one_guarantee():
     one, two = make(None, [STEP, STEP]), make(None, [STEP, OTHER], "other key")
     found = guarantee([one, two], 1e-4, RELATION, ["a", "b", "a"], ["x", "y", "x"])
-    spent = account([(STEP, 3), (OTHER, 1)], 1e-4)
+    spent = certify([(STEP, 3), (OTHER, 1)], 1e-4)
     assert (found.epsilon, found.accountant) == (spent.epsilon, spent.accountant)
     assert (found.delta, found.relation, found.steps) == (1e-4, RELATION, 4)
     assert found.sampler == "a, b" and found.conditions == ("x", "y")

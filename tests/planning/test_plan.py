@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from winsor import FixedSize, FullBatch, Poisson, __version__
-from winsor.accounting import account
+from winsor.accounting import account, certify
 from winsor.cli.main import COMMANDS, main
 from winsor.contract import (
     CalibrationError,
@@ -94,7 +94,7 @@ def test_the_planned_event_is_the_one_a_run_records(sampling, relation):
     )
     recorded = sampler.amplify(local, relation)
     assert plan._event(question) == recorded
-    assert solve(question, points=0).epsilon == account([(recorded, 20)], 1e-5, relation).epsilon
+    assert solve(question, points=0).epsilon == certify([(recorded, 20)], 1e-5, relation).epsilon
 
 
 GRID = [  # q, noise multiplier, T, an interval at which dp-accounting has converged

@@ -7,7 +7,7 @@ import json
 import pytest
 from tiny_runs import table
 
-from winsor.accounting import account
+from winsor.accounting import certify
 from winsor.contract import ConfigurationError
 from winsor.ledger.ledger import Ledger
 from winsor.runs import compare as module
@@ -75,7 +75,7 @@ def test_every_run_is_done_once_and_summed_up(tmp_path, monkeypatch, capsys):
     ledgers = [Ledger.read(p) for p in sorted(path.glob("*/seed-*/ledger.jsonl"))]
     assert len(ledgers) == 6
     ((event, count),) = ledgers[0].history()
-    assert summary["together"]["epsilon"] == account([(event, 6 * count)], 1e-3).epsilon
+    assert summary["together"]["epsilon"] == certify([(event, 6 * count)], 1e-3).epsilon
     assert summary["together"]["epsilon"] > summary["variants"]["auto"]["epsilon"]
     accuracy = summary["variants"]["slow"]["metrics"]["accuracy"]
     assert accuracy["count"] == 2 and accuracy["half"] is not None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from dp_accounting.dp_event import GaussianDpEvent, PoissonSampledDpEvent
 
-from winsor.accounting import account
+from winsor.accounting import account, certify
 from winsor.contract import Neighbouring
 from winsor.ledger.ledger import Ledger
 from winsor.runs import spending
@@ -18,7 +18,7 @@ PLANNED, DELTA = 60, 1e-4
 
 
 def bounds(calibrated, events=lambda step: EVENT, share=0.01):
-    total = account([(EVENT, PLANNED)], DELTA).epsilon
+    total = certify([(EVENT, PLANNED)], DELTA).epsilon
     ledger = Ledger({})
     shown = Spending(ledger, RELATION, StepBudget(DELTA, PLANNED, total), calibrated, share)
     found = [shown.at_most()]
@@ -34,8 +34,8 @@ def test_bounds_hold_at_every_step(calibrated):
     assert found[0] == 0
     assert found == sorted(found)
     for step in (1, 14, 15, 16, 31, 59, 60):
-        assert found[step] >= account([(EVENT, step)], DELTA).epsilon * (1 - 1e-9)
-    assert found[-1] == pytest.approx(account([(EVENT, PLANNED)], DELTA).epsilon)
+        assert found[step] >= certify([(EVENT, step)], DELTA).epsilon * (1 - 1e-9)
+    assert found[-1] == pytest.approx(certify([(EVENT, PLANNED)], DELTA).epsilon)
     assert found[5] < 0.8 * found[-1]
 
 

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from torch.utils.data import Dataset, TensorDataset
 
 import winsor
-from winsor.accounting.spending import account
+from winsor.accounting.spending import certify
 from winsor.contract import (
     BudgetExceeded,
     ConfigurationError,
@@ -256,7 +256,7 @@ def test_spent_is_the_account_of_the_ledger():
     event = private.ledger.history()[0][0]
     assert private.ledger.history() == [(event, 3)]
     assert (
-        spent.epsilon == account([(event, 3)], 1e-3, winsor.Neighbouring.ADD_OR_REMOVE_ONE).epsilon
+        spent.epsilon == certify([(event, 3)], 1e-3, winsor.Neighbouring.ADD_OR_REMOVE_ONE).epsilon
     )
     assert spent.steps == 3 and spent.accountant == "pld"
     assert "certified" in str(spent)
@@ -295,7 +295,7 @@ def test_with_fixed_noise_the_target_stops_the_run():
         train(private)
     assert private.spent().epsilon <= 1.5
     event, count = private.ledger.history()[0]
-    beyond = account([(event, count + 1)], 1e-3, winsor.Neighbouring.ADD_OR_REMOVE_ONE)
+    beyond = certify([(event, count + 1)], 1e-3, winsor.Neighbouring.ADD_OR_REMOVE_ONE)
     assert beyond.epsilon > 1.5
 
 

@@ -123,4 +123,6 @@ def _close(file: int, lock: FileLock, owner: int) -> None:
     with contextlib.suppress(OSError):
         os.close(file)
     if os.getpid() == owner:
+        with contextlib.suppress(OSError):
+            os.unlink(lock.lock_file)  # nobody waits for it: whoever comes next makes a new one
         lock.release()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import shlex
 import time
 from bisect import bisect_right
@@ -139,9 +140,10 @@ def assemble(config: Config, directory: RunDirectory, data: Data) -> Assembled:
 
 
 def _noise_seed(config: Config) -> int:
-    """Reproducible noise belongs to the whole configuration: two variants of one comparison must
-    not cover different sums with the same noise."""
-    text = config.to_toml().encode()
+    """Reproducible noise belongs to the configuration, all but what it records: two variants of
+    one comparison must not cover different sums with the same noise."""
+    table = {name: value for name, value in config.to_table().items() if name != "record"}
+    text = json.dumps(table, sort_keys=True, default=str).encode()
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little")
 
 

@@ -99,11 +99,6 @@ from winsor.theory.modelmix_rates import (
     modelmix_rate,
     straw_man_round,
 )
-from winsor.theory.promises import (
-    Circumstances,
-    Promise,
-    promises,
-)
 from winsor.theory.sco import (
     MeanError,
     ScoParameters,
@@ -152,6 +147,11 @@ from winsor.theory.value_clipping_rates import (
     sgd_risk,
     value_clipping_steps,
     value_clipping_table_1,
+)
+from winsor.theory.what_is_promised import (
+    Circumstances,
+    Promise,
+    promises,
 )
 
 __all__ = [

@@ -7,7 +7,7 @@ import math
 
 import pytest
 
-from winsor.accounting import account
+from winsor.accounting import certify
 from winsor.accounting.widened.gaussian import MixedGaussianDpEvent
 from winsor.cli.main import main
 from winsor.contract import ConfigurationError
@@ -26,7 +26,7 @@ def test_given_noise_each_cell_is_the_certified_epsilon_of_the_mixed_run():
     clip = 2.0 / 500  # of the averaged gradient
     for row in answer.rows:
         event = MixedGaussianDpEvent(0.05, 0.8, row.tau_over_lr / clip, row.p)
-        assert row.epsilon == pytest.approx(account([(event, 200)], 1e-5).epsilon)
+        assert row.epsilon == pytest.approx(certify([(event, 200)], 1e-5).epsilon)
         assert row.gaussian_sd == pytest.approx(0.8 * clip)
         assert row.mixing_sd == pytest.approx(row.tau_over_lr / math.sqrt(12))
         assert row.total_sd == pytest.approx(math.hypot(row.gaussian_sd, row.mixing_sd))

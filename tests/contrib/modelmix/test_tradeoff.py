@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from winsor.accounting import account
+from winsor.accounting import certify
 from winsor.contract import Bounded, ConfigurationError, Neighbouring, Sensitivity
 from winsor.contrib.modelmix.mechanism import MixedGaussian, ModelMix
 from winsor.contrib.modelmix.tradeoff import DEFAULT_WIDTHS, PlannedRun, modelmix_tradeoff
@@ -21,7 +21,7 @@ def test_units_are_those_of_the_averaged_gradient():
     assert choice.total_sd == pytest.approx(math.hypot(choice.gaussian_sd, choice.mixing_sd))
     event = RUN.mixed_step(0.3, 25)
     assert event.width_ratio == pytest.approx(15.0)
-    assert choice.epsilon == account([(event, RUN.steps)], RUN.delta).epsilon
+    assert choice.epsilon == certify([(event, RUN.steps)], RUN.delta).epsilon
 
 
 def test_both_sides_of_the_trade():
@@ -36,7 +36,7 @@ def test_both_sides_of_the_trade():
     # The same variance as Gaussian noise would be worth more: the plan says so.
     assert many.epsilon_as_gaussian < many.epsilon
     total = RUN.plain_step(many.total_sd / RUN.clip)
-    assert many.epsilon_as_gaussian == pytest.approx(account([(total, 5000)], 1e-5).epsilon)
+    assert many.epsilon_as_gaussian == pytest.approx(certify([(total, 5000)], 1e-5).epsilon)
 
 
 def test_default_widths_scale_with_the_noise():

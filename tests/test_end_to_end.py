@@ -93,7 +93,7 @@ def test_interrupted_killed_resumed_and_reported(tmp_path, monkeypatch, capsys):
     ledger = tmp_path / "runs" / "interrupted" / "ledger.jsonl"
 
     monkeypatch.setenv("SLOW", "0.02")
-    process = start(tmp_path, "train", "config.toml")
+    process = start(tmp_path, "train", "config.toml", "--allow-import")
     interrupt(process, ledger, 8, signal.SIGINT)
     out, err = process.communicate()
     assert process.returncode == 130, err
@@ -103,20 +103,22 @@ def test_interrupted_killed_resumed_and_reported(tmp_path, monkeypatch, capsys):
 
     lines = ledger.read_bytes().count(b"\n")
     kill_after = lines + int(np.random.default_rng().integers(2, 15))  # any moment will do
-    process = start(tmp_path, "train", "--run", "runs/interrupted", "--quiet")
+    process = start(tmp_path, "train", "--run", "runs/interrupted", "--quiet", "--allow-import")
     interrupt(process, ledger, kill_after, signal.SIGKILL)
     process.communicate()
     assert process.returncode == -signal.SIGKILL
     assert not (ledger.parent / "result.json").exists()
 
     monkeypatch.setenv("SLOW", "0")
-    process = start(tmp_path, "train", "config.toml", "--json")
+    process = start(tmp_path, "train", "config.toml", "--json", "--allow-import")
     out, err = process.communicate()
     assert process.returncode == 0, err
     finish = json.loads(out.splitlines()[-1])
     assert finish["event"] == "finish" and finish["steps"] == STEPS
 
-    code, _, _ = call(capsys, "train", "config.toml", "--run", "straight", "--quiet")
+    code, _, _ = call(
+        capsys, "train", "config.toml", "--run", "straight", "--quiet", "--allow-import"
+    )
     assert code == 0
     same_end(ledger.parent, tmp_path / "straight")
     report(tmp_path, tmp_path / "profile")
@@ -176,7 +178,9 @@ def test_compare_and_its_report(tmp_path, monkeypatch, capsys):
 )
 def test_a_mistake_is_one_line_and_code_2(tmp_path, monkeypatch, capsys, changes, message):
     monkeypatch.chdir(tmp_path)
-    code, out, err = call(capsys, "train", write(tmp_path / "c.toml", **changes), "--run", "run")
+    code, out, err = call(
+        capsys, "train", write(tmp_path / "c.toml", **changes), "--run", "run", "--allow-import"
+    )
     assert (code, out) == (2, "")
     assert err.startswith("winsor: error: ") and err.count("\n") == 1 and message in err
 

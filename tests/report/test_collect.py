@@ -7,7 +7,7 @@ import json
 import pytest
 from finished_runs import EVENT, make_run
 
-from winsor.accounting import account
+from winsor.accounting import certify
 from winsor.ledger.ledger import Ledger
 from winsor.report.collect import collect, epsilon_by_step, read_run
 from winsor.runs.directory import RunError
@@ -36,7 +36,7 @@ def test_the_curve_is_certified_and_rises(tmp_path):
     assert steps[0] == 0 and steps[-1] == 40 and len(steps) == 17
     assert list(epsilons) == sorted(epsilons)
     for step, epsilon in run.curve[1:]:
-        assert epsilon == pytest.approx(account([(EVENT, step)], 1e-3).epsilon, rel=1e-6)
+        assert epsilon == pytest.approx(certify([(EVENT, step)], 1e-3).epsilon, rel=1e-6)
 
 
 def test_the_curve_gives_way_when_accounting_is_slow(tmp_path, monkeypatch):
@@ -58,7 +58,7 @@ def test_a_comparison(tmp_path):
     assert report.variants[0].metrics["accuracy"].count == 2
     assert report.variants[0].differences == {}
     assert report.variants[1].differences["accuracy"].mean == pytest.approx(0.0)
-    assert report.together["epsilon"] == account([(EVENT, 48)], 1e-3).epsilon
+    assert report.together["epsilon"] == certify([(EVENT, 48)], 1e-3).epsilon
 
 
 def test_runs_of_one_name_and_different_settings_stay_apart(tmp_path):

@@ -7,7 +7,7 @@ import re
 import pytest
 from finished_runs import EVENT, make_run
 
-from winsor.accounting import account, account_delta
+from winsor.accounting import account_delta, certify
 from winsor.report.collect import read_run
 
 
@@ -20,7 +20,7 @@ def test_the_numbers_are_the_accountants(tmp_path):
     deltas = [pair["delta"] for pair in found.epsilons]
     assert deltas == pytest.approx([1e-3, 1e-4, 1e-5, 1e-6])
     for pair in found.epsilons:
-        truth = account([(EVENT, 12)], pair["delta"]).epsilon
+        truth = certify([(EVENT, 12)], pair["delta"]).epsilon
         assert pair["epsilon"] == truth
         assert truth <= float(pair["shown"]) <= 1.01 * truth
     assert f"({found.epsilons[0]['shown']}, 0.001)" in found.promise

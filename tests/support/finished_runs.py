@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -38,7 +39,8 @@ def make_run(
     }
     event = PoissonSampledDpEvent(rate, GaussianDpEvent(1.5))
     ledger = Ledger(ledger_config, directory.ledger)
-    ledger.record_many("0123456789abcdef", event, steps)
+    key = hashlib.blake2b(str(path).encode(), digest_size=8).hexdigest()  # each run its own
+    ledger.record_many(key, event, steps)
     ledger.close()
     rows = [_row(step, steps, monitor, config.seed) for step in range(1, steps + 1)]
     text = "".join(json.dumps(row) + "\n" for row in rows)

@@ -176,8 +176,10 @@ def _built(target: str) -> tuple[Any, Any]:
 
     if Path(target).is_dir():
         from winsor.runs import untrained
+        from winsor.runs.importing import allowing
 
-        return untrained.build(target)
+        with allowing(False):  # a directory may come from a stranger: it names no code to be run
+            return untrained.build(target)
     if not is_import_path(target):
         raise ConfigurationError(
             f"RUN must be the directory of a run, or module:function. Got {target!r} instead."

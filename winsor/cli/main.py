@@ -23,6 +23,7 @@ COMMANDS = {  # name: (where its function or typer app is, its line in `winsor -
     "compare": ("winsor.cli.train:compare", "Train variants over seeds, with intervals."),
     "reproduce": ("winsor.cli.reproduce:reproduce", "A paper's table, published and certified."),
     "report": ("winsor.cli.report:report", "One HTML page about runs, and JSON beside it."),
+    "verify": ("winsor.cli.verify:verify", "Check that the files of a run agree."),
     "tails": ("winsor.cli.tails:tails", "Fit the tail of a file of norms; thresholds."),
 }
 

@@ -26,6 +26,10 @@ def report(
             raise ConfigurationError(
                 f"{run} must be the directory of a run or of a comparison. Got none instead."
             )
+    from winsor.runs.verifying import refuse_disagreements
+
+    for directory in sorted({file.parent for run in runs for file in run.rglob("config.json")}):
+        refuse_disagreements(directory, leftovers=False)  # before anything is believed
     from winsor.report.collect import collect
     from winsor.report.page import render, to_json
     from winsor.runs.directory import replace_file, writing

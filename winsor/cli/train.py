@@ -18,6 +18,10 @@ Directory = Annotated[
     Path | None, typer.Option("--run", help="The run's directory; an existing one is resumed.")
 ]
 IsQuiet = Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")]
+AllowImport = Annotated[
+    bool,
+    typer.Option("--allow-import", help="Run code that the configuration names (module:name)."),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")]
 
 
@@ -26,6 +30,7 @@ def train(
     run: Directory = None,
     quiet: IsQuiet = False,
     json: AsJson = False,
+    allow_import: AllowImport = False,
 ) -> None:
     """Train one private model as CONFIG.toml says, or resume a run.
 
@@ -33,6 +38,7 @@ def train(
     to resume after Ctrl-C, a kill or a full disk; CONFIG.toml may then be left out.
     """
     from winsor.runs.config import from_table, load_table
+    from winsor.runs.importing import allowing
 
     _refuse_both(quiet, json)
     if config is None:
@@ -48,7 +54,7 @@ def train(
     from winsor.runs.progress import make_observer
 
     path = Path("runs") / slug(settings.name) if run is None else run
-    with make_observer(quiet, json) as observer:
+    with allowing(allow_import), make_observer(quiet, json) as observer:
         _stopping(lambda: execute(settings, path, observer, source=source))
 
 
@@ -57,12 +63,14 @@ def compare(
     run: Directory = None,
     quiet: IsQuiet = False,
     json: AsJson = False,
+    allow_import: AllowImport = False,
 ) -> None:
     """Train the variants of CONFIG.toml's [compare] table over its seeds, one after the other.
 
     Prints the mean of each metric with a 95 % interval over seeds. Call it again to resume.
     """
     from winsor.runs.config import load_table
+    from winsor.runs.importing import allowing
 
     _refuse_both(quiet, json)
     table = load_table(config)
@@ -71,7 +79,8 @@ def compare(
     comparison = Comparison.from_table(table, config.parent)
     path = Path("runs") / slug(comparison.name) if run is None else run
     source = config.read_text(encoding="utf-8")
-    summary = _stopping(lambda: comparison.execute(path, quiet, json, source))
+    with allowing(allow_import):
+        summary = _stopping(lambda: comparison.execute(path, quiet, json, source))
     show(summary, quiet, json)
 
 

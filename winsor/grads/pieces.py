@@ -27,9 +27,12 @@ from winsor.grads.directions import Basis, Kronecker
 CHUNK = 1 << 22
 """Floats of explicit rows that are formed at once: 16 MiB in float32."""
 
-LONG = 1 << 10
-"""Longest sum that is left to float32: sums of equal terms lose a digit for every factor of ten.
-Longer ones are added up in float64, in pieces of this length."""
+LONG = 1 << 8
+"""Longest sum of squares that is left to float32: whatever the order of summation, its root is off
+by at most 8e-6 of itself. Longer ones are added up in float64, in pieces of this length."""
+
+MANY = 1 << 10
+"""Rows whose weighted sum is left to float32; more are added up in float64, in pieces."""
 
 CANCELLED = 0.05
 """A ghost norm below this part of its diagonal has lost digits to cancellation: form the row."""
@@ -108,10 +111,10 @@ def scaled(x: Tensor, w: Tensor | None) -> Tensor:
 
 def add_products(left: Tensor, right: Tensor, out: Tensor) -> None:
     """Write sum_i left_i right_i^T into ``out``."""
-    if len(left) <= LONG:
+    if len(left) <= MANY:
         torch.mm(left.T, right, out=out)
         return
-    pairs = zip(left.split(LONG), right.split(LONG), strict=True)
+    pairs = zip(left.split(MANY), right.split(MANY), strict=True)
     out.copy_(in_pieces(a.T @ b for a, b in pairs))
 
 
@@ -162,10 +165,10 @@ class Rows(Piece):
         target = out if out.dim() == 1 else out.view(-1)
         if w is None:
             torch.sum(flat, 0, out=target)
-        elif self.n <= LONG:
+        elif self.n <= MANY:
             torch.mv(flat.T, w, out=target)
         else:
-            pairs = zip(flat.split(LONG), w.split(LONG), strict=True)
+            pairs = zip(flat.split(MANY), w.split(MANY), strict=True)
             target.copy_(in_pieces(rows.T @ weights for rows, weights in pairs))
 
     def sketch(self, basis: Basis) -> Tensor:

@@ -166,7 +166,7 @@ def epsilon_by_step(ledger: Ledger, config: Config) -> list[tuple[int, float]]:
     Points are added from coarse to fine as long as there is time for them.
     """
     state = ledger.state_dict()
-    kinds = [kind for steps in state["runs"].values() for kind in steps]
+    kinds = [kind for steps in state["runs"].values() for kind in steps["kinds"]]
     events = [event_from_json(json.loads(text)) for text in state["kinds"]]
     delta, relation = config.budget.delta, Neighbouring(config.budget.relation)
     total = len(kinds)

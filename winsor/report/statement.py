@@ -43,6 +43,7 @@ class Statement:
     rule: str
     accountant: str
     ledger_sha256: str
+    ledger_head: str
     covered: tuple[str, ...]
     not_covered: tuple[str, ...]
     warnings: tuple[str, ...]
@@ -76,6 +77,7 @@ def make_statement(
         rule=str(ledger.config["rule"]),
         accountant=_accountant(spent[0], versions),
         ledger_sha256=ledger.digest(),
+        ledger_head=ledger.head,
         covered=_covered(config, len(ledger), held_out_rows != 0),
         not_covered=_not_covered(held_out_rows),
         warnings=_warnings(config, finished),

@@ -29,8 +29,8 @@ State = dict[str, Any]
 Sums = dict[str, Any]
 """Named sums over rows: a Tensor or a Tree each. The gradient is always called "grad"."""
 
-ROUNDING = 1e-4
-"""Clip to C/(1+ROUNDING): norms and sums in float32 carry relative errors up to 3e-5 (`LONG` of
+ROUNDING = 1e-5
+"""Clip to C/(1+ROUNDING): norms in float32 carry relative errors up to 8e-6 (`LONG` of
 `winsor/grads/pieces.py`), and the bound must hold for the numbers that are really summed."""
 
 SMALLEST = 1e-37

@@ -154,7 +154,8 @@ class RunDirectory:
     def destroy_key(self) -> None:
         """Without the checkpoint (and ModelMix's key file) nobody can subtract the noise."""
         with writing(self.path):
-            (self.path / "checkpoint.pt").unlink(missing_ok=True)
+            for name in ("checkpoint.pt", ".checkpoint.pt.new", f".{self.key.name}.new"):
+                (self.path / name).unlink(missing_ok=True)  # a kill may leave a half-written one
             self.key.unlink(missing_ok=True)
 
     # --------------------------------------------------------------------------- checkpoints
@@ -202,7 +203,8 @@ def replace_file(path: Path, content: bytes, private: bool = False) -> None:
     with writing(path):
         try:
             mode = 0o600 if private else 0o644
-            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+            temporary.unlink(missing_ok=True)  # never write through a link that somebody left
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
             with os.fdopen(descriptor, "wb") as file:
                 file.write(content)
                 file.flush()

@@ -26,6 +26,7 @@ from winsor.runs.parts import build_mechanism, build_rule, check
 from winsor.runs.spending import Spending
 from winsor.runs.stopping import Interrupted, StopRequest
 from winsor.runs.tasks import Metrics, Task, evaluate, fitting, make_task, probe
+from winsor.runs.verifying import refuse_disagreements
 from winsor.sampling.choose import make_sampler, planned_steps
 from winsor.training.iterates import Ball
 from winsor.training.loop import PrivateTraining
@@ -81,6 +82,7 @@ def execute(
     directory.create(config, source)
     result = directory.result()
     if result is not None:
+        refuse_disagreements(directory.path, leftovers=False)  # before anything is believed
         if not config.record.keep_checkpoint:
             directory.destroy_key()  # the run may have been killed between the result and this
         observer.finished(result)
@@ -292,6 +294,7 @@ class Execution:
             "noise_multiplier": run.private.noise_multiplier,
             "epsilon": spent.epsilon,
             "delta": spent.delta,
+            "ledger_head": run.private.ledger.head,
             "relation": spent.relation.value,
             "accountant": spent.accountant,
             "guarantee": str(spent),

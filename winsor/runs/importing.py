@@ -4,10 +4,26 @@ from __future__ import annotations
 
 import importlib
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
 from winsor.contract import ConfigurationError
+
+ALLOWED: ContextVar[bool] = ContextVar("winsor_allow_import", default=True)
+"""Whether import paths are followed. The command line switches it off, unless told otherwise."""
+
+
+@contextmanager
+def allowing(wanted: bool) -> Iterator[None]:
+    """Follow import paths inside the block, or refuse them."""
+    token = ALLOWED.set(wanted)
+    try:
+        yield
+    finally:
+        ALLOWED.reset(token)
 
 
 def is_import_path(name: str) -> bool:
@@ -18,11 +34,16 @@ def is_import_path(name: str) -> bool:
 def import_object(name: str, path: str) -> Any:
     """What ``name`` points to; ``path`` is the setting it came from.
 
-    The working directory can be imported from, as with ``python -m``.
+    The working directory can be imported from, after everything that is installed.
     """
+    if not ALLOWED.get():
+        raise ConfigurationError(
+            f"{path} names code to be run, {name!r}, and a configuration may come from a stranger. "
+            "If you trust it, say --allow-import."
+        )
     here = str(Path.cwd())
     if here not in sys.path:
-        sys.path.insert(0, here)
+        sys.path.append(here)
     module, _, attribute = name.partition(":")
     try:
         found: Any = importlib.import_module(module)

@@ -90,7 +90,7 @@ class Allocation(BlockSampler):
     def indices(self, key: bytes, step: int) -> Indices:
         epoch, place = divmod(step, self.steps_per_epoch)
         rows, starts = _allocated(key, epoch, self.n, self.steps_per_epoch)
-        return rows[starts[place] : starts[place + 1]].copy()
+        return rows[starts[place] : starts[place + 1]]
 
     def amplify(self, event: LocalEvent, relation: Neighbouring) -> dp_event.DpEvent:
         """The event of one epoch."""
@@ -147,7 +147,7 @@ class Loader(BlockSampler):
     def indices(self, key: bytes, step: int) -> Indices:
         epoch, place = divmod(step, self.block)
         rows = _ordered(key, epoch, self.n) if self.shuffle else np.arange(self.n, dtype=np.int64)
-        return rows[place * self.batch_size : (place + 1) * self.batch_size].copy()
+        return rows[place * self.batch_size : (place + 1) * self.batch_size]
 
     def amplify(self, event: LocalEvent, relation: Neighbouring) -> dp_event.DpEvent:
         """The event of one epoch: that of the one release the row is in."""

@@ -74,7 +74,7 @@ class Feed:
 
     def _load(self, rows: Indices) -> Any:
         if isinstance(self.dataset, TensorDataset) and self.collate_fn is None:
-            index = torch.from_numpy(rows)
+            index = torch.from_numpy(rows if rows.flags.writeable else rows.copy())
             return tuple(tensor[index] for tensor in self.dataset.tensors)
         collate = self.collate_fn or default_collate
         return collate([self.dataset[int(i)] for i in rows])

@@ -30,7 +30,7 @@ from winsor_reproductions.dc_dpsgd.verdict import by_label, judged, order, span,
 from winsor_reproductions.reproduction import Line, Measured
 from winsor_reproductions.training_runs import gaussian_classes
 
-from winsor.accounting import account
+from winsor.accounting import certify
 from winsor.papers.dc_dpsgd.claim import DcDpsgdRun
 from winsor.rules.flat import Flat
 
@@ -97,7 +97,7 @@ def test_lines_keep_claims_and_certificates_apart(task: DescentTask) -> None:
     assert line.published is not None and line.certified is not None
     assert line.certified_epsilon is not None and line.certified_epsilon <= 8.0
     run = DcDpsgdRun(batch=100, records=1000, steps=30, delta=1e-4)
-    certified = account(run.certified_history(), 1e-4).epsilon
+    certified = certify(run.certified_history(), 1e-4).epsilon
     assert line.published_certifies == pytest.approx(certified, rel=1e-6)
     assert line.published_certifies > 8.0
     code = measured_line(DC_CODE, task, setting, (1,), None)

@@ -70,7 +70,7 @@ class MomentumUpdate(MixingUpdate):
 
     momentum = 0.9
 
-    def move(self, grad: Mapping[str, Tensor], entry: int = 0) -> None:
+    def move(self, grad: Mapping[str, Tensor], entry: int) -> None:
         kept = self.__dict__.setdefault("_velocity", {})
         for name, tensor in grad.items():
             kept[name] = self.momentum * kept[name] + tensor if name in kept else tensor.clone()

@@ -62,7 +62,7 @@ class MixingUpdate:
         self.move(released.values["grad"], released.entry)
 
     @torch.no_grad()
-    def move(self, grad: Mapping[str, Tensor], entry: int = 0) -> None:
+    def move(self, grad: Mapping[str, Tensor], entry: int) -> None:
         """The arithmetic of `apply`: ``grad`` is the noisy sum over rows.
 
         The noise may be wider than the event says, for its grid; the mixing is made wider by as

@@ -1,0 +1,40 @@
+"""`winsor verify RUN...`"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from winsor.contract import ConfigurationError
+
+
+def verify(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Directories of runs.")],
+    head: Annotated[
+        str | None, typer.Option(help="The head of the chain, as it was noted before.")
+    ] = None,
+) -> None:
+    """Check that the files of each run agree: ledger, result, checkpoint, keys.
+
+    Exit code 1 if anything disagrees, with what it is. The head of the ledger's chain is printed:
+    note it elsewhere, and give it as --head later.
+    """
+    from winsor.ledger.ledger import Ledger
+    from winsor.runs.verifying import disagreements
+
+    if head is not None and len(runs) != 1:
+        raise ConfigurationError("--head must be given with one run. Got several instead.")
+    failed = False
+    for run in runs:
+        if not run.is_dir():
+            raise ConfigurationError(f"{run} must be the directory of a run. Got none instead.")
+        found = disagreements(run, head)
+        failed |= bool(found)
+        for line in found:
+            print(f"{run}: DISAGREES: {line}")
+        if not found:
+            ledger = Ledger.read(run / "ledger.jsonl")
+            print(f"{run}: agrees. {len(ledger)} releases, head of the chain {ledger.head}")
+    raise typer.Exit(1 if failed else 0)

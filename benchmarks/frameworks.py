@@ -75,7 +75,7 @@ def private(task: Task, rule: str) -> Step:
         delta=1e-5,
         steps=10**6,
         batch_size=task.batch_size,
-        sampler=winsor.FullBatch(task.batch_size),
+        sampling=winsor.FullBatch(task.batch_size),
     )
     batches = run.batches()
     loader = Loader(batch)

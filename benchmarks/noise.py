@@ -12,21 +12,20 @@ from __future__ import annotations
 import argparse
 import importlib
 import importlib.metadata
-import json
 import os
 import statistics
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-import kernel
-import lattice
 import numpy as np
 import torch
-from charge import bits_for
-from source import NoiseSource
-from tables import gaussian, laplace
+from saving import save
+
+from winsor.accounting.lattice import bits_for
+from winsor.mechanisms import kernel, lattice
+from winsor.mechanisms.noise import NoiseSource
+from winsor.mechanisms.tables import gaussian, laplace
 
 Run = Callable[[], Any]
 
@@ -119,7 +118,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeats", type=int, default=31)
     parser.add_argument("--size", type=int, default=1_000_000)
-    parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     runs, remarks = ours(arguments.size) | others(arguments.size), []
@@ -135,9 +133,7 @@ def main() -> None:
         print(f"{value:7.2f} ns  {value / reference:5.2f} x torch normal_  {name}")
     for remark in remarks:
         print(remark)
-    if arguments.out:
-        record = {"ns_per_element": result, "remarks": remarks, "load": os.getloadavg()[0]}
-        arguments.out.write_text(json.dumps(record, indent=1) + "\n")
+    save("noise", {"ns_per_element": result, "remarks": remarks, "load": os.getloadavg()[0]})
 
 
 if __name__ == "__main__":

@@ -29,9 +29,12 @@ CHUNK = 1 << 22
 
 LONG = 1 << 8
 """Longest sum of squares that is left to float32: whatever the order of summation, its root is off
-by at most 8e-6 of itself. Longer ones are added up in float64, in pieces of this length."""
+by at most 8e-6 of itself. Up to `LONGER` terms, torch.sum adds in a cascade of short sums, which
+is as exact; beyond, pieces are added up in float64."""
 
-MANY = 1 << 10
+LONGER = 1 << 16
+
+MANY = 1 << 14
 """Rows whose weighted sum is left to float32; more are added up in float64, in pieces."""
 
 CANCELLED = 0.05
@@ -88,15 +91,12 @@ def square_rows(rows: Tensor) -> Tensor:
     flat = rows
     if rows.dim() != 2:
         flat = rows.flatten(1) if rows.dim() > 2 else rows.unsqueeze(1)
-    n, length = flat.shape
-    if length <= LONG:
+    if flat.shape[1] <= LONG:
         return torch.linalg.vector_norm(flat, dim=1).square_()
-    whole = length - length % LONG
-    pieces = torch.linalg.vector_norm(flat[:, :whole].reshape(n, -1, LONG), dim=2)
-    total = pieces.double().square_().sum(1)
-    if whole < length:
-        total += torch.linalg.vector_norm(flat[:, whole:], dim=1).double().square_()
-    return total.to(flat.dtype)
+    if flat.shape[1] <= LONGER:
+        return flat.square().sum(1)
+    parts = [part.square().sum(1).double() for part in flat.split(LONGER, dim=1)]
+    return torch.stack(parts).sum(0).to(flat.dtype)
 
 
 def weigh_rows(w: Tensor | None, rows: Tensor, start: int, stop: int) -> Tensor:

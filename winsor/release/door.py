@@ -14,10 +14,12 @@ honesty; and a step that is repeated with another value is refused before its no
 from __future__ import annotations
 
 import hashlib
+import math
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from dp_accounting import dp_event
@@ -128,14 +130,14 @@ class Door:
             leaves = (value.flat,) if isinstance(value, FlatTree) else leaves_of(value)
             for place, leaf in enumerate(leaves):
                 flat = leaf.detach().reshape(-1)
-                if not torch.isfinite(flat.sum()) and not torch.isfinite(flat).all():
+                if not math.isfinite(flat.sum().item()) and not torch.isfinite(flat).all():
                     raise UnsoundRelease(
                         "a released value must be finite. Got infinity or NaN instead: a row "
                         "escaped its bound, so the stated sensitivity does not hold."
                     )
                 nonce = step.to_bytes(6, "little") + number.to_bytes(2, "little")
                 nonce += place.to_bytes(4, "little")
-                data = flat.cpu().contiguous().view(torch.uint8).numpy().data
+                data = _bytes(flat)
                 tags.append(self._mac.encrypt(nonce, b"", data))
         if self._values * (step + 1) > MOST_VALUES:
             raise BudgetExceeded(
@@ -164,6 +166,14 @@ def stretch(phases: Sequence[int], step: int) -> range:
     later = [phase for phase in phases if phase > step]
     first = max((phase for phase in phases if phase <= step), default=0)
     return range(first, min(later, default=sys.maxsize))
+
+
+def _bytes(flat: torch.Tensor) -> memoryview:
+    """The memory of a vector; for what numpy cannot name, through its bytes."""
+    flat = flat.cpu().contiguous()
+    if flat.dtype is torch.bfloat16:
+        flat = flat.view(torch.uint8)
+    return flat.numpy().view(np.uint8).data
 
 
 def _joined(tags: list[bytes]) -> str:

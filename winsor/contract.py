@@ -183,6 +183,8 @@ class Update(Protocol):
 
     parameters: dict[str, nn.Parameter]
     hides_randomness: bool
+    seal: object
+    """Of the door whose releases it accepts; the training sets it."""
 
     def apply(self, released: Released) -> None: ...
     def use_key(self, key: bytes) -> None: ...

@@ -18,7 +18,7 @@ from winsor.ledger.ledger import Ledger
 from winsor.mechanisms.gaussian import Gaussian
 from winsor.mechanisms.grid import WIDEST, on_grid
 from winsor.randomness import new_key
-from winsor.release.door import SEAL, Door
+from winsor.release.door import Door
 from winsor.rules.rule import Rule, State
 from winsor.sampling.samplers import Poisson
 
@@ -229,7 +229,7 @@ def _fixed_release(parts: dict[str, Bounded], seed: int) -> Released:
         return torch.randn(leaf.shape, generator=generator).to(leaf.dtype)
 
     values = {name: tree_map(drawn, part.value) for name, part in parts.items()}
-    return Released(values, Gaussian(0.8).std(parts), 0, SEAL)
+    return Released(values, Gaussian(0.8).std(parts), 0)
 
 
 def _equal(one: Any, other: Any) -> bool:

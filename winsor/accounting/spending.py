@@ -84,6 +84,8 @@ def certify(
         return spent.epsilon
 
     least = min((_least_multiplier(event) for event, count in history if count), default=math.inf)
+    if relation is Neighbouring.REPLACE_ONE:
+        least /= 2  # a sampled record is exchanged: two shifts
     epsilon = lattice.charge(ideal, delta, least_multiplier=least)
     return Spent(epsilon, delta, relation, accountant)
 

@@ -34,9 +34,6 @@ from winsor.randomness import fingerprint, subkey
 from winsor.sampling.samplers import Sampler
 from winsor.tree import FlatTree
 
-SEAL = object()
-"""Carried by what a door released, and by nothing else."""
-
 
 class Door:
     """Releases bounded values of one run under one key, and pays for them in one ledger."""
@@ -57,6 +54,8 @@ class Door:
         self._steps = range(0)  # and the steps for which it holds
         self._price: tuple[dict[str, float], dict[str, int], dp_event.DpEvent]
         self._values = 0
+        self.seal = object()
+        """Carried by what this door released, and by nothing else."""
         self._block: tuple[int, LocalEvent] | None = None
         self.use_key(key)
 
@@ -87,7 +86,7 @@ class Door:
         std, bits, event = self._price
         entry = self.ledger.record(self.run, step, event, self._digest(step, parts))
         values = self.mechanism.add_noise(parts, std, NoiseOfStep(self.noise, entry, bits))
-        return Released(values, std, entry, SEAL)
+        return Released(values, std, entry, self.seal)
 
     def _set_price(self, step: int, parts: Mapping[str, Bounded], asked: list[Any]) -> None:
         if not parts:

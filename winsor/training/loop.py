@@ -38,7 +38,7 @@ from winsor.grads.joined import JoinedView
 from winsor.grads.view import Engine, View
 from winsor.ledger.guarantee import guarantee
 from winsor.ledger.ledger import Ledger
-from winsor.release.door import SEAL, Door
+from winsor.release.door import Door
 from winsor.rules.rule import Rule, State, Sums, no_rows
 from winsor.sampling.feed import Feed, Fragment
 from winsor.sampling.samplers import Sampler
@@ -124,6 +124,7 @@ certified by PLD
         self._door = door
         self._feed = feed
         self._update = update
+        update.seal = door.seal
         self._iterates = iterates or Iterates("last")
         self._ball = ball
         first = rule.init(dict(update.parameters), door.sampler.expected_size)
@@ -409,13 +410,14 @@ class OptimizerUpdate:
         self.parameters = parameters
         self.optimizer = optimizer
         self.scheduler = scheduler
+        self.seal: object = self  # until the training names its door: nothing carries it
         self._scale = 1 / expected_size
         self._ordered = list(parameters.items())
         self._last = -1
 
     def apply(self, released: Released) -> None:
-        if released.seal is not SEAL or released.entry <= self._last:
-            refuse_unreleased(released)
+        if released.seal is not self.seal or released.entry <= self._last:
+            refuse_unreleased(released, self.seal)
         self._last = released.entry
         grad = released.values["grad"]
         if isinstance(grad, FlatTree):

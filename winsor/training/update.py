@@ -9,15 +9,14 @@ import torch
 from torch import nn
 
 from winsor.contract import ConfigurationError, Released, UnsoundRelease
-from winsor.release.door import SEAL
 
 
-def refuse_unreleased(released: Any) -> NoReturn:
+def refuse_unreleased(released: Any, seal: object) -> NoReturn:
     """Say why this gradient may not be applied."""
-    if not isinstance(released, Released) or released.seal is not SEAL:
+    if not isinstance(released, Released) or released.seal is not seal:
         raise UnsoundRelease(
-            "an update accepts only values that a door released and its ledger records. Got "
-            "something else: do not build gradients by hand."
+            "an update accepts only values that its run's door released and its ledger records. "
+            "Got something else: do not build gradients by hand, nor take another run's."
         )
     raise UnsoundRelease(f"the release of step {released.entry} was already used.")
 

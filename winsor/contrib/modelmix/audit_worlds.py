@@ -96,6 +96,7 @@ class MixingExperiment(StackedExperiment):
         table, coins = self._table(), stream(key, "coins", 0)
         weight = nn.Parameter(torch.zeros(runs, self.p))
         update = self.update(weight, key)
+        update.seal = door.seal
         previous = weight.detach().clone()
         total = np.zeros(runs)
         for step in range(self.steps):

@@ -17,7 +17,6 @@ from winsor.contract import ConfigurationError, Released
 from winsor.contrib.modelmix.mechanism import ModelMix
 from winsor.mechanisms.grid import WIDEST
 from winsor.randomness import stream
-from winsor.release.door import SEAL
 from winsor.training.update import refuse_foreign_optimizer, refuse_unreleased
 
 
@@ -40,6 +39,7 @@ class MixingUpdate:
         self.parameters = parameters
         self.optimizer = optimizer
         self.scheduler = scheduler
+        self.seal: object = self  # until the training names its door: nothing carries it
         self.expected_size = expected_size
         self.mix = mix
         self._key = key
@@ -56,8 +56,8 @@ class MixingUpdate:
 
     @torch.no_grad()
     def apply(self, released: Released) -> None:
-        if released.seal is not SEAL or released.entry <= self._last:
-            refuse_unreleased(released)
+        if released.seal is not self.seal or released.entry <= self._last:
+            refuse_unreleased(released, self.seal)
         self._last = released.entry
         self.move(released.values["grad"], released.entry)
 

@@ -99,7 +99,7 @@ def test_equal_batches_are_merged_and_impossible_ones_keep_no_weight():
 def test_the_canary_moves_flat_clipping_by_its_whole_sensitivity(relation, shift):
     setting = AuditSetting(Gaussian(1.0), FullBatch(5), relation)
     experiment = RuleExperiment(Flat(1.0), canary(relation), setting)
-    assert experiment.shift() == pytest.approx(shift, rel=3e-4)
+    assert experiment.shift() == pytest.approx(shift, rel=1e-4)
     ((event, count),) = experiment.history
     assert (event.noise_multiplier, count) == (pytest.approx(1 / shift), 1)
 

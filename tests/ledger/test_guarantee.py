@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from dp_accounting.dp_event import GaussianDpEvent, PoissonSampledDpEvent
 
-from winsor.accounting import account_delta, certify
+from winsor.accounting import certify, certify_delta
 from winsor.contract import LedgerError, Neighbouring
 from winsor.ledger.guarantee import delta_by, guarantee, spent_by, together
 from winsor.ledger.ledger import Ledger
@@ -38,7 +38,7 @@ def test_runs_compose(tmp_path):
     one, two = make(None, [STEP, STEP]), make(None, [STEP, OTHER], "other key")
     spent = spent_by(together([one, two]), 1e-4, RELATION)
     assert spent == certify([(STEP, 3), (OTHER, 1)], 1e-4)
-    assert delta_by(one.history(), 0.5, RELATION) == account_delta([(STEP, 2)], 0.5)
+    assert delta_by(one.history(), 0.5, RELATION) == certify_delta([(STEP, 2)], 0.5)
 
 
 @pytest.mark.parametrize("content", [b"", b"{}\n", b"text\n", b"[1]\n"])

@@ -22,6 +22,7 @@ from winsor.accounting.spending import (
     account,
     account_delta,
     certify,
+    certify_delta,
     delta_curve,
     epsilon_curve,
 )
@@ -38,6 +39,7 @@ __all__ = [
     "builtin",
     "calibrate",
     "certify",
+    "certify_delta",
     "delta_curve",
     "epsilon_curve",
     "event_from_json",

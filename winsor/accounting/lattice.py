@@ -121,3 +121,21 @@ def _beyond(law: str, multiplier: float) -> float:
 def ideal_target(epsilon: float, delta: float) -> tuple[float, float]:
     """What ideal noise may spend, so that real noise stays within (epsilon, delta)."""
     return epsilon - min(4e-6, epsilon / 2), delta * (1 - SHARE)
+
+
+def charged_delta(
+    delta_at: Callable[[float], float], epsilon: float, draws: float = MOST_VALUES
+) -> float:
+    """The delta of the real mechanism at ``epsilon``, from the ideal one's ``delta_at``.
+
+    >>> 1e-5 < charged_delta(lambda epsilon: 1e-5, 1.0) < 1.0002e-5
+    True
+    """
+    weight = 1 + math.exp(min(epsilon, 600.0))
+    beta = 1e-18 / weight
+    shift = sampler(draws, beta)
+    ideal = delta_at(max(0.0, epsilon - 2 * shift))
+    if epsilon < 2 * shift:  # no room to shift: total variation over all draws instead
+        ideal += 2 * (draws * OUTSIDE["gaussian"] + ETA * math.sqrt(draws))
+    outside = weight * (draws * OUTSIDE["gaussian"] + beta)
+    return min(1.0, math.exp(shift) * (ideal * (1 + SHARE) + outside)) if ideal else 0.0

@@ -90,6 +90,22 @@ def certify(
     return Spent(epsilon, delta, relation, accountant)
 
 
+def certify_delta(
+    history: History, epsilon: float, relation: Neighbouring = Neighbouring.ADD_OR_REMOVE_ONE
+) -> Spent:
+    """`account_delta` for what a machine released: see `certify`."""
+    accountant = ""
+
+    def ideal(at: float) -> float:
+        nonlocal accountant
+        spent = account_delta(history, at, relation)
+        accountant = spent.accountant
+        return spent.delta
+
+    delta = lattice.charged_delta(ideal, epsilon)
+    return Spent(epsilon, delta, relation, accountant)
+
+
 def _least_multiplier(event: DpEvent) -> float:
     """The smallest noise multiplier inside an event; 0 if there is none to be found."""
     found = _numbers(event_to_json(event))
@@ -133,7 +149,7 @@ def epsilon_curve(
 
     Never falls: fewer steps cannot spend more, so a later value also bounds the earlier ones.
     """
-    spent = [account([(event, count)], delta, relation) for count in counts]
+    spent = [certify([(event, count)], delta, relation) for count in counts]
     for i in range(len(spent) - 2, -1, -1):
         if spent[i].epsilon > spent[i + 1].epsilon:
             spent[i] = spent[i + 1]

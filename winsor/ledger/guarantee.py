@@ -16,7 +16,7 @@ from collections.abc import Iterable
 
 from dp_accounting.dp_event import DpEvent
 
-from winsor.accounting import Spent, account_delta, certify, event_from_json, event_to_json
+from winsor.accounting import Spent, certify, certify_delta, event_from_json, event_to_json
 from winsor.contract import Guarantee, LedgerError, Neighbouring
 from winsor.ledger.ledger import Ledger
 
@@ -104,4 +104,4 @@ def _epsilon(text: str, delta: float, relation: Neighbouring) -> Spent:
 
 @functools.lru_cache(maxsize=1024)
 def _delta(text: str, epsilon: float, relation: Neighbouring) -> Spent:
-    return account_delta(_events(text), epsilon, relation)
+    return certify_delta(_events(text), epsilon, relation)

@@ -23,7 +23,7 @@ from typing import Any
 
 from dp_accounting.dp_event import DpEvent
 
-from winsor.accounting import account_delta, calibrate, certify, epsilon_curve
+from winsor.accounting import calibrate, certify, certify_delta, epsilon_curve
 from winsor.accounting.events import History
 from winsor.checks import as_delta, choice, positive, probability, whole
 from winsor.contract import (
@@ -220,7 +220,7 @@ def _budget(q: Question) -> tuple[float, float, Neighbouring]:
 
 def _delta(q: Question) -> float:
     assert q.epsilon is not None
-    delta = account_delta(_history(q), q.epsilon, q.relation).delta
+    delta = certify_delta(_history(q), q.epsilon, q.relation).delta
     # A delta of 1 promises nothing, and one of 0 cannot be told from rounding.
     if not 0 < delta < 1:
         raise CalibrationError(

@@ -1,4 +1,4 @@
-"""CIFAR-10 as a problem of a size that suits the machine: ResNet-20, or a small CNN on the middle.
+"""CIFAR-10 as a problem of a size that suits the machine: ResNets, or a small CNN on the middle.
 
 The papers' networks (ResNet-18, ResNet-20) have batch normalisation, which mixes rows and so has no
 per-sample gradient; here it is GroupNorm.
@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from torch import Tensor
+from winsor_reproductions.aclip.resnet18 import resnet18
 from winsor_reproductions.training_runs import Problem
 
 from winsor.contract import ConfigurationError
@@ -19,12 +20,13 @@ CROP = 28
 MODELS = {
     "cnn": (lambda: two_layer_cnn(10, channels=3), "a two-layer CNN on 28 x 28 crops"),
     "resnet20": (lambda: resnet_gn(20), "ResNet-20"),
+    "resnet18": (resnet18, "ResNet-18"),
 }
 
 
 @dataclass(frozen=True)
 class CifarSize:
-    """How much to train on, for how long, and which model: "cnn" or "resnet20"."""
+    """How much to train on, for how long, and which model of ``MODELS``."""
 
     rows: int | None
     batch_size: int

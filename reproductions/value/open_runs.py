@@ -18,15 +18,22 @@ from winsor.papers.value.claim import printed_scale
 from winsor.rules.wgc import relu_network
 
 Weights = Callable[[nn.Module, Tensor, Tensor], Tensor]
+Look = Callable[[nn.Module], None]
+"""Sees the model after every epoch, and at the end."""
 
 
-def plain_sgd(problem: Problem, lr: float, seed: int) -> nn.Module:
-    """SGD on Poisson batches, without clipping or noise."""
-    return _descend(problem, lr, seed, None, 0.0)
+def plain_sgd(problem: Problem, lr: float, seed: int, look: Look | None = None) -> nn.Module:
+    """SGD on Poisson batches, without clipping or noise (Algorithm 2 of paper 3)."""
+    return _descend(problem, lr, seed, None, 0.0, look)
 
 
 def value_clipping_as_printed(
-    problem: Problem, lr: float, seed: int, max_grad_norm: float, noise: float
+    problem: Problem,
+    lr: float,
+    seed: int,
+    max_grad_norm: float,
+    noise: float,
+    look: Look | None = None,
 ) -> nn.Module:
     """Algorithm 3 with f(w), the mean loss of the batch, and Appendix D's beta_1 of each row."""
 
@@ -34,7 +41,7 @@ def value_clipping_as_printed(
         growth = relu_network(x, spectral_norms(model))
         return printed_scale(losses, growth, max_grad_norm)
 
-    return _descend(problem, lr, seed, weights, noise * max_grad_norm)
+    return _descend(problem, lr, seed, weights, noise * max_grad_norm, look)
 
 
 def spectral_norms(model: nn.Module) -> list[float]:
@@ -48,14 +55,20 @@ def spectral_norms(model: nn.Module) -> list[float]:
 
 
 def _descend(
-    problem: Problem, lr: float, seed: int, weights: Weights | None, deviation: float
+    problem: Problem,
+    lr: float,
+    seed: int,
+    weights: Weights | None,
+    deviation: float,
+    look: Look | None = None,
 ) -> nn.Module:
     torch.manual_seed(seed)
     model = problem.model()
     optimizer = torch.optim.SGD(model.parameters(), lr=lr)
     x, y = problem.train
     rate = problem.batch_size / len(y)
-    for _ in range(problem.steps):
+    epoch = max(1, round(1 / rate))
+    for step in range(1, problem.steps + 1):
         rows = torch.nonzero(torch.rand(len(y)) < rate)[:, 0]
         optimizer.zero_grad()
         losses = F.cross_entropy(model(x[rows]), y[rows], reduction="none")
@@ -67,4 +80,6 @@ def _descend(
                 noise = torch.randn_like(parameter) * (deviation / problem.batch_size)
                 parameter.grad += noise
         optimizer.step()
+        if look is not None and (step % epoch == 0 or step == problem.steps):
+            look(model)
     return model

@@ -17,9 +17,9 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-from winsor_reproductions.modelmix.table1 import scattering_features
-from winsor_reproductions.training_runs import Problem, images
+from winsor_reproductions.training_runs import Problem, cifar10, images
 
+from winsor.features import scattering_features
 from winsor.models.networks import mlp
 
 BATCH, NOISE, DELTA, HIDDEN = 128, 1.0, 1e-5, 128
@@ -40,6 +40,10 @@ class ValueTask:
     @property
     def steps_per_epoch(self) -> int:
         return round(len(self.problem.train[1]) / self.problem.batch_size)
+
+    @property
+    def epochs(self) -> int:
+        return max(1, self.problem.steps // self.steps_per_epoch)
 
     def for_epochs(self, epochs: int) -> ValueTask:
         problem = replace(self.problem, steps=epochs * self.steps_per_epoch)
@@ -73,7 +77,7 @@ def mnist(folder: str | os.PathLike[str], rows: int | None = None) -> list[Value
 
 def cifar(folder: str | os.PathLike[str], cache: str | os.PathLike[str]) -> list[ValueTask]:
     """Scattering features of CIFAR-10 (as many rows as the file has), kept in ``cache``."""
-    parts = images(folder, "cifar10_20k_5k.npz")
+    parts = cifar10(folder)
     data = tuple(
         (_cached(x, Path(cache) / f"cifar-scattering-{name}-{len(x)}.npy"), y)
         for name, (x, y) in zip(("train", "test"), parts, strict=True)

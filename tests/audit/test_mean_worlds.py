@@ -4,7 +4,12 @@ import numpy as np
 import pytest
 
 from winsor.audit.curve import ABSENT, PRESENT
-from winsor.audit.mean_worlds import CalledMeanExperiment, ClippedMeanExperiment, RadiusExperiment
+from winsor.audit.mean_worlds import (
+    AveragedMeanExperiment,
+    CalledMeanExperiment,
+    ClippedMeanExperiment,
+    RadiusExperiment,
+)
 from winsor.contract import Neighbouring
 
 ADD, REPLACE = Neighbouring.ADD_OR_REMOVE_ONE, Neighbouring.REPLACE_ONE
@@ -30,6 +35,8 @@ def claimed_shift(experiment):
         CalledMeanExperiment(2.0, REPLACE),
         CalledMeanExperiment(2.0, ADD, k=4),
         CalledMeanExperiment(2.0, REPLACE, k=4),
+        AveragedMeanExperiment(2.0),
+        AveragedMeanExperiment(2.0, REPLACE),
         RadiusExperiment(1.0),
         RadiusExperiment(1.0, REPLACE),
     ],

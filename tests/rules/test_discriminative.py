@@ -129,7 +129,7 @@ def test_the_battery_passes_rank_and_catches_it_when_accounted_at_c1():
 
 
 def test_rank_attains_two_c1_minus_c2():
-    """Three records at -L e, one at +L e, all of one norm: PRIVACY section 1."""
+    """Three records at -L e, one at +L e, all of one norm: docs/privacy.md, "Rules, one by one"."""
     rows = torch.zeros(4, 12)
     rows[:, 0] = torch.tensor([-1e3, -1e3, -1e3, 1e3])
     shifts = []

@@ -1,4 +1,6 @@
-"""The readings of value clipping that PRIVACY section 3 rejects, each shown to break its claim.
+"""Unsound readings of value clipping, each shown to break its claim.
+
+They are those that docs/privacy.md, "Rules, one by one", rejects.
 
 Beside each, the certified rule on the same numbers.
 """

@@ -159,6 +159,22 @@ def test_equation_18():
         )
 
 
+def test_equation_28():
+    """Term by term, with epsilon_0 = e/(2 sqrt(2T ln(2/d))) and delta_0 = d/(2T) written out."""
+    radius, p, n, d, epsilon, delta, steps, beta = 20.0, 3.0, 5e4, 4.0, 0.5, 1e-6, 50.0, 0.01
+    found = th.iterative_gradient_rate(
+        radius, p=p, moment=1, n=n, d=d, epsilon=epsilon, delta=delta, steps=steps, confidence=beta
+    )
+    e0 = epsilon / (2 * math.sqrt(2 * steps * math.log(2 / delta)))
+    log = math.log(2 * steps / delta)
+    spread = math.sqrt(d + math.log(1 / beta))
+    bracket = log + math.sqrt(log * math.log(math.log(1 / beta)))
+    assert found.terms["sampling"] == pytest.approx(spread / math.sqrt(n))
+    assert found.terms["clipping"] == pytest.approx(d ** (p / 2) * radius ** (1 - p))
+    assert found.terms["noise"] == pytest.approx(radius / (n * e0) * spread * bracket)
+    assert found.source == "paper 2, (28)"
+
+
 def test_equation_26_with_its_constant():
     n, d, radius, p, rho, beta, k, c0 = 1e6, 8.0, 30.0, 3.0, 0.2, 0.05, 2397, 2.0
     found = th.iterative_mean_bound(

@@ -19,6 +19,7 @@ from winsor import rules
 from winsor.audit.adversaries import NOMINAL, canary, pairs, worst
 from winsor.audit.claims import USUAL_DELTA, gaussian_mu
 from winsor.audit.mean_worlds import (
+    AveragedMeanExperiment,
     CalledMeanExperiment,
     ClippedMeanExperiment,
     RadiusExperiment,
@@ -193,6 +194,8 @@ def _means() -> Iterator[Audit]:
         yield Audit(f"clipped mean, {suffix}", clipped)
         called = partial(certified, CalledMeanExperiment(EPSILON, relation), far)
         yield Audit(f"clipped mean as called, {suffix}", called, 20_000, 2_500)
+        averaged = partial(certified, AveragedMeanExperiment(EPSILON, relation), "mean flip")
+        yield Audit(f"averaged mean as called, {suffix}", averaged, 20_000, 2_500)
         for grouping in ("partition", "poisson"):
             called = partial(certified, CalledMeanExperiment(EPSILON, relation, 4, grouping), far)
             name = f"iterative mean as called, {grouping}, {suffix}"

@@ -6,6 +6,7 @@ record and not the count.
 
 `ClippedMeanExperiment`: runs stacked in one paid release.
 `CalledMeanExperiment`: `clipped_mean` or `iterative_mean` themselves, called once per run.
+`AveragedMeanExperiment`: `averaged_mean`, whose every record sits at one end of the ball, but one.
 `RadiusExperiment`: every noisy count of the search for a private radius.
 
 The transcript of the iterative mean is all of its k noisy group means; what comes after them is
@@ -26,6 +27,7 @@ from winsor.audit.curve import PRESENT
 from winsor.audit.worlds import Floats, audit_key
 from winsor.contract import Neighbouring
 from winsor.ledger.ledger import Ledger
+from winsor.means.averaged import averaged_mean
 from winsor.means.clipped import clipped_mean, clipped_sum, distances, mean_sensitivity
 from winsor.means.groups import Groups
 from winsor.means.iterative import iterative_mean
@@ -144,6 +146,36 @@ class CalledMeanExperiment:
         if self.relation is ADD:
             return float(joined.sum())
         return float((joined - np.log1p(np.expm1(-along - size / 2) / self.k)).sum())
+
+
+@dataclass(frozen=True, eq=False)
+class AveragedMeanExperiment:
+    """`averaged_mean` as users call it: one record carries the average across the whole ball."""
+
+    epsilon: float
+    relation: Neighbouring = ADD
+
+    def _call(self, world: int, key: bytes) -> MeanEstimate:
+        rows = np.full((ROWS, DIMENSION), -FAR)
+        if world == PRESENT:  # outweighs all others together
+            record = np.full((1, DIMENSION), 10.0 * ROWS * FAR)
+            rows = np.concatenate([rows[: ROWS - (self.relation is REPLACE)], record])
+        return averaged_mean(
+            rows,
+            clip=RADIUS,
+            epsilon=self.epsilon,
+            delta=USUAL_DELTA,
+            relation=self.relation,
+            random_state=key,
+        )
+
+    @property
+    def history(self) -> History:
+        return self._call(PRESENT, audit_key(PRESENT, "history")).ledger.history()
+
+    def scores(self, world: int, runs: int, part: int) -> Floats:
+        results = (self._call(world, audit_key(world, part, run)) for run in range(runs))
+        return np.array([float(np.sum(r.estimate) / r.noise_std) for r in results])
 
 
 # ------------------------------------------------------------------------------ a private radius

@@ -51,7 +51,8 @@ class Loss(Protocol):
 
     outputs: int
     curvature: float
-    """Upper bound on the second derivative (for K outputs: on the Hessian's largest eigenvalue)."""
+    """Upper bound on the second derivative (for K outputs: on the Hessian's largest eigenvalue);
+    infinite for a loss with a kink."""
     slope: float
     """Upper bound on |dl/dz|; infinite for squared errors."""
 
@@ -114,6 +115,31 @@ class Huber:
 
     def residual(self, scores: Array, y: Array) -> Array:
         return np.clip(scores - y, -self.slope, self.slope)
+
+
+class Hinge:
+    """max(0, 1 - s z) with s = 2y - 1 and y in {0, 1}; at the kink the subgradient is 0."""
+
+    outputs, curvature, slope = 1, float("inf"), 1.0
+
+    def value(self, scores: Array, y: Array) -> Array:
+        return np.maximum(0.0, 1.0 - (2 * y - 1) * scores)
+
+    def residual(self, scores: Array, y: Array) -> Array:
+        signs = 2 * y - 1
+        return np.where(signs * scores < 1.0, -signs, 0.0)
+
+
+class Absolute:
+    """|z - y|: the median instead of the mean; at the kink the subgradient is 0."""
+
+    outputs, curvature, slope = 1, float("inf"), 1.0
+
+    def value(self, scores: Array, y: Array) -> Array:
+        return np.abs(scores - y)
+
+    def residual(self, scores: Array, y: Array) -> Array:
+        return np.sign(scores - y)
 
 
 # ------------------------------------------------------------------------------------- design

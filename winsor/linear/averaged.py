@@ -4,8 +4,8 @@
     theta <- Proj(theta - gamma g_t),      the answer is the average of x^0 .. x^{N-1}
 
 Paper 4 (Jin et al. 2024), Algorithm 1; lambda, m, gamma and N from Theorem 3 (constrained: a ball
-of radius R about the origin), Theorem 4 (unconstrained) or Theorem 7 (Hoelder exponent below 1), or
-by hand.
+of radius R about the origin), Theorem 4 (unconstrained) or Theorem 7 (Hoelder exponent below 1; 0
+for losses with a kink, hinge and absolute), or by hand.
 
 Guarantee
 ---------
@@ -27,10 +27,10 @@ from numpy.typing import NDArray
 from winsor.checks import positive
 from winsor.contract import Sensitivity
 from winsor.linear.batches import batch_sums, sampler_of
-from winsor.linear.descent import Schedule, descend
+from winsor.linear.descent import Schedule, Trail, descend
 from winsor.linear.options import Method
 from winsor.linear.task import LinearTask, Session, Solution
-from winsor.means.budget import Payment
+from winsor.release.budget import Payment
 from winsor.release.prepaid import Receipt
 from winsor.sampling.choose import planned_steps
 from winsor.sampling.samplers import Sampler
@@ -52,7 +52,9 @@ class AveragedDescent(Method):
     """Options of AClipped-dpSGD. What is None comes from the theorem.
 
     ``radius`` is R, a public bound on the distance from the start to the optimum; ``deviation`` is
-    sigma; ``exponent`` below 1 selects Theorem 7, whose accuracy alpha is ``accuracy``.
+    sigma; ``exponent`` below 1 selects Theorem 7, whose accuracy alpha is ``accuracy``; None is 1
+    for a smooth loss, 0 for one with a kink. ``smoothness`` is L, or M_nu for Theorem 7.
+    ``record`` keeps the answer every so many steps, in the estimator's ``trajectory_``.
     """
 
     clip: float | None = None
@@ -64,23 +66,32 @@ class AveragedDescent(Method):
     deviation: float | None = None
     smoothness: float | None = None
     constrained: bool = True
-    exponent: float = 1.0
+    exponent: float | None = None
     accuracy: float = 0.1
     beta: float = 0.05
+    record: int | None = None
 
     continues = True
 
     def solve(self, task: LinearTask, session: Session) -> Solution:
         self._check("clip", "batch_size", "learning_rate", "radius", "deviation", "smoothness")
         clip, batch_size, rate, default = self._settled(task, session)
+        trail = Trail(self.record)
         sampler = sampler_of(task.n, batch_size)
         steps = planned_steps(self.epochs, self.steps, sampler, default)
         sensitivity = Sensitivity.of_range(clip, PROOF)
         receipt = session.pay(Payment(sampler, sensitivity, steps), task.start.shape)
         gradient = averaged_gradients(task, sampler, clip, receipt, session.key)
-        ball = self.radius if self.constrained and self.exponent == 1 else None
+        ball = self.radius if self.constrained and self.smooth(task) == 1 else None
         schedule = Schedule(steps, rate, task.alpha, ball, before=True)
-        return Solution(descend(task.start, gradient, schedule, task.design.intercept), steps)
+        theta = descend(task.start, gradient, schedule, task.design.intercept, trail)
+        return Solution(theta, steps, trajectory=tuple(trail.points))
+
+    def smooth(self, task: LinearTask) -> float:
+        """nu: as given, else 1 for a smooth loss and 0 for one with a kink."""
+        if self.exponent is not None:
+            return self.exponent
+        return 1.0 if math.isfinite(task.loss.curvature) else 0.0
 
     def _settled(self, task: LinearTask, session: Session) -> AclipParameters:
         """By hand where given, else from the theorem, which is asked only if it is needed."""
@@ -100,8 +111,9 @@ class AveragedDescent(Method):
     def advice(self, task: LinearTask, session: Session) -> AclipParameters:
         """lambda, m, gamma and N from the theorem that applies."""
         problem = aclip_problem(self, task, session)
-        if self.exponent != 1:
-            return aclip_holder(problem, self.exponent, accuracy=self.accuracy, steps=self.steps)
+        nu = self.smooth(task)
+        if nu != 1:
+            return aclip_holder(problem, nu, accuracy=self.accuracy, steps=self.steps)
         theorem = aclip_constrained if self.constrained else aclip_unconstrained
         return theorem(problem, self.steps)
 
@@ -109,9 +121,10 @@ class AveragedDescent(Method):
 def aclip_problem(options: AveragedDescent, task: LinearTask, session: Session) -> AclipProblem:
     """What the theorems ask about the problem: given, or from the public row bound."""
     epsilon = session.target.epsilon
+    radius = positive("radius", options.radius)
     return AclipProblem(
-        smoothness=options.smoothness or task.smoothness(),
-        radius=positive("radius", options.radius),
+        smoothness=options.smoothness or task.hoelder(options.smooth(task), radius),
+        radius=radius,
         deviation=options.deviation or task.deviation(),
         n=task.n,
         d=task.parameters,

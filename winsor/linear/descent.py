@@ -9,10 +9,13 @@ by its proximal map, w / (1 + eta alpha), which is stable for every eta.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
+
+from winsor.checks import whole
 
 Array = NDArray[np.float64]
 
@@ -37,8 +40,37 @@ class Schedule:
     of the points they led to."""
 
 
+@dataclass
+class Trail:
+    """The answers of a descent as it goes on, every ``every`` steps and at the end (``every`` None:
+    nothing is kept). They follow from released gradients, so looking at them costs nothing.
+
+    An answer is the average so far where all iterates are averaged, else the present iterate.
+    ``done`` counts the steps of earlier runs of the same fit.
+    """
+
+    every: int | None
+    points: list[tuple[int, Array]] = field(default_factory=list)
+    done: int = 0
+
+    def __post_init__(self) -> None:
+        if self.every is not None:
+            whole("record", self.every)
+
+    def note(self, step: int, steps: int, answer: Callable[[], Array]) -> None:
+        """After ``step`` of ``steps``."""
+        if self.every is not None and (step % self.every == 0 or step == steps):
+            self.points.append((self.done + step, answer()))
+        if step == steps:
+            self.done += steps
+
+
 def descend(
-    start: Array, gradient: Callable[[Array], Array], schedule: Schedule, intercept: bool
+    start: Array,
+    gradient: Callable[[Array], Array],
+    schedule: Schedule,
+    intercept: bool,
+    trail: Trail | None = None,
 ) -> Array:
     """Run ``schedule`` from ``start``; ``gradient(theta)`` releases one noisy mean gradient."""
     theta = start.copy()
@@ -63,8 +95,15 @@ def descend(
                 project(theta, schedule.radius)
             if step >= first and not schedule.before:
                 total += theta
+            if trail is not None:
+                count = step + 1 if first == 0 else 0
+                trail.note(step + 1, schedule.steps, partial(_answer, theta, total, count))
     total /= schedule.steps - first
     return total
+
+
+def _answer(theta: Array, total: Array, count: int) -> Array:
+    return total / count if count else theta.copy()
 
 
 class _Caution:

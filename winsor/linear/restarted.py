@@ -14,20 +14,22 @@ composes runs by advanced composition instead. Sensitivity 2 lambda_t as in `ave
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from winsor.checks import whole
 from winsor.contract import ConfigurationError, Sensitivity
 from winsor.linear.averaged import PROOF, AveragedDescent, aclip_problem, averaged_gradients
 from winsor.linear.batches import sampler_of
-from winsor.linear.descent import Schedule, descend
+from winsor.linear.descent import Schedule, Trail, descend
 from winsor.linear.options import Method
 from winsor.linear.task import LinearTask, Session, Solution
-from winsor.means.budget import Payment
 from winsor.mechanisms.gaussian import Gaussian
-from winsor.theory import RestartSchedule, aclip_restarts
+from winsor.release.budget import Payment
+from winsor.theory import AclipProblem, RestartSchedule, aclip_restarts
 
 MOST_STEPS = 200_000
+AFFORDABLE = "affordable"
 
 
 @dataclass
@@ -37,10 +39,12 @@ class Restarted(Method):
     ``clip`` is lambda_0. With ``clip``, ``batch_size``, ``learning_rate`` and ``steps`` all given
     nothing is taken from Theorem 6; otherwise all of it is, and ``alpha`` of the estimator must be
     positive, for it is the strong convexity. The theorem's N0 is at least 768 L/mu ln N0: tens of
-    thousands of steps.
+    thousands of steps. More than ``most_steps`` in all are refused, with what is affordable;
+    ``runs="affordable"`` takes as many of the theorem's runs as fit (each halves the risk).
+    ``record`` keeps the answer of the present run every so many steps.
     """
 
-    runs: int | None = None
+    runs: int | str | None = None
     clip: float | None = None
     batch_size: float | None = None
     learning_rate: float | None = None
@@ -49,6 +53,8 @@ class Restarted(Method):
     deviation: float | None = None
     smoothness: float | None = None
     beta: float = 0.05
+    most_steps: int = MOST_STEPS
+    record: int | None = None
 
     def solve(self, task: LinearTask, session: Session) -> Solution:
         plan = self._plan(task, session)
@@ -64,15 +70,15 @@ class Restarted(Method):
             for line in lines
         ]
         schedule = Schedule(plan.steps, plan.step_size, task.alpha, before=True)
-        theta = task.start
+        theta, trail = task.start, Trail(self.record)
         for line, clip, receipt in zip(lines, plan.clips, receipts, strict=True):
             gradient = averaged_gradients(task, line.sampler, clip, receipt, session.key)
-            theta = descend(theta, gradient, schedule, task.design.intercept)
-        return Solution(theta, plan.steps * len(lines))
+            theta = descend(theta, gradient, schedule, task.design.intercept, trail)
+        return Solution(theta, plan.steps * len(lines), trajectory=tuple(trail.points))
 
     def _plan(self, task: LinearTask, session: Session) -> RestartSchedule:
         self._check("clip", "batch_size", "learning_rate", "radius", "deviation", "smoothness")
-        runs = None if self.runs is None else whole("runs", self.runs)
+        runs = None if self.runs in (None, AFFORDABLE) else whole("runs", self.runs)
         by_hand = (self.clip, self.batch_size, self.learning_rate, self.steps)
         if self.clip and self.batch_size and self.learning_rate and self.steps:
             count = runs or 4
@@ -99,15 +105,61 @@ class Restarted(Method):
             radius=self.radius,
             deviation=self.deviation,
             smoothness=self.smoothness,
+            exponent=1.0,
             beta=self.beta,
         )
         problem = aclip_problem(options, task, session)
         problem = problem._replace(smoothness=problem.smoothness + task.alpha)
+        most = whole("most_steps", self.most_steps)
+        if self.runs == AFFORDABLE:
+            runs = affordable_runs(problem, task.alpha, most)
         plan = aclip_restarts(problem, task.alpha, runs)
-        if plan.runs * plan.steps > MOST_STEPS:
-            raise ConfigurationError(
-                f"alpha must be large enough for a practical Theorem 6. Got alpha={task.alpha!r}, "
-                f"which asks for {plan.runs} runs of {plan.steps} steps. Raise alpha, or give "
-                "clip, batch_size, learning_rate and steps by hand."
-            )
+        if plan.runs * plan.steps > most:
+            raise ConfigurationError(_too_long(problem, task.alpha, plan, most))
         return plan
+
+
+def affordable_runs(problem: AclipProblem, alpha: float, most_steps: int) -> int:
+    """How many of the theorem's runs fit into ``most_steps``: at most the theorem's own number.
+
+    Every run halves the risk, so fewer runs are a shorter walk down the same bound: its first term
+    is 2^-runs in place of 1/n.
+    """
+    plan = aclip_restarts(problem, alpha)
+    return max(1, min(plan.runs, most_steps // plan.steps))
+
+
+def affordable_alpha(problem: AclipProblem, alpha: float, runs: int, most_steps: int) -> float:
+    """The smallest alpha, to two digits, at which ``runs`` runs fit into ``most_steps``."""
+    base = problem.smoothness - alpha
+    low, high = alpha, max(1.0, alpha)
+
+    def steps(candidate: float) -> int:
+        changed = problem._replace(smoothness=base + candidate)
+        return runs * aclip_restarts(changed, candidate, runs).steps
+
+    while steps(high) > most_steps:
+        low, high = high, 2 * high
+        if high > 1e12:
+            return math.inf
+    while high / low > 1.01:
+        middle = math.sqrt(low * high)
+        low, high = (middle, high) if steps(middle) > most_steps else (low, middle)
+    return high
+
+
+def _too_long(problem: AclipProblem, alpha: float, plan: RestartSchedule, most: int) -> str:
+    """What was asked for, and everything that is affordable instead."""
+    total = plan.runs * plan.steps
+    fitting = most // plan.steps
+    offers = [f"most_steps={total} for all of it"]
+    if fitting:
+        offers.append(f'runs={fitting}, or runs="{AFFORDABLE}", which is what fits')
+    enough = affordable_alpha(problem, alpha, plan.runs, most)
+    if math.isfinite(enough):
+        offers.append(f"alpha={enough:.2g} or more")
+    return (
+        f"alpha must be large enough for Theorem 6 within {most} steps. Got alpha={alpha!r}, which "
+        f"asks for {plan.runs} runs of {plan.steps} steps, {total} in all, instead. Affordable: "
+        f"{'; '.join(offers)}; or clip, batch_size, learning_rate and steps by hand."
+    )

@@ -26,10 +26,10 @@ from scipy.special import ndtr
 
 from winsor.checks import positive, whole
 from winsor.contract import Sensitivity
-from winsor.linear.descent import Schedule, descend
+from winsor.linear.descent import Schedule, Trail, descend
 from winsor.linear.options import Method
 from winsor.linear.task import LinearTask, Session, Solution
-from winsor.means.budget import Payment
+from winsor.release.budget import Payment
 from winsor.release.prepaid import Receipt
 from winsor.sampling.samplers import FullBatch
 
@@ -43,7 +43,8 @@ _CHUNK = 1 << 18  # numbers; the correction needs about ten temporaries of this 
 @dataclass
 class RobustGD(Method):
     """Options of DP-GD. ``scale`` is s; None balances truncation bias v/s against the noise, with v
-    the squared ``deviation`` of a coordinate. ``smoothing`` is b."""
+    the squared ``deviation`` of a coordinate. ``smoothing`` is b. ``record`` keeps the answer every
+    so many steps."""
 
     scale: float | None = None
     smoothing: float = 1.0
@@ -51,11 +52,13 @@ class RobustGD(Method):
     learning_rate: float | None = None
     deviation: float | None = None
     radius: float | None = None
+    record: int | None = None
 
     def solve(self, task: LinearTask, session: Session) -> Solution:
         self._check("scale", "learning_rate", "deviation", "radius")
         smoothing = positive("smoothing", self.smoothing)
         steps = whole("steps", self.steps)
+        trail = Trail(self.record)
         scale = self.scale or self._balanced(task, session, steps)
         rate = self.learning_rate or 1 / task.smoothness()
         bound = CEILING * scale * math.sqrt(task.parameters)
@@ -63,7 +66,8 @@ class RobustGD(Method):
         receipt = session.pay(Payment(sampler, sensitivity, steps), task.start.shape)
         gradient = truncated_gradients(task, scale, smoothing, receipt)
         schedule = Schedule(steps, rate, task.alpha, self.radius)
-        return Solution(descend(task.start, gradient, schedule, task.design.intercept), steps)
+        theta = descend(task.start, gradient, schedule, task.design.intercept, trail)
+        return Solution(theta, steps, trajectory=tuple(trail.points))
 
     def _balanced(self, task: LinearTask, session: Session, steps: int) -> float:
         """s with v/s equal to the noise of a coordinate, CEILING sqrt(p T) s/(mu n)."""

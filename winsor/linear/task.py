@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from winsor.contract import ConfigurationError, PrivacyLeakWarning, Sensitivity
 from winsor.grads.glm import Design, Loss
-from winsor.means.budget import Payment, Target, noise_multiplier
 from winsor.mechanisms.gaussian import Gaussian
+from winsor.release.budget import Payment, Target, noise_multiplier
 from winsor.release.prepaid import PrepaidDoor, Receipt
 from winsor.sampling.samplers import FullBatch
 
@@ -52,9 +52,35 @@ class LinearTask:
         )
         return float(self.design.norms.max())
 
+    @property
+    def curvature(self) -> float:
+        """In the score, for default step sizes; a loss with a kink counts as one rounded at 1."""
+        return self.loss.curvature if np.isfinite(self.loss.curvature) else 1.0
+
     def smoothness(self) -> float:
         """L of the mean loss: curvature in the score times the squared row bound."""
+        if not np.isfinite(self.loss.curvature):
+            raise ConfigurationError(
+                "the loss must be smooth for this method's theorem. Got a loss with a kink "
+                f'({type(self.loss).__name__}) instead. Use method="averaged" (Theorem 7), or give '
+                "the parameters by hand."
+            )
         return self.loss.curvature * self.reach() ** 2
+
+    def hoelder(self, exponent: float, radius: float) -> float:
+        """M_nu of the mean loss on a ball of radius 7R: |grad f(x) - grad f(y)| <= M |x - y|^nu.
+
+        Gradients differ by at most L|x - y| and by at most twice their bound G, so by at most
+        (L|x - y|)^nu (2G)^(1-nu); and |x - y| <= 14R there, so by at most L (14R)^(1-nu)|x - y|^nu.
+        """
+        if exponent == 1:
+            return self.smoothness()
+        reach = self.reach()
+        steep, bound = self.loss.curvature * reach**2, 2 * self.loss.slope * reach
+        choices = [steep * (14 * radius) ** (1 - exponent)]
+        if np.isfinite(bound):
+            choices.append(steep**exponent * bound ** (1 - exponent))
+        return float(min(choices))
 
     def deviation(self) -> float:
         """A bound on the standard deviation of per-sample gradients, for losses that have one."""
@@ -95,7 +121,14 @@ class Session:
 
 @dataclass(frozen=True)
 class Solution:
-    """Parameters in the design's units, and how many private steps they took."""
+    """Parameters in the design's units, and how many private steps they took.
+
+    ``trajectory`` holds (step, parameters) pairs along the way, if they were recorded.
+
+    ``updates`` counts those of the iterative mean (Algorithm 3 of paper 2) over all steps.
+    """
 
     theta: Array
     steps: int
+    updates: int | None = None
+    trajectory: tuple[tuple[int, Array], ...] = ()

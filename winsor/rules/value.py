@@ -3,8 +3,10 @@
     w_i = min(1, C / G_i),   G_i >= |g_i|,    g = sum_i w_i g_i + N(0, (sigma C)^2 I)
 
 Fang et al. 2023, Algorithm 3, read with f_i. There G_i^2 = beta_1 (f_i - f_lb) + beta_2, the weak
-growth condition, with appendix D's beta_1 for ReLU networks. Three bounds, from the paper's to the
-tightest, all from one forward and one backward pass without a per-sample gradient:
+growth condition, with appendix D's beta_1 for ReLU networks: ``Value(C, growth=..., lower=f_lb)``
+with a condition that comes with its proof (`growth.py`, `wgc.py`). Without ``growth`` three bounds,
+from the paper's to the tightest, all from one forward and one backward pass without a per-sample
+gradient:
 
 * ``form="value"``: appendix D with biases, for ReLU (tanh, ...) networks under cross-entropy. From
   the loss value, the norm of the input and the spectral norms of the weights. The loss gradient
@@ -41,8 +43,8 @@ Differences from the authors
 ----------------------------
 Algorithm 3 as printed scales every row by the mean loss f(w); then a row with a larger loss is not
 bounded, and rows are coupled (`winsor.papers.value.claim` keeps that reading). Appendix D has no
-biases, at x = 0 its bound is zero. A spectral norm from power iteration would be a lower bound;
-here it is certified.
+biases, at x = 0 its bound is zero. A declared (beta_1, beta_2) without a proof is refused. A
+spectral norm from power iteration would be a lower bound; here it is certified.
 
 References
 ----------
@@ -52,59 +54,66 @@ Fang, Li, Fan, Li: Improved convergence of differential private SGD with gradien
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
 from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
 
 from winsor.checks import choice, positive
-from winsor.contract import Tree
+from winsor.contract import ConfigurationError, Tree
 from winsor.grads.forward_view import ForwardView
-from winsor.grads.graph import Step
 from winsor.grads.view import Need, View
+from winsor.rules.growth import Growth
 from winsor.rules.rule import ROUNDING, PerSampleRule, State, clip_weights
-from winsor.rules.value_bounds import KINDS
-from winsor.rules.value_bounds.chain import chain_squares
-from winsor.rules.value_bounds.network import gradient_squares
+from winsor.rules.value_bounds.forms import FORMS
 from winsor.rules.value_bounds.spectral import OperatorNorms
-
-
-def above_convolutions(step: Step) -> bool:
-    """Cross what is cheap to differentiate, down to the last convolution."""
-    return step.op in KINDS and KINDS[step.op].local
-
-
-def _forward(view: ForwardView, norms: OperatorNorms) -> Tensor:
-    return gradient_squares(view, above_convolutions, norms)
-
-
-def _outputs(view: ForwardView, norms: OperatorNorms) -> Tensor:
-    return gradient_squares(view, None, norms)
-
-
-FORMS: dict[str, Callable[[ForwardView, OperatorNorms], Tensor]] = {
-    "value": chain_squares,
-    "forward": _forward,
-    "outputs": _outputs,
-}
 
 
 @dataclass(frozen=True)
 class Value(PerSampleRule):
-    """Clip each row by a certified bound on its gradient norm: nothing is done per sample."""
+    """Clip each row by a certified bound on its gradient norm: nothing is done per sample.
+
+    ``growth`` clips by a growth condition instead of ``form``, with ``lower`` its f_lb: Algorithm 3
+    with its declared inputs, read with f_i (`winsor/rules/growth.py`).
+    """
 
     max_grad_norm: float
     form: str = "outputs"
+    growth: Growth | None = None
+    lower: float = 0.0
     needs = Need.FORWARD | Need.LOSSES | Need.WEIGHTED_SUM | Need.NORMS
-    proof = (
-        "w_i = min(1, C/G_i) with a certified G_i >= |g_i| that depends on row i and public "
-        "weights only, so |w_i g_i| <= C (Fang et al. 2023, Alg. 3 with f_i)"
-    )
 
     def __post_init__(self) -> None:
         positive("max_grad_norm", self.max_grad_norm)
         choice("form", self.form, sorted(FORMS))
+        if not math.isfinite(self.lower):
+            raise ConfigurationError(f"lower must be a finite number. Got {self.lower!r} instead.")
+        if self.growth is None:
+            if self.lower:
+                raise ConfigurationError(
+                    f"lower must come with a growth condition. Got lower={self.lower!r} and no "
+                    "growth instead. Leave it out: the bounds by layers do not need it."
+                )
+            return
+        if self.form != "outputs":
+            raise ConfigurationError(
+                f"form must be left out where growth is given. Got {self.form!r} instead. A "
+                'declared pair takes it in its proof: LayerBounds("value").'
+            )
+        _ = self.growth.statement  # refuses a condition without a proof
+
+    def __repr__(self) -> str:
+        shown = f"max_grad_norm={self.max_grad_norm!r}, form={self.form!r}"
+        if self.growth is not None:
+            shown = f"max_grad_norm={self.max_grad_norm!r}, growth={self.growth!r}, "
+            shown += f"lower={self.lower!r}"
+        return f"Value({shown})"
+
+    @property
+    def proof(self) -> str:  # type: ignore[override]
+        reason = "" if self.growth is None else f": {self.growth.statement}"
+        return PROOF + reason
 
     def init(self, parameters: Tree, expected_size: float) -> State:
         memory: dict[str, Any] = {}  # norms of past (public) weights, see OperatorNorms
@@ -117,21 +126,29 @@ class Value(PerSampleRule):
         """
         if isinstance(view, ForwardView):
             return self._squares(view, state).sqrt()
-        return view.norms()
+        return view.norms() if self.growth is None else self.growth.bounds_of_rows(view, self.lower)
 
     def _squares(self, view: ForwardView, state: State) -> Tensor:
         if not view.size:
             return view.losses()
-        return FORMS[self.form](view, OperatorNorms(state["norms"]))
+        norms = OperatorNorms(state["norms"])
+        if self.growth is None:
+            return FORMS[self.form](view, norms)
+        return self.growth.squares(view, norms, self.lower)
 
     def weights(self, view: View, state: State) -> Tensor:
         if not isinstance(view, ForwardView):
-            return clip_weights(view.norms(), self.max_grad_norm)
+            return clip_weights(self.bounds(view, state), self.max_grad_norm)
         threshold = self.max_grad_norm / (1 + ROUNDING)
         return (self._squares(view, state).rsqrt() * threshold).clamp_max(1.0)
 
     def clipped_norm(self, state: State) -> float:
         return self.max_grad_norm
 
+
+PROOF = (
+    "w_i = min(1, C/G_i) with a certified G_i >= |g_i| that depends on row i and public "
+    "weights only, so |w_i g_i| <= C (Fang et al. 2023, Alg. 3 with f_i)"
+)
 
 EXAMPLES = (Value(1.0), Value(0.1, form="forward"), Value(2.0, form="value"))

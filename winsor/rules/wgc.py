@@ -7,8 +7,8 @@ the paper calls them easy, and appendix D's for ReLU networks. All are per recor
 |x_i|, so it may scale record i and nothing else. A beta_1 from the largest |x| of the dataset is a
 private quantity that moves every record's weight.
 
-`Value` uses the tighter bounds of `winsor/rules/value_bounds`; these functions are for analysis,
-for closed-form models and for the paper's own experiments.
+``Value(growth=...)`` clips by these conditions (`growth.py` says when that is certified); without
+``growth`` it uses the tighter bounds of `winsor/rules/value_bounds`.
 
 References
 ----------
@@ -22,10 +22,18 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from winsor.checks import positive
 from winsor.contract import ConfigurationError
+from winsor.grads.forward_view import ForwardView
+from winsor.grads.view import View
+from winsor.rules.growth import Growth, GrowthProof
+from winsor.rules.value_bounds.chain import linear_chain
+from winsor.rules.value_bounds.kind import RowBlocks, refuse
+from winsor.rules.value_bounds.network import FLOOR
+from winsor.rules.value_bounds.spectral import OUTWARDS, OperatorNorms
 
 LOGISTIC = 0.4074
 """sup_f (1 - exp(-f))^2 / f, reached near f = 1.2564: the smallest beta_1 of log(1 + exp(-m)).
@@ -33,15 +41,89 @@ Smoothness alone, Lemma 3.2, gives 1/2."""
 
 
 @dataclass(frozen=True)
-class WeakGrowth:
-    """(beta_1, beta_2) of one function, or of one function per row as tensors."""
+class WeakGrowth(Growth):
+    """(beta_1, beta_2) of one function, or of one function per row as tensors.
+
+    With a ``proof`` it can be clipped by: Algorithm 3 with its declared inputs. Without one it is
+    a formula only.
+    """
 
     beta_1: float | Tensor
     beta_2: float | Tensor = 0.0
+    proof: GrowthProof | None = None
 
     def bound(self, losses: Tensor, lower: float = 0.0) -> Tensor:
         """sqrt(beta_1 (f - lower) + beta_2) >= |grad f|, for ``lower`` <= inf f."""
         return (self.beta_1 * (losses - lower).clamp_min(0.0) + self.beta_2).sqrt()
+
+    @property
+    def statement(self) -> str:
+        return self._proof().statement
+
+    def squares(self, view: ForwardView, norms: OperatorNorms, lower: float) -> Tensor:
+        """The larger of the declared bound and the proven one, row by row."""
+        proven = self._proof().squares(view, norms)
+        return torch.maximum(self.bound(view.losses().double(), lower).square().float(), proven)
+
+    def bounds_of_rows(self, view: View, lower: float) -> Tensor:
+        """Norms prove as much as any proof: the larger of the declared bound and the norm."""
+        norms = view.norms()
+        return torch.maximum(self.bound(view.losses(), lower).to(norms.dtype), norms)
+
+    def _proof(self) -> GrowthProof:
+        if self.proof is None:
+            raise ConfigurationError(
+                f"growth must come with a proof to clip by. Got WeakGrowth({self.beta_1!r}, "
+                f"{self.beta_2!r}) without one instead: a record that breaks the declaration would "
+                "not be bounded. Give proof=LayerBounds() (`winsor.rules.growth`), use "
+                "NetworkGrowth(), or run it as published, on public data, with "
+                "`winsor.papers.value.algorithm_3`."
+            )
+        return self.proof
+
+
+@dataclass(frozen=True)
+class NetworkGrowth(Growth):
+    """Appendix D's condition from the layers themselves: one of ours, proven for every row.
+
+        beta_1 = c |x_i|^2 sum_l prod_{j != l} |W_j|^2,   beta_2 = 0
+
+    for a chain of linear layers without biases, activations of slope at most 1 between them. c is
+    ``constant``: a bound on |d loss / d logits|^2 over f_i - f_lb. The paper has 8; 0.8148 (twice
+    ``LOGISTIC``) is the best for cross-entropy, 2 is exact for halved squared errors.
+
+    Whatever c and f_lb are, a row whose loss grows faster than declared is bounded by its exact
+    loss gradient instead, so a wrong constant costs nothing but a tighter one.
+    """
+
+    constant: float = 8.0
+
+    def __post_init__(self) -> None:
+        positive("constant", self.constant)
+
+    @property
+    def statement(self) -> str:
+        return (
+            f"|grad f_i|^2 <= max({self.constant:g} (f_i - f_lb), |d loss/d logits|^2) |x_i|^2 "
+            "sum_l prod_{j != l} |W_j|^2 for layers without biases (appendix D)"
+        )
+
+    def squares(self, view: ForwardView, norms: OperatorNorms, lower: float) -> Tensor:
+        rows = RowBlocks(view.size, norms)
+        layers = linear_chain(view, rows)
+        for layer in layers:
+            if layer.bias is not None:
+                refuse(
+                    layer.step, "has a bias, for which appendix D is no bound (leave growth out)"
+                )
+        with torch.no_grad():
+            x = layers[0].input().double()
+            sizes = [norms.matrix(layer.name, layer.weight) for layer in layers]
+            declared = relu_network(x, sizes, self.constant).bound(view.losses().double(), lower)
+            (seed,) = view.seeds
+            exact = rows.squares(seed).double() * _squares(x, False) * _sum_of_products(sizes)
+            squares = torch.maximum(declared.square(), exact) * OUTWARDS
+            return squares.float() * (1 + 1e-6) + FLOOR
 
 
 def smooth(lipschitz: float | Tensor) -> WeakGrowth:
@@ -70,13 +152,13 @@ def softmax_regression(x: Tensor, intercept: bool = False) -> WeakGrowth:
     return WeakGrowth(2 * LOGISTIC * _squares(x, intercept))
 
 
-def relu_network(x: Tensor, spectral_norms: Sequence[float]) -> WeakGrowth:
+def relu_network(x: Tensor, spectral_norms: Sequence[float], constant: float = 8.0) -> WeakGrowth:
     """Appendix D: beta_1 = 8 |x|^2 sum_i prod_{j != i} |W_j|^2, for a network without biases.
 
     The weights are part of beta_1, so this holds at the current w only. With biases it is no
     bound: at x = 0 it is zero and the gradient is not.
     """
-    return WeakGrowth(8 * _squares(x, False) * _sum_of_products(spectral_norms))
+    return WeakGrowth(constant * _squares(x, False) * _sum_of_products(spectral_norms))
 
 
 def relu_network_bound(x: Tensor, spectral_norms: Sequence[float], losses: Tensor) -> Tensor:

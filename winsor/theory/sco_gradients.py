@@ -8,6 +8,7 @@ statement fails with at most that probability.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from winsor.checks import all_positive, all_probabilities, at_least
 from winsor.contract import ConfigurationError
@@ -20,6 +21,7 @@ from winsor.theory.sco import (
     iterative_inner_steps,
     simple_clipping_error,
 )
+from winsor.theory.sco_budgets import per_step_budget
 
 _MOMENT = "E|<u, grad l>|^p <= M^p for every unit u (Assumption 1c)"
 _DOMAIN = "convex loss on a set of diameter L (Assumption 1a)"
@@ -253,6 +255,41 @@ def iterative_mean_rate(
     )
 
 
+def iterative_gradient_rate(
+    radius: float,
+    *,
+    p: float,
+    moment: float,
+    n: float,
+    d: float,
+    epsilon: float,
+    delta: float,
+    steps: float,
+    confidence: float,
+) -> Bound:
+    """Error of one gradient estimate of T steps of iterative updating, (28): (18) at (27).
+
+    ``epsilon`` and ``delta`` are those of the whole run.
+
+    >>> found = iterative_gradient_rate(50, p=2, moment=1, n=1e6, d=5, epsilon=0.1, delta=1e-6,
+    ...                                 steps=10, confidence=0.05)
+    >>> found.source, round(found.value, 2)
+    ('paper 2, (28)', 1.12)
+    """
+    step = per_step_budget(epsilon, delta, steps)
+    found = iterative_mean_rate(
+        radius,
+        p=p,
+        moment=moment,
+        n=n,
+        d=d,
+        epsilon=step.epsilon,
+        delta=step.delta,
+        confidence=confidence,
+    )
+    return replace(found, source="paper 2, (28)")
+
+
 def iterative_mean_bound(
     radius: float,
     *,
@@ -310,6 +347,7 @@ FIDELITY = (
         ),
         ("Lemma 5, eq. (15)", simple_gradient_moment, "test_equations_14_and_15"),
         ("Theorem 5, eq. (18)", iterative_mean_rate, "test_equation_18"),
+        ("eq. (28)", iterative_gradient_rate, "test_equation_28"),
         ("eq. (26)", iterative_mean_bound, "test_equation_26_with_its_constant"),
         ("Lemma 9 (B)", iterative_gradient_bias, "test_equation_29"),
         (

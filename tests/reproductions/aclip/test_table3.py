@@ -6,7 +6,17 @@ import dataclasses
 
 import pytest
 import torch
-from winsor_reproductions.aclip.table3 import QUICK, table_3, table_3_of, table_3_verdict
+from winsor_reproductions.aclip.figure2 import figure_2_of
+from winsor_reproductions.aclip.resnet18 import resnet18
+from winsor_reproductions.aclip.table3 import (
+    QUICK,
+    Table3,
+    Trained,
+    ends,
+    table_3,
+    table_3_of,
+    table_3_verdict,
+)
 from winsor_reproductions.cifar import CifarSize, problem
 from winsor_reproductions.reproduction import Line, Measured, Request
 
@@ -33,6 +43,37 @@ def test_the_table_has_printed_published_certified_and_tuned_lines():
     # the published noise is half of what the nominal epsilon needs
     assert clipped.published_certifies > 2 * 6.0
     assert "40 rows, 2 steps of 10" in found.notes[0]
+    assert all("±" in line.extra["last epochs"] for line in found.lines)
+
+
+def test_accuracies_are_those_of_the_last_five_epochs():
+    curves = ((0.0, 10.0, 20.0, 30.0, 40.0, 50.0), (0.0, 20.0, 30.0, 40.0, 50.0, 60.0))
+    assert ends(curves).mean == 35.0  # of 30 and 40: the first epochs do not count
+    found = Trained(ends(curves), 1.0, 1.0, curves)
+    assert found.deviation == "35 ± 16"  # ten values: 10 .. 50 and 20 .. 60
+    assert found.by_epoch() == "0 15 25 35 45 55"
+    assert Trained(Measured(1.0, None, 1), 1.0, 1.0, ((5.0,),)).deviation == "one epoch"
+
+
+def test_figure_2_has_a_curve_for_every_method_and_a_baseline():
+    setting = dataclasses.replace(QUICK, epsilons=(6.0,), rows=40, batch_size=10, epochs=2)
+    found = figure_2_of(setting, pictures(60, 1), pictures(20, 2), Request(seeds=1))
+    assert [line.label["method"] for line in found.lines] == ["baseline", "CC", "UC", "DP-SGD"]
+    baseline, averaged, *_, plain = found.lines
+    assert baseline.certified is None and baseline.printed == "83.28 ± 0.02"
+    assert len(baseline.extra["not private by epoch"].split()) == 2
+    assert len(averaged.extra["published by epoch"].split()) == 2
+    assert plain.published is None
+    assert "at the printed constants" in found.verdict
+
+
+def test_resnet_18_is_the_papers_but_for_its_normalisation():
+    network = resnet18()
+    assert sum(p.numel() for p in network.parameters()) == 11_173_962
+    assert network(torch.rand(2, 3, 32, 32)).shape == (2, 10)
+    assert Table3().model == "resnet18"
+    whole = problem(CifarSize(None, 5, 2, "resnet18"), pictures(6, 1), pictures(4, 2))
+    assert whole.train[0].shape == (6, 3, 32, 32)
 
 
 def test_problems_come_in_two_sizes():

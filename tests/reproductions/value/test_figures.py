@@ -7,7 +7,6 @@ import math
 import numpy as np
 import pytest
 import torch
-from winsor_reproductions.modelmix import table1 as modelmix_table1
 from winsor_reproductions.reproduction import Line, Measured, Request
 from winsor_reproductions.training_runs import gaussian_classes
 from winsor_reproductions.value import figures as value_figures
@@ -27,6 +26,7 @@ from winsor_reproductions.value.open_runs import (
 from winsor_reproductions.value.problems import make, mnist
 
 from winsor.contract import ConfigurationError
+from winsor.features import scattering
 
 
 @pytest.fixture
@@ -52,7 +52,17 @@ def test_figure_1_counts_what_is_clipped(tiny):
     assert 0 <= loose.certified.mean < tight.certified.mean <= 100
     assert tight.certified.seeds == 2
     assert tight.certified_epsilon == loose.certified_epsilon > 0
-    assert set(tight.extra) == {"first epoch", "training accuracy", "step size"}
+    assert set(tight.extra) == {
+        "first epoch",
+        "training accuracy",
+        "step size",
+        "clipped by epoch",
+        "training by epoch",
+    }
+    for line in found.lines:  # curves over epochs, whose last point is the line's number
+        clipped = [float(value) for value in line.extra["clipped by epoch"].split()]
+        assert len(clipped) == len(line.extra["training by epoch"].split()) == 2
+        assert clipped[-1] == pytest.approx(line.certified.mean, abs=0.1)
     assert found.notes[-1] == "a note"
 
 
@@ -79,6 +89,10 @@ def test_figures_2_and_3_have_every_method(tiny):
     sgd, gradient, value, tight = found.lines
     assert sgd.certified is None and "not private" in sgd.extra
     assert gradient.published is None
+    for line in found.lines:
+        assert len(line.extra["training by epoch"].split()) == 2
+        assert len(line.extra["test by epoch"].split()) == 2
+    assert len(value.extra["published, test by epoch"].split()) == 2
     assert value.published is not None
     assert value.published_certifies == math.inf  # Algorithm 3 as printed has no guarantee
     assert gradient.certified_epsilon == value.certified_epsilon == tight.certified_epsilon
@@ -151,7 +165,7 @@ def eighty_one_channels(part):
 
 
 def test_colour_features_are_rows_of_length_one_and_kept(monkeypatch, tmp_path):
-    monkeypatch.setattr(modelmix_table1, "_transform", lambda shape: eighty_one_channels)
+    monkeypatch.setattr(scattering, "transform_of", lambda shape: eighty_one_channels)
     x = torch.rand(3, 3, 32, 32)
     features = value_problems.colour_features(x)
     assert features.shape == (3, 972)

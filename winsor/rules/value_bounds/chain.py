@@ -57,7 +57,7 @@ class BoundedLayer:
 def chain_squares(view: ForwardView, norms: OperatorNorms) -> Tensor:
     """(n,) appendix D's bounds on the squared norms of the rows' gradients."""
     rows = RowBlocks(view.size, norms)
-    layers = _chain(view, rows)  # from the input to the logits
+    layers = linear_chain(view, rows)  # from the input to the logits
     with torch.no_grad():
         (seed,) = view.seeds
         v = torch.maximum(
@@ -91,7 +91,7 @@ def _last(layer: BoundedLayer, v: Tensor, seed: Tensor) -> Tensor:
     return v * spectral_norm(weight - mean) + offset
 
 
-def _chain(view: ForwardView, rows: RowBlocks) -> list[BoundedLayer]:
+def linear_chain(view: ForwardView, rows: RowBlocks) -> list[BoundedLayer]:
     """The linear layers from input to output; anything but a plain chain is refused."""
     layers: list[BoundedLayer] = []
     for step in view.graph.steps:

@@ -1,0 +1,280 @@
+"""Figures 1, 3 and B1 to B4 of paper 4: test loss along the run, with the non-private baseline.
+
+    figure 1    logistic, Diabetes and Adult          figure B1   ridge, the same
+    figure 3    logistic, synthetic                   figure B2   ridge, the same
+    figure B3   logistic, all five, with deviations   figure B4   ridge, all five, with deviations
+
+A line is one curve; its points stand in the columns "... by epoch". Estimators keep their answers
+along the way (``record``), which follow from what they release. The baseline is Algorithm 1 as
+printed with the settings of CC and no noise, for it is public data. As in the tables, *published*
+curves have the noise of the paper's account and *certified* ones that of epsilon.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+from winsor_reproductions.aclip.printed import DATA, EPSILONS
+from winsor_reproductions.aclip.tables import (
+    NOTES,
+    ONE_READING,
+    SETTINGS,
+    ConvexRows,
+    ConvexSetting,
+    fitted,
+    methods_of,
+    problem,
+    published_run,
+    relative_error,
+)
+from winsor_reproductions.reproduction import Line, Measured, Reproduced, Request
+
+from winsor.grads.glm import Logistic, Squared
+from winsor.linear import AveragedDescent
+from winsor.linear.options import Method
+from winsor.papers.aclip.algorithms import PrintedAclip
+
+Array = NDArray[np.float64]
+
+REAL = ("diabetes", "adult")
+SYNTHETIC = tuple(name for name in DATA if name not in REAL)
+POINTS = 6
+"""Points of a curve, the last at the end of the run."""
+BASELINE = "baseline"
+
+
+def figure_1(request: Request) -> Reproduced:
+    """Logistic regression on real data."""
+    return _figure("Figure 1", "logistic", REAL, request)
+
+
+def figure_3(request: Request) -> Reproduced:
+    """Logistic regression on synthetic data."""
+    return _figure("Figure 3", "logistic", SYNTHETIC, request)
+
+
+def figure_b1(request: Request) -> Reproduced:
+    """Ridge regression on real data."""
+    return _figure("Figure B1", "ridge", REAL, request)
+
+
+def figure_b2(request: Request) -> Reproduced:
+    """Ridge regression on synthetic data."""
+    return _figure("Figure B2", "ridge", SYNTHETIC, request)
+
+
+def figure_b3(request: Request) -> Reproduced:
+    """Logistic regression on everything, with deviations over repetitions."""
+    return _figure("Figure B3", "logistic", DATA, request, deviations=True)
+
+
+def figure_b4(request: Request) -> Reproduced:
+    """Ridge regression on everything, with deviations over repetitions."""
+    return _figure("Figure B4", "ridge", DATA, request, deviations=True)
+
+
+def _figure(
+    name: str, task: str, data: Sequence[str], request: Request, deviations: bool = False
+) -> Reproduced:
+    chosen = _shortened(data) if request.quick else tuple(data)
+    epsilons = (EPSILONS[-1],) if request.quick else EPSILONS
+    seeds = request.seeds_or(2, 10)
+    lines: list[Line] = []
+    for column in chosen:
+        request.say(f"{name}: {column}")
+        setting = SETTINGS[column]
+        if request.quick:
+            setting = replace(setting, epochs=min(setting.epochs, 6))
+        folder = request.folder() if column in REAL else None
+        rows = problem(column, task, folder, seed=0)
+        lines += _data_lines(task, column, rows, setting, epsilons, seeds, deviations)
+    return Reproduced(
+        f"{name} of paper 4 (trajectories, {task})",
+        "test loss over that of the zero start, at the end of the run",
+        tuple(lines),
+        trajectory_verdict(lines),
+        {"seeds": len(seeds), "epsilons": epsilons, "points": POINTS},
+        (
+            "The paper draws curves; the columns by epoch are their points, means over the seeds.",
+            "The baseline is AClipped-dpSGD with the settings of CC and without noise.",
+            NOTES[task],
+            ONE_READING,
+            "Quick: one epsilon, 6 epochs, one synthetic set."
+            if request.quick
+            else "10 seeds; the paper averages 300 runs.",
+        ),
+    )
+
+
+def _shortened(data: Sequence[str]) -> tuple[str, ...]:
+    return tuple(name for name in data if name in (*REAL, "laplace"))
+
+
+@dataclass(frozen=True)
+class Curves:
+    """(seeds, points) relative test losses, at these epochs."""
+
+    epochs: tuple[float, ...]
+    losses: Array
+    epsilon: float = float("nan")
+
+    @property
+    def end(self) -> Measured:
+        return Measured.of(self.losses[:, -1].tolist())
+
+    def means(self) -> str:
+        return " ".join(f"{value:.4g}" for value in self.losses.mean(axis=0))
+
+    def deviations(self) -> str:
+        if len(self.losses) == 1:
+            return "one seed"
+        return " ".join(f"{value:.2g}" for value in self.losses.std(axis=0, ddof=1))
+
+
+def private_curves(
+    rows: ConvexRows,
+    task: str,
+    method: Method,
+    epsilon: float,
+    noise: float | None,
+    seeds: Sequence[int],
+) -> Curves:
+    """One fit per seed that keeps its answers along the way."""
+    found, epochs, spent = [], (), 0.0
+    for seed in seeds:
+        model = fitted(rows, task, method, epsilon, noise, seed)
+        found.append(
+            [relative_error(rows, np.ravel(point.coef), task) for point in model.trajectory_]
+        )
+        # a step of DP-GD is an epoch, one of the others m/n of it
+        share = (getattr(method, "batch_size", None) or len(rows.x)) / len(rows.x)
+        epochs = tuple(point.step * share for point in model.trajectory_)
+        spent = max(spent, model.epsilon_)
+    return Curves(epochs, np.array(found), spent)
+
+
+def baseline_curves(
+    rows: ConvexRows, task: str, setting: ConvexSetting, seeds: Sequence[int]
+) -> Curves:
+    """AClipped-dpSGD without noise, as printed."""
+    n = len(rows.x)
+    steps = int(np.ceil(setting.epochs * n / setting.batch_size - 1e-9))
+    run = PrintedAclip(
+        n, steps, setting.batch_size, setting.rates[0], setting.clips[0], 0.0, radius=1.0
+    )
+    loss = Logistic() if task == "logistic" else Squared()
+
+    def gradient(w: Array, picked: NDArray[np.int64]) -> Array:
+        part = rows.x[picked]
+        pulled: Array = loss.residual(part @ w, rows.y[picked]) @ part
+        return pulled
+
+    kept = _kept(steps)
+    found = []
+    for seed in seeds:
+        answers = run.answers(np.zeros(rows.x.shape[1]), gradient, seed=seed)
+        found.append([relative_error(rows, answers[step - 1], task) for step in kept])
+    return Curves(tuple(step * setting.batch_size / n for step in kept), np.array(found))
+
+
+def _every(steps: int) -> int:
+    return max(1, steps // POINTS)
+
+
+def _kept(steps: int) -> list[int]:
+    """The steps at which `Trail` keeps an answer."""
+    every = _every(steps)
+    return [step for step in range(1, steps + 1) if step % every == 0 or step == steps]
+
+
+def recording(method: Method, setting: ConvexSetting, n: int) -> Method:
+    """The method, told to keep its answers at about ``POINTS`` equal distances."""
+    steps = setting.epochs
+    if hasattr(method, "batch_size"):
+        steps = int(np.ceil(setting.epochs * n / setting.batch_size - 1e-9))
+    return replace(method, record=_every(steps))
+
+
+def _data_lines(
+    task: str,
+    data: str,
+    rows: ConvexRows,
+    setting: ConvexSetting,
+    epsilons: Sequence[float],
+    seeds: range,
+    deviations: bool,
+) -> list[Line]:
+    n = len(rows.x)
+    open_curves = baseline_curves(rows, task, setting, seeds)
+    lines = [_line(data, "", BASELINE, None, open_curves, deviations)]
+    for epsilon in epsilons:
+        for name, method in methods_of(setting).items():
+            told = recording(method, setting, n)
+            sound = private_curves(rows, task, told, epsilon, None, seeds)
+            run = published_run(setting, method, epsilon, n)
+            claimed = None
+            if isinstance(method, AveragedDescent) and run is not None:
+                noise = run.noise_multiplier
+                claimed = private_curves(rows, task, told, epsilon, noise, seeds)
+            line = _line(data, f"{epsilon:g}", name, sound, claimed, deviations)
+            lines.append(line)
+    return lines
+
+
+def _line(
+    data: str,
+    nominal: str,
+    name: str,
+    sound: Curves | None,
+    claimed: Curves | None,
+    deviations: bool,
+) -> Line:
+    """A curve; the baseline has no certified one, and its curve is shown as not private."""
+    label = {"data": data, "nominal": nominal, "method": name}
+    shown = sound or claimed
+    assert shown is not None
+    extra = {"epochs": " ".join(f"{epoch:.3g}" for epoch in shown.epochs)}
+    for kind, curves in (("certified", sound), ("published", claimed)):
+        if curves is not None:
+            word = "not private" if name == BASELINE else kind
+            extra[f"{word} by epoch"] = curves.means()
+            if deviations:
+                extra[f"{word}, deviation by epoch"] = curves.deviations()
+    if name == BASELINE:
+        return Line(label, extra={**extra, "not private": str(shown.end)})
+    return Line(
+        label,
+        published=None if claimed is None else claimed.end,
+        published_certifies=None if claimed is None else claimed.epsilon,
+        certified=None if sound is None else sound.end,
+        certified_epsilon=None if sound is None else sound.epsilon,
+        extra=extra,
+    )
+
+
+def trajectory_verdict(lines: Sequence[Line]) -> str:
+    """At the end of the curves: is the order CC, UC, DP-SGD, DP-GD, published and certified?"""
+    table: dict[tuple[str, str], dict[str, Line]] = {}
+    for line in lines:
+        if line.label["method"] != BASELINE:
+            key = (line.label["data"], line.label["nominal"])
+            table.setdefault(key, {})[line.label["method"]] = line
+    first = {"published": 0, "certified": 0}
+    for row in table.values():
+        rivals = [row[name].certified for name in ("DP-SGD", "DP-GD")]
+        best = min(rival.mean for rival in rivals if rival is not None)
+        for kind in first:
+            ours = getattr(row["CC"], kind)
+            assert ours is not None
+            first[kind] += ours.mean < best
+    count = len(table)
+    word = "Holds" if first["certified"] == count else "Holds in part"
+    if not first["certified"]:
+        word = "Does not hold"
+    return (
+        f"{word}: CC ends below DP-SGD and DP-GD on {first['published']} of {count} sets of curves "
+        f"as published and on {first['certified']} certified."
+    )

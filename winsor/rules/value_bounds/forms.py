@@ -1,0 +1,36 @@
+"""The three ways to bound a row's gradient from a recorded pass, by name (see `rules/value.py`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from torch import Tensor
+
+from winsor.grads.forward_view import ForwardView
+from winsor.grads.graph import Step
+from winsor.rules.value_bounds import KINDS
+from winsor.rules.value_bounds.chain import chain_squares
+from winsor.rules.value_bounds.network import gradient_squares
+from winsor.rules.value_bounds.spectral import OperatorNorms
+
+Squares = Callable[[ForwardView, OperatorNorms], Tensor]
+
+
+def above_convolutions(step: Step) -> bool:
+    """Cross what is cheap to differentiate, down to the last convolution."""
+    return step.op in KINDS and KINDS[step.op].local
+
+
+def _forward(view: ForwardView, norms: OperatorNorms) -> Tensor:
+    return gradient_squares(view, above_convolutions, norms)
+
+
+def _outputs(view: ForwardView, norms: OperatorNorms) -> Tensor:
+    return gradient_squares(view, None, norms)
+
+
+FORMS: dict[str, Squares] = {
+    "value": chain_squares,
+    "forward": _forward,
+    "outputs": _outputs,
+}

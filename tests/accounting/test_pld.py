@@ -104,7 +104,7 @@ def test_aclip_is_worth_what_the_certified_event_says():
 
 
 def test_partition_against_poisson_groups():
-    """k = 50 groups, T = 100, rho = 0.05 (PRIVACY section 5, whose 0.84 is 0.829 to 3 digits)."""
+    """k = 50 groups, T = 100, rho = 0.05 (docs/privacy.md, "Reference numbers")."""
     partition = GaussianDpEvent(1 / math.sqrt(2 * 0.05 * 100))
     groups = sampled(1 / 50, math.sqrt(2 / 0.05))
     assert pld.epsilon([(partition, 1)], 1e-5, REPLACE) == pytest.approx(17.86, abs=0.005)
@@ -113,7 +113,10 @@ def test_partition_against_poisson_groups():
 
 
 def test_dc_dpsgd_readings():
-    """q = 128/60000, 18,750 steps, sigma 0.675, c2 = c1/10, p = 1/10 (PRIVACY section 1)."""
+    """q = 128/60000, 18,750 steps, sigma 0.675, c2 = c1/10, p = 1/10.
+
+    docs/privacy.md, "Reference numbers".
+    """
     q, steps = 128 / 60_000, 18_750
     rank = sampled(q, 0.675 * math.sqrt(1.01) / 1.9)
     coin = MixtureOfGaussiansDpEvent(0.675, (0.0, 0.1, 1.0), (1 - q, q * 0.9, q * 0.1))

@@ -25,6 +25,8 @@ from scipy import stats
 from winsor.accounting import (
     account,
     account_delta,
+    certify,
+    certify_delta,
     delta_curve,
     event_from_json,
     event_to_json,
@@ -34,10 +36,12 @@ from winsor.accounting import (
 from winsor.accounting.dominating import dominating_pair
 from winsor.accounting.selection import (
     SelectionDpEvent,
+    certified_deltas,
     epsilon_by_renyi,
     epsilon_directly,
     log_ratio,
     noise_multiplier,
+    renyi_deltas,
     selected_divergences,
 )
 from winsor.accounting.trial_counts import (
@@ -472,3 +476,34 @@ class FakeStream:
 def test_impossible_laws_are_refused(make):
     with pytest.raises(ConfigurationError):
         make()
+
+
+# -------------------------------------------------------------------------- what a machine costs
+
+
+def test_the_profile_of_a_trial_is_the_certified_one():
+    """Raised by the sampler's price at every epsilon, and by no more than that."""
+    trial = reference_trial()
+    at = np.linspace(0.1, 6.0, 30)
+    ideal, real = delta_curve(trial, at), certified_deltas(trial, at, ADD)
+    assert np.all(real > ideal)
+    assert np.all(real[ideal > 1e-12] < ideal[ideal > 1e-12] * 1.001)
+    one_by_one = [certify_delta(trial, float(epsilon)).delta for epsilon in at[::7]]
+    assert real[::7] == pytest.approx(one_by_one, rel=2e-2)
+
+
+def test_what_is_reported_is_charged_for_the_sampler():
+    law = LAWS[0]
+    event = SelectionDpEvent.of_history(reference_trial(), law)
+    base = certify(reference_trial(), DELTA / law.mean).epsilon
+    assert epsilon_directly(event, DELTA, ADD) > base
+    assert account([(event, 1)], DELTA).epsilon < certify([(event, 1)], DELTA).epsilon <= 3.86
+
+
+def test_renyi_deltas_are_those_of_the_library():
+    divergences = rdp.divergences(reference_trial(), ADD, rdp.ORDERS)
+    at = np.linspace(0.0, 8.0, 9)
+    theirs = [compute_delta(rdp.ORDERS, divergences, float(e))[0] for e in at]
+    assert renyi_deltas(rdp.ORDERS, divergences, at) == pytest.approx(theirs, rel=1e-9)
+    nothing = np.zeros_like(rdp.ORDERS)
+    assert renyi_deltas(rdp.ORDERS, nothing, at).max() == 0

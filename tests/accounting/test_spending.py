@@ -10,6 +10,7 @@ from dp_accounting.dp_event import (
     GaussianDpEvent,
     LaplaceDpEvent,
     MixtureOfGaussiansDpEvent,
+    NoOpDpEvent,
     PoissonSampledDpEvent,
     SampledWithoutReplacementDpEvent,
     UnsupportedDpEvent,
@@ -152,3 +153,12 @@ def test_refusals_name_the_reason():
     subset = SampledWithoutReplacementDpEvent(100, 10, GaussianDpEvent(1.0))
     with pytest.raises(UnsupportedRelation, match="replace_one"):
         account([(subset, 1)], 1e-5, ADD)
+
+
+def test_a_machine_never_reports_an_epsilon_of_zero_for_noise_it_drew():
+    """The sampler's distance from ideal noise is paid for even where ideal noise costs nothing."""
+    loud = [(GaussianDpEvent(1e6), 1)]
+    assert account(loud, 1e-6).epsilon == 0
+    assert 0 < certify(loud, 1e-6).epsilon < 1e-5
+    assert certify([(NoOpDpEvent(), 3)], 1e-6).epsilon == 0
+    assert certify([], 1e-6).epsilon == 0

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from winsor.accounting import account
+from winsor.accounting import account, certify
 from winsor.accounting.selection import SelectionDpEvent
 from winsor.accounting.trial_counts import TruncatedNegativeBinomial
 from winsor.contract import ConfigurationError, Neighbouring
@@ -41,7 +41,7 @@ def test_each_option_spends_the_budget():
     trial = [(_event(QUESTION, option.noise_multiplier), _steps(QUESTION))]
     event = SelectionDpEvent.of_history(trial, TruncatedNegativeBinomial.of_mean(10))
     assert 2.97 <= account([(event, 1)], 1e-5).epsilon <= 3.0
-    assert account(trial, 1e-5).epsilon == pytest.approx(option.trial_epsilon)
+    assert certify(trial, 1e-5).epsilon == pytest.approx(option.trial_epsilon)
 
 
 def test_a_private_score_costs_something():

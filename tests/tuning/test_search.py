@@ -46,7 +46,12 @@ def test_a_search_stays_within_its_budget():
 def test_public_rows_score_for_free_and_all_private_rows_train():
     X, y = classes()
     private = PrivateRandomizedSearchCV(
-        PrivateLogisticRegression(), GRID, epsilon=2.0, delta=1e-5, n_iter=3, random_state=0
+        PrivateLogisticRegression(method="flat"),
+        GRID,
+        epsilon=2.0,
+        delta=1e-5,
+        n_iter=3,
+        random_state=0,
     )
     private.fit(X, y, *classes(500, seed=2))
     ((event, _),) = private.ledger_.history()

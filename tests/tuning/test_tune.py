@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from dp_accounting.dp_event import GaussianDpEvent, SelfComposedDpEvent
 from scipy import stats
+from small_tunings import ADD, DELTA, LAW, ROWS, Model, counting, key_with, plan, release
 
 from winsor.accounting import account, flatten
 from winsor.accounting.alternatives import AlternativesDpEvent
@@ -37,53 +38,9 @@ from winsor.sampling.samplers import FullBatch
 from winsor.tuning import LogUniform, PrivateScore, TuningResult, Uniform, tune
 from winsor.tuning.seal import Seal
 
-ADD, REPLACE = Neighbouring.ADD_OR_REMOVE_ONE, Neighbouring.REPLACE_ONE
-DELTA = 1e-5
-ROWS = np.arange(100) % 2
+REPLACE = Neighbouring.REPLACE_ONE
 SPACE = {"lr": LogUniform(0.1, 10.0), "clip": [0.5, 1.0]}
 TUNE = importlib.import_module("winsor.tuning.trials")
-
-
-class Model:
-    """Something that can be watched and told from others."""
-
-    def __init__(self, value):
-        self.value = value
-
-
-def release(rows, job, ledger, noise=None):
-    """A noisy count through the door."""
-    door = PrepaidDoor(ledger, ADD, job.key)
-    sensitivity = Sensitivity.per_sample(1.0, "a count")
-    multiplier = job.noise_multiplier if noise is None else noise
-    receipt = door.pay(Gaussian(multiplier), FullBatch(len(rows)), sensitivity, 1, 1)
-    return float(receipt.release(np.array([float(np.sum(rows))]))[0])
-
-
-def counting(rows, seen=None, noise=None):
-    """A training that releases a noisy count, which is also its score."""
-
-    def train(setting, job):
-        ledger = Ledger({"n": len(rows)})
-        value = release(rows, job, ledger, noise)
-        if seen is not None:
-            seen.append((setting, value))
-        return Model(value), ledger, value
-
-    return train
-
-
-def plan(nm):
-    return [(GaussianDpEvent(nm), 1)]
-
-
-def key_with(law, wanted):
-    """A key under which exactly this many trials are drawn."""
-    keys = (new_key(seed) for seed in range(10_000))
-    return next(key for key in keys if draw(law, key) == wanted)
-
-
-LAW = TruncatedNegativeBinomial.of_mean(10)
 
 
 # ------------------------------------------------------------------------------- release="best"

@@ -100,14 +100,21 @@ def charge(
     """
     inner = delta * (1 - share)
     epsilon = epsilon_at(inner)
-    if epsilon == 0 or not math.isfinite(epsilon) or epsilon > 600:
-        return epsilon if epsilon <= 600 else math.inf
+    if not epsilon <= 600:
+        return math.inf
+    if epsilon == 0 and inner + _variation(draws, law) <= delta:
+        return 0.0
     weight = 1 + math.exp(epsilon)
     beta = min(0.5, 0.25 * share * delta / weight)
     shift = sampler(draws, beta)
     outside = min(weight * draws * OUTSIDE[law], draws * _beyond(law, least_multiplier))
     spent = math.exp(shift) * (inner + outside + weight * beta)
     return epsilon + 2 * shift if spent <= delta else math.inf
+
+
+def _variation(draws: float, law: str = "gaussian") -> float:
+    """How far, in total variation, sampling may take both worlds together from ideal noise."""
+    return 2 * (draws * OUTSIDE[law] + ETA * math.sqrt(draws))
 
 
 def _beyond(law: str, multiplier: float) -> float:
@@ -136,6 +143,6 @@ def charged_delta(
     shift = sampler(draws, beta)
     ideal = delta_at(max(0.0, epsilon - 2 * shift))
     if epsilon < 2 * shift:  # no room to shift: total variation over all draws instead
-        ideal += 2 * (draws * OUTSIDE["gaussian"] + ETA * math.sqrt(draws))
+        ideal += _variation(draws)
     outside = weight * (draws * OUTSIDE["gaussian"] + beta)
     return min(1.0, math.exp(shift) * (ideal * (1 + SHARE) + outside)) if ideal else 0.0

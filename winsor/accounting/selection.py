@@ -18,6 +18,10 @@ delta_Q(e1) makes this at most R. Hence A - exp(eps) A' <= phi'(F) (Q - (exp(eps
 its positive part. R does not depend on eps, so e1 is chosen once, and
 epsilon_A(delta) = epsilon_Q(delta/m) + log R.
 
+delta_Q is the profile of the trial as a machine runs it: noise on a grid, from a sampler that is
+not ideal (`lattice`), whose price is charged for every trial. The K trials are then independent
+runs of that very Q.
+
 *Renyi* (Papernot & Steinke 2022, Thm 2 and 6; the only one for Poisson K). With D(a) the divergence
 of one trial at order a,
 
@@ -33,7 +37,8 @@ Guarantee
 ---------
 (epsilon, delta)-differential privacy of what A releases, if every trial is the same Q: settings
 drawn afresh from one public law, at most the trial's history spent in each, the score computed
-inside, and neither K nor any other trial ever visible.
+inside, and neither K nor any other trial ever visible. The Renyi bound is that of ideal noise: the
+sampler is charged by whoever reports (`certify`), for all trials together.
 
 References
 ----------
@@ -52,10 +57,10 @@ import attr
 import numpy as np
 from dp_accounting.dp_event import ComposedDpEvent, DpEvent, SelfComposedDpEvent
 from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
-from dp_accounting.rdp.rdp_privacy_accountant import compute_delta, compute_epsilon
+from dp_accounting.rdp.rdp_privacy_accountant import compute_epsilon
 from numpy.typing import NDArray
 
-from winsor.accounting import calibrate, rdp
+from winsor.accounting import calibrate, lattice, rdp
 from winsor.accounting.dominating import ROUNDING, DominatingPair, dominating_pair, on_grid
 from winsor.accounting.events import (
     Grid,
@@ -67,7 +72,7 @@ from winsor.accounting.events import (
     flatten,
     register,
 )
-from winsor.accounting.spending import account, delta_curve
+from winsor.accounting.spending import certify, delta_curve
 from winsor.accounting.trial_counts import (
     PoissonTrials,
     TrialCounts,
@@ -82,9 +87,9 @@ from winsor.contract import (
 
 Array = NDArray[np.float64]
 
-_NODES = 512
+_NODES = 768
 _RENYI_NODES = 128
-_SMALLEST_DELTA = 1e-19  # where the profile of one trial is cut; the rest is called infinite
+_SMALLEST_DELTA = 1e-18  # where the profile of one trial is cut; the rest is called infinite
 _LARGEST_EPSILON = 500.0
 
 
@@ -93,9 +98,10 @@ class SelectionDpEvent(DpEvent):
     """The best of K runs of ``event``, K from the law ``trials``; K and the others stay secret.
 
     >>> from dp_accounting.dp_event import GaussianDpEvent
+    >>> from winsor.accounting import certify
     >>> law = TruncatedNegativeBinomial.of_mean(10)
     >>> one, best = GaussianDpEvent(2.0), SelectionDpEvent(GaussianDpEvent(2.0), law)
-    >>> print(*(f"{account([(event, 1)], delta=1e-5).epsilon:.2f}" for event in (one, best)))
+    >>> print(*(f"{certify([(event, 1)], delta=1e-5).epsilon:.2f}" for event in (one, best)))
     1.99 3.30
     """
 
@@ -154,8 +160,8 @@ def epsilon_directly(event: SelectionDpEvent, delta: float, relation: Neighbouri
     law = event.trials
     if isinstance(law, PoissonTrials):
         return math.inf
-    epsilons, deltas = _trial_profile(_text(event), relation)
-    base = account(event.trial, delta / (law.mean * ROUNDING), relation).epsilon
+    epsilons, deltas = _trial_profile(_text(event.event), relation)
+    base = certify(event.trial, delta / (law.mean * ROUNDING), relation).epsilon
     return base + log_ratio(law, epsilons, deltas)
 
 
@@ -187,47 +193,85 @@ def noise_multiplier(
 # ------------------------------------------------------------------------------ the profile of Q
 
 
-def _text(event: SelectionDpEvent) -> str:
+def _text(event: DpEvent) -> str:
     """A key for what is remembered: events may hold lists, which cannot be hashed."""
     return json.dumps(event_to_json(event), sort_keys=True)
 
 
-def _selection(text: str) -> SelectionDpEvent:
-    event = event_from_json(json.loads(text))
-    assert isinstance(event, SelectionDpEvent), text
-    return event
+def _event(text: str) -> DpEvent:
+    return event_from_json(json.loads(text))
 
 
-@lru_cache(maxsize=64)
-def _trial_profile(text: str, relation: Neighbouring) -> tuple[Array, Array]:
-    """Epsilons from 0 up to where delta_Q is negligible, and upper bounds on delta_Q there."""
-    event = _selection(text)
-    top = math.inf
+@lru_cache(maxsize=256)
+def _trial_profile(trial: str, relation: Neighbouring) -> tuple[Array, Array]:
+    """Epsilons from 0 up to where delta_Q is negligible, and certified bounds on delta_Q there.
+
+    Whatever the law of K: tunings with other numbers of the same trial share it.
+    """
+    history = flatten([(_event(trial), 1)])
+    epsilons = np.linspace(0.0, _end_of_profile(trial, relation), _NODES)
+    return epsilons, np.minimum(certified_deltas(history, epsilons, relation), 1.0)
+
+
+def _end_of_profile(trial: str, relation: Neighbouring) -> float:
+    """Where delta_Q is negligible, roughly: by Renyi bounds, which are needed anyway, if there are
+    any."""
+    history = flatten([(_event(trial), 1)])
+    try:
+        divergences = _trial_divergences(trial, relation, tuple(rdp.ORDERS.tolist()))[1]
+        top = float(compute_epsilon(rdp.ORDERS, divergences, _SMALLEST_DELTA)[0])
+    except (UnsupportedEvent, UnsupportedRelation):
+        top = math.inf
     for smallest in (_SMALLEST_DELTA, 1e-15, 1e-12, 1e-9, 1e-6):
-        top = account(event.trial, smallest / event.trials.mean, relation).epsilon
         if top <= _LARGEST_EPSILON:
             break
-    epsilons = np.linspace(0.0, min(max(top, 1e-12), _LARGEST_EPSILON), _NODES)
-    return epsilons, np.minimum(delta_curve(event.trial, epsilons, relation), 1.0)
+        top = certify(history, smallest, relation).epsilon
+    return min(max(top, 1e-12), _LARGEST_EPSILON)
+
+
+def certified_deltas(history: History, epsilons: Array, relation: Neighbouring) -> Array:
+    """`delta_curve` with the price of a machine's noise, as in `certify_delta`, for all at once.
+
+    >>> from dp_accounting.dp_event import GaussianDpEvent
+    >>> at, trial = np.array([1.0, 2.0]), [(GaussianDpEvent(1.0), 1)]
+    >>> ideal, real = (
+    ...     f(trial, at, Neighbouring.ADD_OR_REMOVE_ONE) for f in (delta_curve, certified_deltas)
+    ... )
+    >>> bool(np.all(real > ideal) and np.all(real < 1.001 * ideal))
+    True
+    """
+    asked: list[float] = []
+    for epsilon in epsilons:
+        lattice.charged_delta(lambda at: asked.append(at) or 0.0, float(epsilon))  # type: ignore[func-returns-value]
+    ideal = delta_curve(history, np.array(asked), relation)
+    return np.array(
+        [
+            lattice.charged_delta(lambda _, value=value: value, float(epsilon))  # type: ignore[misc]
+            for value, epsilon in zip(ideal.tolist(), epsilons, strict=True)
+        ]
+    )
 
 
 def _selection_rdp(event: SelectionDpEvent, relation: Neighbouring, orders: Orders) -> Orders:
     """Registered Renyi bound. Asked for at few orders, it still chooses among all of `ORDERS`."""
-    return _divergences(_text(event), relation, tuple(orders.tolist())).copy()
-
-
-@lru_cache(maxsize=64)  # asked for twice: alone, and as a part of the pair below
-def _divergences(text: str, relation: Neighbouring, wanted: tuple[float, ...]) -> Orders:
-    event = _selection(text)
-    every = np.unique(np.concatenate([np.array(wanted), rdp.ORDERS]))
-    one = rdp.divergences(event.trial, relation, every)
-    epsilons, deltas = _trial_profile(text, relation)
+    trial, wanted = _text(event.event), tuple(orders.tolist())
+    every, one = _trial_divergences(trial, relation, wanted)
 
     def delta_of(epsilon: float) -> float:  # the delta of the next smaller epsilon that is known
+        epsilons, deltas = _trial_profile(trial, relation)
         return float(deltas[np.searchsorted(epsilons, epsilon, side="right") - 1])
 
     several = selected_divergences(event.trials, every, one, delta_of)
-    return np.asarray(several[np.searchsorted(every, np.array(wanted))], float)
+    return np.asarray(several[np.searchsorted(every, orders)], float)
+
+
+@lru_cache(maxsize=256)  # asked for twice: alone, and as a part of the pair below
+def _trial_divergences(
+    trial: str, relation: Neighbouring, wanted: tuple[float, ...]
+) -> tuple[Orders, Orders]:
+    """All orders that are looked at, and the divergences of one trial there."""
+    every = np.unique(np.concatenate([np.array(wanted), rdp.ORDERS]))
+    return every, rdp.divergences([(_event(trial), 1)], relation, every)
 
 
 # --------------------------------------------------------------------------- the dominating pair
@@ -235,9 +279,10 @@ def _divergences(text: str, relation: Neighbouring, wanted: tuple[float, ...]) -
 
 @lru_cache(maxsize=64)
 def _pair_of(text: str, relation: Neighbouring) -> DominatingPair:
-    event = _selection(text)
+    event = _event(text)
+    assert isinstance(event, SelectionDpEvent), text
     law = event.trials
-    epsilons, deltas = _trial_profile(text, relation)
+    epsilons, deltas = _trial_profile(_text(event.event), relation)
     points: list[tuple[Array, Array]] = [(np.zeros(1), np.ones(1))]
     top = float(epsilons[-1])
     if isinstance(law, TruncatedNegativeBinomial):
@@ -252,8 +297,24 @@ def _pair_of(text: str, relation: Neighbouring) -> DominatingPair:
         if isinstance(law, PoissonTrials):
             top = float(compute_epsilon(rdp.ORDERS, divergences, _SMALLEST_DELTA)[0])
         at = np.linspace(0.0, min(max(top, 1e-12), _LARGEST_EPSILON), _RENYI_NODES)
-        points.append((at, np.array([compute_delta(rdp.ORDERS, divergences, e)[0] for e in at])))
+        points.append((at, renyi_deltas(rdp.ORDERS, divergences, at)))
     return dominating_pair(*(np.concatenate(column) for column in zip(*points, strict=True)))
+
+
+def renyi_deltas(orders: Orders, divergences: Orders, epsilons: Array) -> Array:
+    """dp-accounting's `compute_delta` at many epsilons at once.
+
+    exp((a-1)(D - eps + log(1-1/a))) / a at the best order (Canonne, Kamath & Steinke 2020, Prop.
+    12), or sqrt(1 - exp(-D)) where that is smaller.
+    """
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        shares = np.log1p(-1 / orders)
+        gaps = divergences[None, :] - epsilons[:, None] + shares[None, :]
+        logs = (orders - 1)[None, :] * gaps - np.log(orders)[None, :]
+        logs[:, orders <= 1.01] = np.inf  # not stable, nor useful, near 1
+        variation = 0.5 * np.log(-np.expm1(-divergences))
+    smallest = np.minimum(np.nanmin(logs, axis=1), np.min(variation))
+    return np.asarray(np.exp(np.minimum(smallest, 0.0)) * (1 + 1e-12), float)
 
 
 def _pair_pld(

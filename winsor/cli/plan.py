@@ -17,7 +17,8 @@ from winsor.cli.promises import print_promises
 from winsor.contract import ConfigurationError
 
 if TYPE_CHECKING:
-    from winsor.planning.plan import Plan
+    from winsor.planning.plan import Plan, Question
+    from winsor.planning.tuning import TuningComparison
     from winsor.theory import Promise
 
 MECHANISMS = {
@@ -71,6 +72,14 @@ def plan(
     ] = None,
     theta: Annotated[float, typer.Option(help="Sub-Weibull tail index, with --d.")] = 0.5,
     moments: Annotated[float, typer.Option(help="Moments of gradients, with --d.")] = 2.0,
+    tune: Annotated[
+        float | None,
+        typer.Option(help="Mean number of trials: adds what tuning inside the budget costs."),
+    ] = None,
+    score_noise_multiplier: Annotated[
+        float | None,
+        typer.Option(help="Noise of a score on private rows, with --tune; public rows are free."),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Give all but one of epsilon, delta, noise multiplier, steps or epochs, batch size and n.
@@ -95,17 +104,39 @@ def plan(
         sampling=sampling,
         allow_large_delta=allow_large_delta,
     )
+    tuning = _tuning(question, tune, score_noise_multiplier)
     answer = solve(question, points)
     promised = [] if d is None else rates(answer, d, theta, moments)
     if json:
-        extra = {"rates": {one.name: _plain(one) for one in promised}} if promised else {}
+        extra: dict[str, Any] = {}
+        if promised:
+            extra["rates"] = {one.name: _plain(one) for one in promised}
+        if tuning is not None:
+            extra["tuning"] = tuning.to_json()
         print_json({**answer.to_json(), **extra})
         return
     _show(answer)
+    if tuning is not None:
+        _show_tuning(tuning)
     if promised:
         from rich.console import Console
 
         print_promises(Console(), promised)
+
+
+def _tuning(
+    question: Question, trials: float | None, score: float | None
+) -> TuningComparison | None:
+    """What tuning costs, if it was asked for."""
+    from winsor.planning.tuning import compare
+
+    if trials is None:
+        if score is not None:
+            raise ConfigurationError(
+                "--score-noise-multiplier must be given with --tune. Got it alone instead."
+            )
+        return None
+    return compare(question, [trials], score_noise_multiplier=score)
 
 
 def rates(plan: Plan, d: float, theta: float, moments: float) -> list[Promise]:
@@ -156,3 +187,25 @@ def _show(plan: Plan) -> None:
         console.print(curve)
     for note in plan.notes:
         console.print(f"Note: {note}")
+
+
+def _show_tuning(tuning: TuningComparison) -> None:
+    from rich.console import Console
+
+    console = Console()
+    for option in tuning.options:
+        composed = option.composed_multiplier
+        rows = {
+            "mean number of trials": f"{option.trials:g} (one time in a hundred above "
+            f"{option.most_trials})",
+            "noise multiplier of a trial": f"{option.noise_multiplier:.6g} (untuned "
+            f"{tuning.untuned:.6g})",
+            "as if the rows were": f"{option.rows_left:.0f}",
+            "epsilon of a trial alone": f"{option.trial_epsilon:.4g}",
+            "noise if all were released": "none is enough"
+            if composed is None
+            else f"{composed:.6g}",
+        }
+        console.print("tuning inside the same budget")
+        print_pairs(console, rows)
+    console.print(tuning.advice, markup=False)

@@ -24,10 +24,10 @@ from numpy.typing import ArrayLike
 from winsor.checks import as_delta, as_relation, positive, probability
 from winsor.contract import Bounded, ConfigurationError, Guarantee, Neighbouring, Sensitivity
 from winsor.ledger.ledger import Ledger
-from winsor.means import budget
-from winsor.means.inputs import as_key
 from winsor.mechanisms.gaussian import Gaussian
 from winsor.metrics.metric import Array, Columns, Metric, Size
+from winsor.release import budget
+from winsor.release.inputs import as_key
 from winsor.release.prepaid import PrepaidDoor
 from winsor.sampling.samplers import FullBatch
 

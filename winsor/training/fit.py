@@ -7,7 +7,9 @@ from typing import Any, Unpack
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.utils.data import Dataset
 
+from winsor.training.evaluation import Evaluation, with_looks
 from winsor.training.loop import PrivateTraining
 from winsor.training.make_private import Arguments, make_private
 from winsor.training.rehearsal import Loss
@@ -20,7 +22,11 @@ def cross_entropy(model: nn.Module, batch: Any) -> Tensor:
 
 
 def fit(
-    loss: Loss = cross_entropy, *, progress: bool = True, **arguments: Unpack[Arguments]
+    loss: Loss = cross_entropy,
+    *,
+    progress: bool = True,
+    evaluate: Evaluation | None = None,
+    **arguments: Unpack[Arguments],
 ) -> PrivateTraining:
     """Train privately to the end of the planned steps.
 
@@ -30,6 +36,10 @@ def fit(
         ``loss(model, batch)`` gives one value per row. Default: cross-entropy.
     progress
         Show a progress bar with the epsilon that the finished run will have spent.
+    evaluate
+        Metrics to measure on private rows along the way (`Evaluation`), within the same epsilon.
+        They leave through the door: the bar shows them with their intervals, and shows nothing
+        else about rows. Metrics on public rows are yours to compute.
     **arguments
         Those of `winsor.make_private`.
 
@@ -47,13 +57,27 @@ def fit(
     >>> private.spent().epsilon <= 2.0
     True
     """
+    target = arguments.get("epsilon")
+    if evaluate is not None:
+        arguments = with_looks(arguments, evaluate)
     private = make_private(**arguments)
-    run(private, loss, progress)
+    run(private, loss, progress, evaluate, arguments["dataset"], target)
     return private
 
 
-def run(private: PrivateTraining, loss: Loss = cross_entropy, progress: bool = True) -> None:
-    """The loop itself. Shows no value computed from private rows."""
+def run(
+    private: PrivateTraining,
+    loss: Loss = cross_entropy,
+    progress: bool = True,
+    evaluate: Evaluation | None = None,
+    rows: Dataset[Any] | None = None,
+    target: float | None = None,
+) -> None:
+    """The loop itself. Shows no value computed from private rows that did not pass the door.
+
+    ``rows`` are those that ``evaluate`` looks at if it names none, ``target`` the epsilon that the
+    noise was chosen for.
+    """
     columns = (
         TextColumn("[bold]training privately"),
         BarColumn(),
@@ -62,12 +86,27 @@ def run(private: PrivateTraining, loss: Loss = cross_entropy, progress: bool = T
         TextColumn("{task.fields[note]}"),
     )
     total = private.budget.planned_steps
-    target = private.budget.epsilon
-    note = f"epsilon {target:g} when done" if target is not None else ""
+    target = private.budget.epsilon if target is None else target
+    goal = f"epsilon {target:g} when done" if target is not None else ""
+    looked_at = rows if evaluate is None or evaluate.rows is None else evaluate.rows
+    marks = set() if evaluate is None else evaluate.marks(total)
     private.check(loss)
     with Progress(*columns, disable=not progress) as bar:
-        task = bar.add_task("train", total=total, completed=private.steps_done, note=note)
+        task = bar.add_task("train", total=total, completed=private.steps_done, note=goal)
+
+        def after(step: int, until: int) -> None:
+            """Look if a look became due since ``step``: an empty batch passes by in silence."""
+            done = private.steps_done
+            note = goal
+            if evaluate is not None and looked_at is not None:
+                for _ in marks & set(range(step + 1, min(done, until) + 1)):
+                    evaluate.look(private, looked_at)
+                note = "  ".join(filter(None, (goal, evaluate.in_words())))
+            bar.update(task, completed=done, note=note)
+
+        before = private.steps_done
         for batch in private.batches():
             private.step(loss(private.model, batch))
-            bar.update(task, completed=private.steps_done)
-        bar.update(task, completed=private.steps_done)
+            after(before, total - 1)  # the last look is at the iterate that is released
+            before = min(private.steps_done, total - 1)
+        after(before, total)

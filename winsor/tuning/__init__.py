@@ -8,21 +8,26 @@ result = winsor.tuning.tune(
 result.best_model, result.best_setting, result.best_score, result.guarantee
 """
 
-from winsor.tuning.outcome import Job, PrivateScore, TrialRow, TuningResult
+from winsor.tuning.importance import importance
+from winsor.tuning.outcome import PRUNED, Job, TrialRow, TuningResult
+from winsor.tuning.pruning import PrivateScore, Pruning
 from winsor.tuning.search import PrivateRandomizedSearchCV
 from winsor.tuning.space import Choice, Integer, LogUniform, Space, Uniform
 from winsor.tuning.trials import tune
 
 __all__ = [
+    "PRUNED",
     "Choice",
     "Integer",
     "Job",
     "LogUniform",
     "PrivateRandomizedSearchCV",
     "PrivateScore",
+    "Pruning",
     "Space",
     "TrialRow",
     "TuningResult",
     "Uniform",
+    "importance",
     "tune",
 ]

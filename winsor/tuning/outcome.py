@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,25 +24,13 @@ from winsor.contract import (
 )
 from winsor.ledger.guarantee import together
 from winsor.ledger.ledger import Ledger
-from winsor.metrics import Estimate, Measurement, Metric, event_of, measure
+from winsor.metrics import Estimate, Measurement, measure
 from winsor.randomness import KEY_BYTES
+from winsor.tuning.importance import importance
+from winsor.tuning.pruning import PrivateScore, Pruning
 
-
-@dataclass(frozen=True)
-class PrivateScore:
-    """A score measured on private rows inside every trial: which metric, with how much noise.
-
-    >>> from winsor.metrics import Accuracy
-    >>> PrivateScore(Accuracy(), noise_multiplier=20.0).event(Neighbouring.ADD_OR_REMOVE_ONE)
-    GaussianDpEvent(noise_multiplier=20.0)
-    """
-
-    metric: Metric
-    noise_multiplier: float
-
-    def event(self, relation: Neighbouring) -> DpEvent:
-        """Its part of a trial."""
-        return event_of(self.metric, self.noise_multiplier, relation)
+PRUNED = -math.inf
+"""The score of a trial that gave up: it never wins against one that did not."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +47,7 @@ class Job:
     delta: float
     relation: Neighbouring
     score: PrivateScore | None = None
+    pruning: Pruning | None = None
 
     def measure(self, ledger: Ledger, **columns: Any) -> Measurement:
         """The private score of this trial, paid for in its ledger."""
@@ -66,11 +56,44 @@ class Job:
                 "score must be given to tune for a score on private rows. Got None instead. Say "
                 "tune(..., score=PrivateScore(metric, noise_multiplier))."
             )
-        own = hashlib.blake2b(b"score", key=self.key, digest_size=KEY_BYTES).digest()
+        return self._measured(self.score, b"score", ledger, columns)
+
+    def prune(
+        self, step: int, value: float | None = None, *, ledger: Ledger | None = None, **columns: Any
+    ) -> bool:
+        """Whether the trial should give up at ``step``; then return `PRUNED` as its score.
+
+        With public pruning ``value`` is the score on public rows; with private pruning give the
+        trial's ledger and the columns of the private rows, as to `measure`.
+        """
+        if self.pruning is None or step not in self.pruning.bars:
+            return False
+        looked = self.pruning.score
+        if looked is None:
+            if value is None or ledger is not None:
+                raise ConfigurationError(
+                    "value must be the score on public rows. Got "
+                    f"{'a ledger' if ledger is not None else 'None'} instead. For looks at private "
+                    "rows say Pruning(bars, score=PrivateScore(...))."
+                )
+            return self.pruning.gives_up(step, float(value))
+        if ledger is None or value is not None:
+            raise UnsoundRelease(
+                "a look at private rows must be paid for: job.prune(step, ledger=ledger, "
+                "targets=..., predictions=...). Got a plain value instead."
+            )
+        found = self._measured(looked, f"look {step}".encode(), ledger, columns)
+        (estimate,) = found.estimates.values()
+        return self.pruning.gives_up(step, float(estimate.value))
+
+    def _measured(
+        self, score: PrivateScore, purpose: bytes, ledger: Ledger, columns: dict[str, Any]
+    ) -> Measurement:
+        own = hashlib.blake2b(purpose, key=self.key, digest_size=KEY_BYTES).digest()
         return measure(
-            self.score.metric,
+            score.metric,
             **columns,
-            noise_multiplier=self.score.noise_multiplier,
+            noise_multiplier=score.noise_multiplier,
             delta=self.delta,
             relation=self.relation,
             random_state=own,
@@ -145,6 +168,16 @@ class TuningResult:
             )
         return self._rows
 
+    def table(self) -> list[dict[str, Any]]:
+        """Settings and score of every released trial, the best first."""
+        rows = [{**row.setting, "score": row.score} for row in self.trials]
+        best = self.trials.index(self._won)
+        return [rows[best], *(row for place, row in enumerate(rows) if place != best)]
+
+    def importance(self) -> dict[str, float]:
+        """How much each setting mattered for the released scores: see `importance`."""
+        return importance([(row.setting, row.score) for row in self.trials])
+
     def __repr__(self) -> str:
         what = (
             "empty" if self._best is None else f"{self.best_setting}, score {self.best_score:.4g}"
@@ -155,7 +188,9 @@ class TuningResult:
 # ----------------------------------------------------------------------------- what is handed back
 
 
-def checked(returned: Any, declared: History, *, privately: bool) -> tuple[Any, float]:
+def checked(
+    returned: Any, declared: History, *, privately: bool, may_be_pruned: bool = False
+) -> tuple[Any, float]:
     """(model, score) of a trial, if it spent at most what was declared and scored inside."""
     if not (isinstance(returned, tuple) and len(returned) == 3):
         raise UnsoundRelease(
@@ -169,6 +204,8 @@ def checked(returned: Any, declared: History, *, privately: bool) -> tuple[Any, 
             f"Got {type(given).__name__} instead: what a trial spent is read from nothing else."
         )
     _check_spent(together(ledgers), declared)
+    if may_be_pruned and isinstance(score, float) and score == PRUNED:
+        return model, score
     return model, _number(score, ledgers, privately)
 
 

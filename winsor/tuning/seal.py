@@ -60,16 +60,24 @@ class Seal:
         if self._folder is not None:
             _write(self._folder / "trials", pickle.dumps((self._done, self._best, self._rows)))
 
-    def open(self) -> tuple[TrialRow | None, list[TrialRow] | None]:
-        """End: the best trial (and all rows, if all are kept). Everything else is destroyed."""
+    @property
+    def rows(self) -> tuple[TrialRow, ...]:
+        """The trials so far, if all are kept; else none."""
+        return tuple(self._rows)
+
+    def found(self) -> tuple[TrialRow | None, list[TrialRow] | None]:
+        """The best trial, and all rows if all are kept."""
         best = None if self._best is None else self._best[1]
-        rows = self._rows if self._everything else None
+        return best, list(self._rows) if self._everything else None
+
+    def destroy(self) -> None:
+        """End: what was not released exists no more."""
         self._best, self._rows, self._done = None, [], 0
         if self._folder is not None:
             for name in ("trials", "key"):
                 (self._folder / name).unlink(missing_ok=True)
+                (self._folder / name).with_suffix(".new").unlink(missing_ok=True)
             self._folder.rmdir()
-        return best, rows
 
     def _load(self, path: Path) -> None:
         if path.exists():

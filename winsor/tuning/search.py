@@ -26,17 +26,20 @@ from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone, is_regressor
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from winsor.accounting import account
+from winsor.accounting import certify
 from winsor.accounting.events import History
 from winsor.accounting.trial_counts import TruncatedNegativeBinomial
 from winsor.checks import as_delta, as_relation, fraction, positive
-from winsor.contract import CalibrationError, ConfigurationError, Neighbouring
+from winsor.contract import CalibrationError, ConfigurationError, Neighbouring, UnsoundRelease
 from winsor.linear.base import data_of, fresh_key
 from winsor.metrics import R2, Accuracy, Metric
 from winsor.randomness import new_key, stream
-from winsor.tuning.outcome import Job, PrivateScore
+from winsor.tuning.outcome import Job
+from winsor.tuning.pruning import PrivateScore
+from winsor.tuning.space import Space
 from winsor.tuning.trials import tune, whole_event
 
+_NOT_TUNED = ("epsilon", "delta", "noise_multiplier", "relation", "random_state")
 _ROUNDS = 12  # of the search for a trial's budget
 _CLOSE = 0.98  # of the target: what is good enough
 
@@ -103,6 +106,7 @@ class PrivateRandomizedSearchCV(MetaEstimatorMixin, BaseEstimator):
         y_public: ArrayLike | None = None,
     ) -> Self:
         """Search on the private rows; with public rows, these do the scoring and cost nothing."""
+        self._refuse_budgets()
         rows = sparse.csr_array(X) if sparse.issparse(X) else np.asarray(X)
         targets = np.asarray(y)
         n = rows.shape[0]
@@ -143,6 +147,14 @@ class PrivateRandomizedSearchCV(MetaEstimatorMixin, BaseEstimator):
         _settle(self.best_estimator_, self)
         return self
 
+    def _refuse_budgets(self) -> None:
+        for name in _NOT_TUNED:
+            if name in self.param_distributions:
+                raise UnsoundRelease(
+                    f"a trial must spend at most what was declared. Got {name} among the settings "
+                    "to be tuned instead, which changes it. Give the budget of the whole search."
+                )
+
     def _score(self, count: int) -> PrivateScore:
         if count == 0:
             raise ConfigurationError(
@@ -166,14 +178,18 @@ class PrivateRandomizedSearchCV(MetaEstimatorMixin, BaseEstimator):
         return model.set_params(epsilon=budget, delta=delta, random_state=key)
 
     def _history(self, X: Any, y: NDArray[Any], budget: float, delta: float) -> History:
-        """What a fit within ``budget`` records, from made-up rows of the same shape."""
+        """What a fit within ``budget`` records, from made-up rows of the same shape.
+
+        At one setting for all: another that spends otherwise is refused when it comes up.
+        """
         rng = np.random.default_rng(0)
-        made_up: Any = rng.standard_normal(X.shape)
-        if sparse.issparse(X):
-            made_up = sparse.random_array(X.shape, density=0.01, rng=rng, format="csr")
+        made_up: Any = rng.standard_normal(X.shape if not sparse.issparse(X) else X.data.shape)
+        if sparse.issparse(X):  # as full as it is: an estimator may keep full tables dense
+            made_up = sparse.csr_array((made_up, X.indices, X.indptr), shape=X.shape)
         options = np.linspace(0, 1, 7) if is_regressor(self.estimator) else np.unique(y)
         labels = options[np.arange(len(y)) % len(options)]
-        model = self._one({}, budget, delta, new_key(0)).fit(made_up, labels)
+        some = Space.of(dict(self.param_distributions)).draw(np.random.default_rng(0))
+        model = self._one(some, budget, delta, new_key(0)).fit(made_up, labels)
         history: History = model.ledger_.history()
         return history
 
@@ -193,7 +209,7 @@ class PrivateRandomizedSearchCV(MetaEstimatorMixin, BaseEstimator):
             fit = self._history(X, y, budget, delta)
             extra = [] if score is None else [(score.event(relation), 1)]
             event = whole_event([*fit, *extra], law)
-            return account([(event, 1)], delta, relation).epsilon
+            return certify([(event, 1)], delta, relation).epsilon
 
         return _largest_within(spent, target)
 

@@ -120,6 +120,8 @@ _TABLES: dict[str, type[Uniform] | type[LogUniform] | type[Integer]] = {
     "log_uniform": LogUniform,
     "integer": Integer,
 }
+LAWS = (*_TABLES, "choice")
+"""Names of laws in tables."""
 
 
 @dataclass(frozen=True)

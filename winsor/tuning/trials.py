@@ -23,15 +23,17 @@ from __future__ import annotations
 import hashlib
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from dp_accounting.dp_event import ComposedDpEvent, DpEvent, SelfComposedDpEvent
 
-from winsor.accounting import account, calibrate, flatten
+from winsor.accounting import calibrate, certify, flatten
 from winsor.accounting.events import History
+from winsor.accounting.lattice import MOST_VALUES
 from winsor.accounting.selection import SelectionDpEvent
 from winsor.accounting.trial_counts import (
     PoissonTrials,
@@ -49,19 +51,22 @@ from winsor.contract import (
 )
 from winsor.ledger.guarantee import guarantee
 from winsor.ledger.ledger import Ledger
-from winsor.means.inputs import as_key
 from winsor.randomness import KEY_BYTES, bound_key, fingerprint, stream, subkey
-from winsor.tuning.outcome import Job, PrivateScore, TrialRow, TuningResult, checked
+from winsor.release.inputs import as_key
+from winsor.tuning.outcome import PRUNED, Job, PrivateScore, TrialRow, TuningResult, checked
+from winsor.tuning.pruning import Pruning
 from winsor.tuning.seal import Seal
 from winsor.tuning.space import Space
 
 Train = Callable[[dict[str, Any], Job], tuple[Any, Any, Any]]
 """(setting, job) -> (model, the trial's ledger, score)."""
+Suggest = Callable[[Sequence[TrialRow], np.random.Generator], Mapping[str, Any]]
+"""(earlier trials, generator) -> the next setting; for ``release="all"``."""
 
 
 def tune(
     train: Train,
-    space: Space | Mapping[str, Any],
+    space: Space | Mapping[str, Any] | Suggest,
     *,
     trial: History | Callable[[float], History],
     delta: float,
@@ -69,10 +74,12 @@ def tune(
     trials: float | TrialCounts = 10,
     release: str = "best",
     score: PrivateScore | None = None,
+    pruning: Pruning | None = None,
     maximise: bool = True,
     relation: str | Neighbouring = Neighbouring.ADD_OR_REMOVE_ONE,
     directory: str | os.PathLike[str] | None = None,
     random_state: int | bytes | None = None,
+    keep: Callable[[TuningResult], None] | None = None,
 ) -> TuningResult:
     """Find a good setting within one privacy budget.
 
@@ -82,7 +89,9 @@ def tune(
         ``train(setting, job) -> (model, ledger, score)``: one private training at ``setting`` with
         ``job.noise_multiplier`` and randomness from ``job.key``.
     space
-        Public laws of the settings: see `Space.of`.
+        Public laws of the settings: see `Space.of`. With ``release="all"`` also a function
+        ``suggest(earlier, generator)`` from the trials so far to the next setting: every trial is
+        paid for, so a sampler may learn from their scores.
     trial
         What one trial spends, whatever its setting: a history, or a function from the noise
         multiplier to it, which is then calibrated so that the tuning spends ``epsilon``.
@@ -97,12 +106,18 @@ def tune(
     score
         None: ``train`` returns a number computed on public rows, which is free. A `PrivateScore`:
         it returns ``job.measure(ledger, ...)``, whose price is added to every trial.
+    pruning
+        Bars, fixed beforehand, below which a trial gives up: see `Pruning`. Free on public rows;
+        on private rows the price of its looks is added to every trial.
     maximise
         Whether larger scores are better.
     directory
         Where to keep the ledger and, until the end, the sealed trials; a killed tuning resumes.
     random_state
         None draws a fresh secret key. An int makes the tuning reproducible, hence K no secret.
+    keep
+        Called with the result before the sealed trials are deleted: what it stores survives a kill
+        at any moment. It may be called again after one.
 
     Examples
     --------
@@ -127,15 +142,18 @@ def tune(
     probability("delta", delta)
     related = as_relation(relation)
     law = _law(trials, release)
-    multiplier = _calibrated(trial, score, law, epsilon, delta, related)
-    declared = _declared(trial, score, multiplier, related)
-    job = Job(b"", 0, multiplier, delta, related, score)
-    plan = _Plan(train, Space.of(space), declared, job, maximise)
+    extra = _measured(score, pruning, related)
+    multiplier = _calibrated(trial, extra, law, epsilon, delta, related)
+    declared = _declared(trial, extra, multiplier)
+    if pruning is not None:
+        pruning = replace(pruning, maximise=maximise)
+    job = Job(b"", 0, multiplier, delta, related, score, pruning)
+    plan = _Plan(train, _settings(space, release), declared, job, maximise)
     folder = None if directory is None else Path(directory)
     ledger = Ledger(
         {
             "method": "tuning",
-            "space": plan.space.describe(),
+            "space": plan.space_in_words,
             "release": release,
             "trials": str(law),
         },
@@ -143,12 +161,17 @@ def tune(
     )
     seal = Seal(None if folder is None else folder / "sealed", everything=release == "all")
     try:
-        wanted = as_key(random_state, "tuning", plan.space.describe(), law)
+        wanted = as_key(random_state, "tuning", plan.space_in_words, law)
         key = seal.key(lambda: _unused(wanted, ledger))
         _pay(ledger, fingerprint(key), whole_event(declared, law), epsilon, delta, related)
         plan.run_all(seal, key, law)
-        best, rows = seal.open()
-        return TuningResult(best, _guarantee(ledger, law, job, declared), ledger, rows)
+        best, rows = seal.found()
+        known = isinstance(random_state, int)
+        result = TuningResult(best, _guarantee(ledger, law, job, declared, known), ledger, rows)
+        if keep is not None:
+            keep(result)
+        seal.destroy()
+        return result
     finally:
         ledger.close()
 
@@ -166,10 +189,15 @@ class _Plan:
     """What every trial has in common."""
 
     train: Train
-    space: Space
+    space: Space | Suggest
     declared: History
     job: Job
     maximise: bool
+
+    @property
+    def space_in_words(self) -> Any:
+        """For the ledger's header: a tuning goes on only in the same space."""
+        return self.space.describe() if isinstance(self.space, Space) else "adaptive"
 
     def run_all(self, seal: Seal, key: bytes, law: TrialCounts | int) -> None:
         """Run the trials that are not done yet: as many as were drawn, whatever they score."""
@@ -185,29 +213,54 @@ class _Plan:
     def run_next(self, seal: Seal, key: bytes) -> None:
         """Run the next trial; everything about it is a function of the key and of its place."""
         place = seal.done
-        setting = self.space.draw(stream(key, "setting", place))
+        generator = stream(key, "setting", place)
+        if isinstance(self.space, Space):
+            setting = self.space.draw(generator)
+        else:
+            setting = dict(self.space(seal.rows, generator))
         own = hashlib.blake2b(
             place.to_bytes(8, "little"), key=key, person=b"winsor-trial", digest_size=KEY_BYTES
         ).digest()
         job = replace(self.job, key=own, seed=subkey(own, "seed") % 2**32)
         returned = self.train(dict(setting), job)
-        model, score = checked(returned, self.declared, privately=job.score is not None)
-        value = score if self.maximise else -score
+        model, score = checked(
+            returned,
+            self.declared,
+            privately=job.score is not None,
+            may_be_pruned=job.pruning is not None,
+        )
+        value = score if self.maximise or score == PRUNED else -score
         rank = -math.inf if math.isnan(value) else value
         seal.add((rank, subkey(own, "tie")), TrialRow(setting, score, model))
 
 
-def _declared(
-    trial: History | Callable[[float], History],
-    score: PrivateScore | None,
-    multiplier: float | None,
-    relation: Neighbouring,
+def _settings(space: Space | Mapping[str, Any] | Suggest, release: str) -> Space | Suggest:
+    if not callable(space):
+        return Space.of(space)
+    if release != "all":
+        raise ConfigurationError(
+            'space must be public laws with release="best". Got a function of earlier trials '
+            'instead: what it learns from scores is paid for with release="all" only.'
+        )
+    return space
+
+
+def _measured(
+    score: PrivateScore | None, pruning: Pruning | None, relation: Neighbouring
 ) -> History:
-    """What one trial spends, its score included."""
+    """What a trial measures on private rows beside its training."""
+    found = [] if score is None else [(score.event(relation), 1)]
+    return found if pruning is None else [*found, *pruning.history(relation)]
+
+
+def _declared(
+    trial: History | Callable[[float], History], extra: History, multiplier: float | None
+) -> History:
+    """What one trial spends, its score and its pruning included."""
     if callable(trial):
         assert multiplier is not None, "calibrated before"
         trial = trial(multiplier)
-    return [*trial, *([] if score is None else [(score.event(relation), 1)])]
+    return [*trial, *extra]
 
 
 def _law(trials: float | TrialCounts, release: str) -> TrialCounts | int:
@@ -225,7 +278,7 @@ def _law(trials: float | TrialCounts, release: str) -> TrialCounts | int:
 
 def _calibrated(
     trial: History | Callable[[float], History],
-    score: PrivateScore | None,
+    extra: History,
     law: TrialCounts | int,
     epsilon: float | None,
     delta: float,
@@ -240,7 +293,7 @@ def _calibrated(
             "instead. Give the budget of the whole tuning, or the history of a trial."
         )
     return calibrate.noise_multiplier(
-        lambda nm: whole_event(_declared(trial, score, nm, relation), law),
+        lambda nm: whole_event(_declared(trial, extra, nm), law),
         1,
         epsilon,
         delta,
@@ -266,7 +319,7 @@ def _pay(
 ) -> None:
     """Write the tuning to the ledger, unless it would exceed the budget or is there already."""
     if epsilon is not None and ledger.steps(run) == 0:
-        spent = account([*ledger.history(), (event, 1)], delta, relation).epsilon
+        spent = certify([*ledger.history(), (event, 1)], delta, relation).epsilon
         if spent > positive("epsilon", epsilon) * (1 + 1e-9):
             raise BudgetExceeded(
                 f"the tuning must stay within epsilon = {epsilon!r}. Got {spent:.4g} instead, with "
@@ -275,16 +328,29 @@ def _pay(
     ledger.record(run, 0, event)
 
 
-def _guarantee(ledger: Ledger, law: TrialCounts | int, job: Job, declared: History) -> Guarantee:
+def _guarantee(
+    ledger: Ledger, law: TrialCounts | int, job: Job, declared: History, known: bool
+) -> Guarantee:
     if isinstance(law, int):
         sampler, number = "composition of trials", f"{law} trials, all released"
     else:
         sampler, number = "best of a random number of trials", f"{law}, the number kept secret"
+    conditions = [number, "settings drawn from a public law", "the time it took is unseen"]
+    if isinstance(law, int):
+        conditions = [number]
+    conditions.append(f"at most {MOST_VALUES:.0e} noise values in all trials together")
     if job.score is None:
-        score = "scores computed on public rows"
+        conditions.append("scores computed on public rows")
     else:
-        alone = account([(job.score.event(job.relation), 1)], job.delta, job.relation).epsilon
-        one = account(declared, job.delta, job.relation).epsilon
-        score = f"scores measured in each trial: epsilon {alone:.3g} alone, a trial {one:.3g}"
-    conditions = (number, score, "settings drawn from a public law", "the time it took is unseen")
+        alone, one = (
+            certify(history, job.delta, job.relation).epsilon
+            for history in ([(job.score.event(job.relation), 1)], declared)
+        )
+        conditions.append(
+            f"scores measured in each trial: epsilon {alone:.3g} alone, a trial {one:.3g}"
+        )
+    if job.pruning is not None:
+        conditions.append(job.pruning.condition)
+    if known:
+        conditions.append("noise and number of trials from a known seed: whoever knows it sees all")
     return guarantee([ledger], job.delta, job.relation, [sampler], conditions)

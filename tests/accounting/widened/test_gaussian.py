@@ -24,7 +24,7 @@ def epsilon(event, steps=5000, delta=1e-5, relation=ADD_REMOVE):
     return account([(event, steps)], delta, relation).epsilon
 
 
-CERTIFIED = {  # (tau/eta, p): certified by the prototype behind PRIVACY section 4
+CERTIFIED = {  # (tau/eta, p): certified, as in the table of docs/modelmix.md
     (0.3, 1): 32.0, (0.3, 25): 4.95, (0.3, 100): 4.32,
     (0.15, 1): 43.2, (0.15, 25): 8.27, (0.15, 100): 7.25,
     (0.075, 1): 62.0, (0.075, 25): 16.6, (0.075, 100): 14.6,

@@ -1,0 +1,103 @@
+"""Tunings with one mistake each, under replay and under a curve audit."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from dp_accounting.dp_event import GaussianDpEvent
+from scipy import stats
+
+from winsor.accounting.selection import SelectionDpEvent, certified_deltas
+from winsor.accounting.trial_counts import TruncatedNegativeBinomial
+from winsor.audit import curve, replay
+from winsor.audit.replaying.honest_trials import table
+from winsor.contract import Neighbouring, Sensitivity
+from winsor.ledger import Ledger
+from winsor.mechanisms.gaussian import Gaussian
+from winsor.metrics import Accuracy
+from winsor.release.prepaid import PrepaidDoor
+from winsor.sampling.samplers import FullBatch
+from winsor.tuning import PrivateScore, tune
+
+ADD = Neighbouring.ADD_OR_REMOVE_ONE
+
+
+def tuning(mistake=None):
+    """A tuning of a noisy sign, whose trials make the mistake."""
+
+    def run(data):
+        x, y = data
+
+        def train(setting, job):
+            ledger = Ledger({"n": 24})
+            door = PrepaidDoor(ledger, ADD, job.key)
+            steps, sign = 3, Sensitivity.per_sample(1.0, "clipped")
+            paid = door.pay(Gaussian(job.noise_multiplier), FullBatch(24), sign, steps, 1)
+            for _ in range(steps):
+                sums = np.array([float(np.clip(x[:, 0], -1, 1).sum())])
+                slope = float(paid.release(sums)[0])
+                guesses = (x[:, 0] * np.sign(slope) > setting["bar"]).astype(int)
+                right = float(np.mean(guesses == y))
+                loss = float(np.mean(np.maximum(0, 1 - (2 * y - 1) * x[:, 0] * slope)))
+                if mistake == "stops early on exact scores" and loss < 1e6:
+                    break
+            if mistake == "scores outside the account":
+                return slope, ledger, right
+            return slope, ledger, job.measure(ledger, targets=y, predictions=guesses)
+
+        inside = mistake != "scores outside the account"
+        return tune(
+            train,
+            {"bar": [0.0, 0.5]},
+            trial=lambda nm: [(GaussianDpEvent(nm), 3)],
+            score=PrivateScore(Accuracy(), 5.0) if inside else None,
+            epsilon=3.0,
+            delta=1e-3,
+            trials=4,
+        )
+
+    return run
+
+
+def test_an_honest_tuning_passes_replay():
+    report = replay(tuning(), table(0))
+    assert report.passed, str(report)
+
+
+@pytest.mark.parametrize("mistake", ["scores outside the account", "stops early on exact scores"])
+def test_replay_finds_the_mistake(mistake):
+    assert not replay(tuning(mistake), table(0), first_only=True).passed
+
+
+class BestOfGaussians:
+    """The best of K noisy zeros, or ones: the selection itself, for the curve audit."""
+
+    def __init__(self, law, shift):
+        self.law, self.shift = law, shift
+
+    def scores(self, world, runs, part):
+        """P(best <= y) = phi(P(one <= y)), inverted at uniform numbers."""
+        rng = np.random.default_rng([world, part, 7])
+        grid = np.linspace(0.0, 1.0, 50_001)
+        reached = np.array([self.law.generating(z) for z in grid])
+        below = np.interp(rng.random(runs), reached, grid)
+        return stats.norm.ppf(np.clip(below, 1e-300, 1 - 1e-16)) + self.shift * world
+
+
+@pytest.mark.parametrize("mean", [3, 30])
+def test_the_bound_is_never_below_what_a_curve_audit_proves(mean):
+    law, multiplier = TruncatedNegativeBinomial.of_mean(mean), 2.0
+    bars = np.array([1.0, 1.8, 2.4, 3.0])  # fixed beforehand: no pilot is needed
+    found = curve.measure(BestOfGaussians(law, 1 / multiplier), bars, 300_000)
+    event = SelectionDpEvent(GaussianDpEvent(multiplier), law)
+    at = np.linspace(0.05, 3.0, 25)
+    claimed = certified_deltas([(event, 1)], at, ADD)
+    a, b = found.true_positive, found.false_positive
+    proven = np.maximum(
+        (a[:, None] - np.exp(at) * b[:, None]).max(axis=0),
+        (1 - b[:, None] - np.exp(at) * (1 - a[:, None])).max(axis=0),
+    )
+    assert proven.max() > 0.02  # the audit sees something
+    assert np.all(claimed >= proven)
+    halved = SelectionDpEvent(GaussianDpEvent(3 * multiplier), law)
+    assert np.any(certified_deltas([(halved, 1)], at, ADD) < proven)  # and would see a third

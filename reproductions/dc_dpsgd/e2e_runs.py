@@ -2,8 +2,8 @@
 
 A model is first trained on public pairs (the development file), as GPT-2 is on public text in the
 paper, and then fine-tuned on the private training file with Adam: all weights, or a low-rank
-correction of the frozen model (`lora.py`). The unit of privacy is a row, one pair; a meaning
-representation that occurs in several rows is not protected as a whole.
+correction of the frozen model (`winsor.models.lora`). The unit of privacy is a row, one pair; a
+meaning representation that occurs in several rows is not protected as a whole.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from winsor_reproductions.dc_dpsgd.e2e_text import (
     spoken,
     words,
 )
-from winsor_reproductions.dc_dpsgd.lora import low_rank
 
 from winsor.models.gpt import SmallGPT
+from winsor.models.lora import low_rank
 from winsor.rules.rule import Rule
 from winsor.training.make_private import make_private
 

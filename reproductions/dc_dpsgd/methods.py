@@ -9,7 +9,7 @@
                               quantile; shift c1, no budget for identification
 
 The published runs rank by the exact trace. Algorithm 1 adds noise to the traces; after it the
-ranking would be uniform (PRIVACY, section 1), so leaving it out favours the paper.
+ranking would be uniform (docs/privacy.md, published claims), so leaving it out favours the paper.
 """
 
 from __future__ import annotations

@@ -32,6 +32,10 @@ Loss = Callable[[Tensor, Tensor, float], Tensor]
 """(logits, labels, progress of the run in [0, 1)) -> one loss per row."""
 
 
+Look = Callable[[int, nn.Module], None]
+"""Sees the model after so many steps."""
+
+
 def cross_entropy(logits: Tensor, labels: Tensor, progress: float) -> Tensor:
     return F.cross_entropy(logits, labels, reduction="none")
 
@@ -97,19 +101,31 @@ def steps_of(rows: int, batch_size: int, epochs: float) -> int:
 
 
 def private_runs(
-    task: DescentTask, rule: Rule, noise_multiplier: float, seeds: Sequence[int]
+    task: DescentTask,
+    rule: Rule,
+    noise_multiplier: float,
+    seeds: Sequence[int],
+    look: Look | None = None,
 ) -> SeedOutcomes:
-    """Train once per seed; the ledger says what the noise certifies (the same for every seed)."""
+    """Train once per seed; the ledger says what the noise certifies (the same for every seed).
+
+    ``look`` sees the model after every step.
+    """
     accuracies, epsilon = [], math.nan
     for seed in seeds:
-        accuracy, spent = _private(task, rule, noise_multiplier, seed, math.isnan(epsilon))
+        accuracy, spent = _private(task, rule, noise_multiplier, seed, math.isnan(epsilon), look)
         accuracies.append(accuracy)
         epsilon = spent if math.isnan(epsilon) else epsilon
     return SeedOutcomes(tuple(accuracies), epsilon, noise_multiplier)
 
 
 def _private(
-    task: DescentTask, rule: Rule, noise_multiplier: float, seed: int, ask: bool
+    task: DescentTask,
+    rule: Rule,
+    noise_multiplier: float,
+    seed: int,
+    ask: bool,
+    look: Look | None = None,
 ) -> tuple[float, float]:
     torch.manual_seed(seed)
     model = task.model()
@@ -132,6 +148,8 @@ def _private(
         private.step(task.loss(model(x), y, private.steps_done / task.steps))
         if average is not None and private.steps_done > average.last:
             average.take(private.steps_done)
+        if look is not None:
+            look(private.steps_done, model)
     epsilon = private.spent().epsilon if ask else math.nan
     private.detach()
     if average is not None:
@@ -139,12 +157,12 @@ def _private(
     return evaluate(model, *task.test)[0], epsilon
 
 
-def plain_runs(task: DescentTask, seeds: Sequence[int]) -> SeedOutcomes:
+def plain_runs(task: DescentTask, seeds: Sequence[int], look: Look | None = None) -> SeedOutcomes:
     """The same training without clipping and noise, on shuffled batches: no privacy."""
-    return SeedOutcomes(tuple(_plain(task, seed) for seed in seeds), math.inf, 0.0)
+    return SeedOutcomes(tuple(_plain(task, seed, look) for seed in seeds), math.inf, 0.0)
 
 
-def _plain(task: DescentTask, seed: int) -> float:
+def _plain(task: DescentTask, seed: int, look: Look | None = None) -> float:
     torch.manual_seed(seed)
     model = task.model()
     optimiser, scheduler = task.plain.optimiser(model, task.steps)
@@ -158,6 +176,8 @@ def _plain(task: DescentTask, seed: int) -> float:
         task.loss(model(x[rows]), y[rows], step / task.steps).mean().backward()
         optimiser.step()
         scheduler.step()
+        if look is not None:
+            look(step + 1, model)
     return evaluate(model, *task.test)[0]
 
 

@@ -1,12 +1,13 @@
 """Paper 1, Table 2: DC-DPSGD beside DP-SGD, Auto-S, DP-PSAC and training without privacy.
 
 The claim: at epsilon 8 DC-DPSGD is ahead of all three baselines on every data set, and more so on
-long-tailed ones. E2E generation is a table of its own (`e2e.py`).
+long-tailed ones; on CIFAR-10 also at epsilon 4. E2E generation is a table of its own (`e2e.py`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from winsor_reproductions.dc_dpsgd import tasks as dc_tasks
 from winsor_reproductions.dc_dpsgd.methods import (
@@ -21,14 +22,22 @@ from winsor_reproductions.dc_dpsgd.printed import TABLE_2
 from winsor_reproductions.dc_dpsgd.verdict import by_label, judged, span, tally
 from winsor_reproductions.reproduction import Line, Measured, Reproduced, Request
 
-DATA = ("MNIST", "Fashion-MNIST", "CIFAR-10", "MNIST-HT", "CIFAR-10-HT")
+TIGHTER = "CIFAR-10, epsilon 4"
+DATA = ("MNIST", "Fashion-MNIST", "CIFAR-10", TIGHTER, "MNIST-HT", "CIFAR-10-HT")
+
+
+def setting_for(name: str) -> DcSetting:
+    """The paper's defaults: epsilon 8 split equally; 4 for the one row that says so."""
+    half = 2.0 if name == TIGHTER else 4.0
+    return DcSetting(published_trace_epsilon=half, published_gradient_epsilon=half)
 
 
 def table2(request: Request) -> Reproduced:
-    seeds, setting = request.seeds_or(2, 5), DcSetting()
+    seeds = request.seeds_or(2, 5)
     lines = []
     for name in DATA:
-        task = dc_tasks.task(name, request)
+        setting = setting_for(name)
+        task = replace(dc_tasks.task(name.split(",")[0], request), name=name)
         for method in METHODS:
             request.say(f"{name}, {method}")
             printed = TABLE_2.get(name, {}).get(DC if method == DC_CODE else method)
@@ -37,17 +46,17 @@ def table2(request: Request) -> Reproduced:
         "Published DC-DPSGD: one noise for each of the two sums, traces ranked without their "
         'noise, which favours the paper; "public code" is the noise that the authors\' code adds.',
         "Non-private training has no budget; its figure stands in the published column.",
-        "ImageNette is left out: it is not among the data sets.",
+        "ImageNette is left out: it cannot be had here.",
         dc_tasks.CIFAR_NOTE,
         dc_tasks.TAIL_NOTE,
         *((dc_tasks.QUICK_NOTE,) if request.quick else ()),
     )
     return Reproduced(
         "Paper 1, Table 2",
-        "test accuracy in per cent at epsilon 8, delta 1e-5",
+        "test accuracy in per cent at delta 1e-5 and epsilon 8, where the row does not say 4",
         tuple(lines),
         verdict(lines),
-        {"epsilon": 8.0, "delta": 1e-5, "seeds": len(seeds), "c1": setting.c1, "c2": setting.c2},
+        {"epsilon": 8.0, "delta": 1e-5, "seeds": len(seeds), "c1": 1.0, "c2": 0.1},
         notes,
     )
 

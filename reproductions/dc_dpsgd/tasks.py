@@ -16,11 +16,12 @@ from pathlib import Path
 from torch import Tensor, nn
 from winsor_reproductions.dc_dpsgd.features import featured
 from winsor_reproductions.dc_dpsgd.images import Images, load_images
-from winsor_reproductions.dc_dpsgd.longtail import LdamDrw, exponential_profile, long_tailed
+from winsor_reproductions.dc_dpsgd.longtail import long_tailed
 from winsor_reproductions.dc_dpsgd.methods import DC, DC_CERTIFIED, DC_CODE, DC_NORM
 from winsor_reproductions.dc_dpsgd.runs import Descent, DescentTask, cross_entropy, steps_of
 from winsor_reproductions.reproduction import Request
 
+from winsor.losses import LdamDrw, exponential_profile
 from winsor.models.networks import two_layer_cnn
 
 CNN_DATA = ("MNIST", "Fashion-MNIST", "MNIST-HT")

@@ -7,12 +7,16 @@ puts it, on linear losses l(w, z) = -<w, z> over a ball of diameter 1, whose gra
 the tails of z, and as the worst case over the size of the signal |E z|:
 
     risk(n) = max_s  E[ s/2 - <w, s u> ],      z = s u + heavy-tailed noise with p moments
+
+Four methods: simple clipping; iterative updating from a start outside the group means, and from
+zero; and the geometric median of the same group means, which updates nothing.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,12 +29,20 @@ from winsor.grads.glm import Design
 from winsor.ledger.ledger import Ledger
 from winsor.linear import Iterative, Simple
 from winsor.linear.task import LinearTask, Session
-from winsor.means.budget import Target
+from winsor.papers.sco import Theorem3, Theorem7
 from winsor.randomness import new_key
+from winsor.release.budget import Target
 from winsor.release.prepaid import PrepaidDoor
 from winsor.theory import simple_clipping_radius
 
 Array = NDArray[np.float64]
+
+GROUPED: dict[str, dict[str, Any]] = {
+    "iterative": {"start": "outside"},
+    "iterative, from zero": {"start": "centre"},
+    "geometric median": {"combine": "geometric_median"},
+}
+METHODS = ("simple", *GROUPED)
 
 
 class LinearLoss:
@@ -53,6 +65,8 @@ class Curve:
     p: float
     sizes: tuple[int, ...]
     risks: tuple[float, ...]
+    updates: float | None = None
+    """Updates per gradient, on average over all runs."""
 
     @property
     def slope(self) -> float:
@@ -78,33 +92,54 @@ class RateExperiment:
     """Experiments that differ here by ``seeds`` or more are independent of each other."""
     signals: tuple[float, ...] = (0.25, 0.5, 1.0, 2.0, 4.0)
     """Sizes of the mean, in units of the noise on the mean gradient."""
+    printed: bool = False
+    """The noise of the paper: (12) for simple clipping, (27) with Theorem 6 for the others."""
+
+    def theorem(self, method: str) -> Theorem3 | Theorem7:
+        """The paper's account of a run."""
+        if method == "simple":
+            return Theorem3(self.epsilon, self.delta, self.steps)
+        return Theorem7(self.epsilon, self.delta, self.steps, self.groups)
+
+    def target(self, method: str) -> Target:
+        """epsilon when one record is added or removed; or the rho whose noise the paper prints."""
+        if not self.printed:
+            relation = Neighbouring.ADD_OR_REMOVE_ONE
+            return Target(self.epsilon, self.delta, None, relation)
+        account = self.theorem(method)
+        rho = account.rho if isinstance(account, Theorem3) else account.steps * account.step_rho
+        return Target(None, self.delta, rho, Neighbouring.REPLACE_ONE)
 
 
 def risk_curve(method: str, p: float, experiment: RateExperiment | None = None) -> Curve:
-    """The worst-case excess risk of ``"simple"`` or ``"iterative"`` at each n."""
+    """The worst-case excess risk of one of `METHODS` at each n."""
     setting = experiment or RateExperiment()
-    if method not in ("simple", "iterative"):
-        raise ConfigurationError(f'method must be "simple" or "iterative". Got {method!r} instead.')
-    risks = [_worst_risk(method, p, n, setting) for n in setting.sizes]
-    return Curve(method, p, setting.sizes, tuple(risks))
+    if method not in METHODS:
+        raise ConfigurationError(f"method must be one of {METHODS}. Got {method!r} instead.")
+    found = [_worst_risk(method, p, n, setting) for n in setting.sizes]
+    counted = [updates for _, updates in found if updates is not None]
+    mean = sum(counted) / len(counted) if counted else None
+    return Curve(method, p, setting.sizes, tuple(risk for risk, _ in found), mean)
 
 
-def _worst_risk(method: str, p: float, n: int, setting: RateExperiment) -> float:
-    relation = Neighbouring.ADD_OR_REMOVE_ONE
-    target = Target(setting.epsilon, setting.delta, None, relation)
-    direction = np.zeros(setting.d)
-    direction[0] = 1.0
-    totals = np.zeros(len(setting.signals))
+def _worst_risk(
+    method: str, p: float, n: int, setting: RateExperiment
+) -> tuple[float, float | None]:
+    """The largest mean risk over the signals, and the updates per gradient."""
+    target = setting.target(method)
+    totals, updates = np.zeros(len(setting.signals)), []
     for seed in range(setting.first_seed, setting.first_seed + setting.seeds):
         # Fresh data and noise at every n: common random numbers would repeat the radius's formula.
         noise, _, moment = moment_rows(n, setting.d, p, slack=0.2, seed=n + seed)
+        # Both signs in turn: an estimator with a bias to one side must not gain by it.
+        direction = np.eye(setting.d)[0] * (1 if seed % 2 else -1)
         for position, signal in enumerate(setting.signals):
             key = new_key((n + seed) * len(setting.signals) + position)
-            session = Session(PrepaidDoor(Ledger({}), relation, key), target, key)
+            session = Session(PrepaidDoor(Ledger({}), target.relation, key), target, key)
             mu = session.yardstick(n)
             radius = simple_clipping_radius(p, moment, n, setting.d, 2 * mu**2)
             spread = radius * math.sqrt(setting.d) / (n * mu)
-            if method == "iterative":
+            if method != "simple":
                 spread *= math.sqrt(setting.groups)
             strength = signal * spread
             design = Design(noise + strength * direction, intercept=False)
@@ -113,19 +148,25 @@ def _worst_risk(method: str, p: float, n: int, setting: RateExperiment) -> float
             )
             # eta = diameter/(G sqrt T) with G the size of a step's noisy gradient
             rate = 1 / ((strength + spread * math.sqrt(setting.steps)) * math.sqrt(setting.steps))
-            solver = Simple(radius, setting.steps, rate, radius=0.5)
-            if method == "iterative":
-                solver = Iterative(
-                    radius,
-                    setting.steps,
-                    rate,
-                    radius=0.5,
-                    groups=setting.groups,
-                    grouping="partition",
-                )
-            answer = solver.solve(task, session).theta
-            totals[position] += strength * (0.5 - answer @ direction)
-    return float(totals.max() / setting.seeds)
+            solution = _solver(method, radius, rate, setting).solve(task, session)
+            totals[position] += strength * (0.5 - solution.theta @ direction)
+            if solution.updates is not None:
+                updates.append(solution.updates / setting.steps)
+    return float(totals.max() / setting.seeds), float(np.mean(updates)) if updates else None
+
+
+def _solver(method: str, clip: float, rate: float, setting: RateExperiment) -> Simple:
+    if method == "simple":
+        return Simple(clip, setting.steps, rate, radius=0.5)
+    return Iterative(
+        clip,
+        setting.steps,
+        rate,
+        radius=0.5,
+        groups=setting.groups,
+        grouping="partition",
+        **GROUPED[method],
+    )
 
 
 def figure(curves: list[Curve]) -> Chart:

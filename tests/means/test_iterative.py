@@ -123,8 +123,14 @@ def test_the_error_bound_holds_with_constant_one():
     for seed in range(10):
         x, mean, moment = moment_rows(3000, 2, 2.5, seed=seed)
         result = iterative_mean(
-            x, epsilon=0.5, moments=(2.5, moment), grouping="partition", random_state=seed
-        )
+            x, epsilon=0.5, moments=(2.5, moment), grouping="partition", groups=24,
+            random_state=seed,
+        )  # fmt: skip
+        unit = iterative_error(
+            result.radius, p=2.5, moment=moment, n=3000, d=2, beta=0.05, groups=24,
+            rho=2 * (result.radius / (result.noise_std * 125)) ** 2,
+        )  # fmt: skip
+        assert np.linalg.norm(result.estimate - mean) <= unit.total
         assert np.linalg.norm(result.estimate - mean) <= result.error_bound.total
 
 

@@ -10,21 +10,22 @@ Memory stays at the data plus three vectors of length n: gradients are never for
 
 Guarantee
 ---------
-As `flat.py` with every record in every step: per-sample bound R.
+As `flat.py` with every record in every step: per-sample bound R. With ``rho`` the run is rho-zCDP;
+under replace-one its noise is then exactly that of Theorem 3, s^2 = 2 R^2 T / (rho n^2).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from winsor.checks import whole
-from winsor.contract import Sensitivity
+from winsor.checks import positive, whole
+from winsor.contract import ConfigurationError, Sensitivity
 from winsor.linear.descent import Schedule, descend
 from winsor.linear.flat import PROOF, clipped_gradients
 from winsor.linear.options import Method
 from winsor.linear.task import LinearTask, Session, Solution
-from winsor.means.budget import Payment
 from winsor.means.clipped import Moments
+from winsor.release.budget import Payment, Target
 from winsor.sampling.samplers import FullBatch
 from winsor.theory import ScoParameters, simple_clipping
 
@@ -35,7 +36,8 @@ class Simple(Method):
 
     ``p`` and ``moment`` are the public assumption E|<u, g>|^p <= moment^p on per-sample gradients
     (None: the largest gradient that the loss and the row bound allow); ``radius`` projects on a
-    ball about the origin, the paper's domain W.
+    ball about the origin, the paper's domain W. ``rho`` is a budget in zCDP for the whole run, in
+    place of the estimator's epsilon; ``epsilon_`` then says what it costs.
     """
 
     clip: float | None = None
@@ -45,8 +47,10 @@ class Simple(Method):
     moment: float | None = None
     smoothness: float | None = None
     radius: float | None = None
+    rho: float | None = None
 
     def solve(self, task: LinearTask, session: Session) -> Solution:
+        session = budget_of(self.rho, session)
         advice = self._settled(task, session)
         steps = int(advice.steps)
         sampler, sensitivity = FullBatch(task.n), Sensitivity.per_sample(advice.radius, PROOF)
@@ -60,27 +64,44 @@ class Simple(Method):
         steps = None if self.steps is None else whole("steps", self.steps)
         if self.clip and steps and self.learning_rate:
             return ScoParameters(self.clip, steps, self.learning_rate)
-        advice = sco_advice(self, task, session)
+        advice = self._advice(task, session)
         return ScoParameters(
             self.clip or advice.radius,
             steps or max(1, round(advice.steps)),
             self.learning_rate or advice.step_size,
         )
 
+    def _advice(self, task: LinearTask, session: Session) -> ScoParameters:
+        """R, T and eta of Theorem 4 at the noise that is really used.
 
-def sco_advice(options: Simple, task: LinearTask, session: Session) -> ScoParameters:
-    """R, T and eta of Theorem 4 at the noise that is really used.
+        The paper's noise is sqrt(2/rho) R/n for the whole budget; the certified one is R/(mu n).
+        """
+        return simple_clipping(
+            *assumed_moment(self, task),
+            task.n,
+            task.parameters,
+            2 * session.yardstick(task.n) ** 2,
+            smoothness=self.smoothness or task.smoothness(),
+        )
 
-    The paper's noise is sqrt(2/rho) R/n for the whole budget; the certified one is R/(mu n).
-    """
+
+def assumed_moment(options: Simple, task: LinearTask) -> tuple[float, float]:
+    """(p, M) of Assumption 1(c), checked."""
     moment = options.moment or task.deviation()
     assumed = Moments.of((options.p, moment), task.parameters)
     assert assumed is not None
-    return simple_clipping(
-        assumed.p,
-        assumed.moment,
-        task.n,
-        task.parameters,
-        2 * session.yardstick(task.n) ** 2,
-        smoothness=options.smoothness or task.smoothness(),
-    )
+    return assumed.p, assumed.moment
+
+
+def budget_of(rho: float | None, session: Session) -> Session:
+    """The session with a budget in zCDP, if one is given."""
+    if rho is None:
+        return session
+    if session.noise_multiplier is not None:
+        raise ConfigurationError(
+            f"rho must be None where noise_multiplier fixes the noise. Got rho={rho!r} and "
+            f"noise_multiplier={session.noise_multiplier!r} instead. Give one of them."
+        )
+    target = session.target
+    budget = Target(None, target.delta, positive("rho", rho), target.relation)
+    return replace(session, target=budget)

@@ -2,10 +2,11 @@
 
     max s  subject to  <Q_j - c, u> >= s  for at least 90 % of the j,  |u| = 1
 
-A mixed-integer problem; this is the ascent of the project's privacy notes. For a fixed set of kept
-points the best u points to the point of their convex hull nearest to c, so: keep the ceil(0.9 k)
-largest projections, move u to that nearest point, repeat. The objective never decreases. Several
-starts; the best one wins.
+A mixed-integer problem. For a fixed set of kept points the best u points to the point of their
+convex hull nearest to c. Below 20 points at most one may be left out: every choice is tried, and
+the answer is exact. From 20 on this is the ascent of the project's privacy notes: keep the
+ceil(0.9 k) largest projections, move u to that nearest point, repeat. The objective never
+decreases. Several starts, among them the direction of the last update; the best one wins.
 
 The answer is a function of the *set* of the Q_j, bit for bit: they are sorted first. (The text
 after (23) describes the direction with the opposite sign; (25) is right: from c to the mean.)
@@ -30,16 +31,38 @@ def lexicographic(points: Array) -> Array:
     return points[np.lexsort(points.T[::-1])]
 
 
-def distance_and_direction(points: Array, centre: Array) -> tuple[float, Array]:
-    """(d, u) of (23), with ``points`` already in `lexicographic` order; d is never negative."""
+def distance_and_direction(
+    points: Array, centre: Array, hint: Array | None = None
+) -> tuple[float, Array]:
+    """(d, u) of (23), with ``points`` already in `lexicographic` order; d is never negative.
+
+    ``hint`` is a unit vector that may be near u; d is at least what it attains.
+    """
     cloud = points - centre
     keep = math.ceil(0.9 * len(cloud))
+    if keep >= len(cloud) - 1:
+        return _exact(cloud, keep)
     best, direction = -math.inf, np.zeros(cloud.shape[1])
-    for start in _starts(cloud):
+    for start in _starts(cloud) if hint is None else [*_starts(cloud), hint]:
         value, u = _ascend(cloud, start, keep)
         if value > best:
             best, direction = value, u
     return max(best, 0.0), direction
+
+
+def _exact(cloud: Array, keep: int) -> tuple[float, Array]:
+    """The best over every choice of the kept points, all of them or all but one.
+
+    Leaving out a point that the nearest point of the hull does not rest on changes nothing.
+    """
+    best, weights = _nearest(cloud)
+    if keep < len(cloud):
+        for left_out in np.flatnonzero(weights):
+            nearest = _nearest(np.delete(cloud, left_out, axis=0))[0]
+            if float(nearest @ nearest) > float(best @ best):
+                best = nearest
+    length = float(np.linalg.norm(best))
+    return length, best / length if length > 0 else best
 
 
 def _starts(cloud: Array) -> list[Array]:
@@ -75,14 +98,19 @@ def _kept(cloud: Array, u: Array, keep: int) -> tuple[float, NDArray[np.int64]]:
 
 
 def nearest_in_hull(points: Array) -> Array:
-    """The point of the convex hull nearest to the origin, exactly; zero if the origin is inside.
+    """The point of the convex hull nearest to the origin, exactly; zero if the origin is inside."""
+    return _nearest(points)[0]
+
+
+def _nearest(points: Array) -> tuple[Array, Array]:
+    """The nearest point of the hull, and the weights of the points that it rests on.
 
     With t = sum(w), |sum_j w_j a_j|^2 + (t - 1)^2 over w >= 0 is least where w/t gives the nearest
     point (for every t > 0 the first term is t^2 times its square): non-negative least squares.
     """
     scale = float(np.abs(points).max())
     if scale == 0:
-        return np.zeros(points.shape[1])
+        return np.zeros(points.shape[1]), np.ones(len(points))
     columns: Array = points.T / scale
     if len(columns) > len(points):  # only the geometry of the k points matters
         columns = np.asarray(np.linalg.qr(columns, mode="r"))
@@ -91,4 +119,6 @@ def nearest_in_hull(points: Array) -> Array:
     goal[-1] = 1.0
     weights = optimize.nnls(system, goal)[0]
     nearest = weights @ points / weights.sum()
-    return nearest if float(np.linalg.norm(nearest)) > 1e-12 * scale else np.zeros_like(nearest)
+    if float(np.linalg.norm(nearest)) > 1e-12 * scale:
+        return nearest, weights
+    return np.zeros_like(nearest), weights

@@ -40,15 +40,18 @@ adds at most c1 and may push one row y out, which moves by |clip(y, c1) - clip(y
 Together 2 c1 - c2; three rows at -L e and one at +L e attain it. A replaced record: 2 c1. Ties
 are broken by a secret random key per record, never by position.
 random: given its coin, a record moves the sum by c1 or by c2 along its own gradient, whatever the
-others do: a mixture of Gaussians (PRIVACY, fact F3), tighter than c1. The coins stay secret.
+others do: a mixture of Gaussians (docs/privacy.md, F3), tighter than c1. The coins stay secret.
 Membership is never released, so no budget is spent on it, and noise on the scores would buy none.
 
 References
 ----------
 Anonymous: Clip body and tail separately (DC-DPSGD), Algorithm 1 and Theorem 5.3. The paper adds
 noise to the traces (eps_tr), ranks, and accounts the sum at p c1 + (1-p) c2; that reading lives in
-`winsor/papers/dc_dpsgd/claim.py`. The authors' public code projects only the first layer, in
-absolute value, and divides by the norm of the whole batch; here all layers, and each row by itself.
+`winsor/papers/dc_dpsgd/claim.py`, and the algorithm as printed in `algorithm.py` beside it. One
+deviation for large models: the printed directions are dense, orthonormalised together and drawn at
+every step; here they have Kronecker structure by layer and stay for ``refresh`` steps. The authors'
+public code projects only the first layer, in absolute value, and divides by the norm of the whole
+batch; here all layers, and each row by itself.
 """
 
 from __future__ import annotations

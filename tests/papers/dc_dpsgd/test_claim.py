@@ -36,20 +36,26 @@ def test_the_claim_is_the_sum_of_the_split_and_published_only(equal_split):
 
 
 def test_the_noise_of_the_equal_split(equal_split):
-    """PRIVACY section 1: sigma_dp = 0.675."""
+    """docs/privacy.md, "Reference numbers": sigma_dp = 0.675."""
     assert equal_split.sigma_gradient == pytest.approx(0.675, rel=2e-3)
     assert equal_split.published_sensitivity == pytest.approx(0.19)
 
 
 @pytest.mark.parametrize("selection, true", [("rank", 50.9), ("norm", 3.92), ("random", 0.43)])
 def test_what_that_noise_certifies(equal_split, selection, true):
-    """PRIVACY section 1: rank 50.9, a per-record rule 3.92, coins 0.435 at the smaller sd c1 s."""
+    """Rank 50.9, a per-record rule 3.92, coins 0.435 at the smaller sd c1 s.
+
+    docs/privacy.md, "Reference numbers".
+    """
     certified = account(equal_split.certified_history(selection), 1e-5).epsilon
     assert certified == pytest.approx(true, rel=6e-3)
 
 
 def test_the_three_readings_of_the_noise():
-    """PRIVACY section 1, in units of sigma_dp c1, for p = 0.1 and c2 = 0.1 c1."""
+    """In units of sigma_dp c1, for p = 0.1 and c2 = 0.1 c1.
+
+    docs/privacy.md, "Published claims that do not hold".
+    """
     spreads = {}
     for reading in READINGS:
         run = DcDpsgdRun(2.0, 2.0, steps=10, batch=100, records=1000, reading=reading)
@@ -123,7 +129,10 @@ def test_the_law_that_the_attack_names_is_the_instance():
     "trace, gradient, exact", [(2.0, 6.0, 8.91), (1.0, 7.0, 11.0), (4.0, 4.0, 4.89)]
 )
 def test_the_rank_instance_costs_more_than_two_of_the_three_splits_claim(trace, gradient, exact):
-    """PRIVACY section 1, full batch and one step, at the claimed delta of 2e-5."""
+    """Full batch and one step, at the claimed delta of 2e-5.
+
+    docs/privacy.md, "Reference numbers".
+    """
     sigma = calibrate.noise_multiplier(GaussianDpEvent, 1, gradient, 1e-5)
     found = rank_instance_epsilon(sigma * math.hypot(1.0, 0.1), 1.0, 0.1, 0.1, 2e-5)
     assert found == pytest.approx(exact, rel=4e-3)

@@ -16,7 +16,10 @@ from winsor.papers.sco.claim import (
 
 @pytest.mark.parametrize(("k", "claimed", "true"), [(1000, 6.714, 0.4755), (10**6, 0.2123, 0.4129)])
 def test_theorem_6_at_its_largest_epsilon(k, claimed, true):
-    """PRIVACY, section 5: weaker than parallel composition for small k, unsound for large k."""
+    """Weaker than parallel composition for small k, unsound for large k.
+
+    docs/privacy.md, "Heavy-tailed means and full-batch descent".
+    """
     epsilon = largest_epsilon(k, 1e-5)
     assert epsilon == pytest.approx(claimed, rel=1e-3)
     rho = theorem_6_rho(epsilon, 1e-5, k)

@@ -20,11 +20,11 @@ from winsor_reproductions.dc_dpsgd.e2e_text import (
     spoken,
     words,
 )
-from winsor_reproductions.dc_dpsgd.lora import LowRank, low_rank
 from winsor_reproductions.reproduction import Line, Measured, Request
 
 from winsor.contract import ConfigurationError
 from winsor.models.gpt import SmallGPT
+from winsor.models.lora import LowRank, low_rank
 
 SIZE = TextSize(1, 16, 24, None, 8, batch_size=20, steps=3, prompts=4)
 

@@ -8,12 +8,14 @@ import numpy as np
 import pytest
 import torch
 from torch.nn import functional as F
-from winsor_reproductions.dc_dpsgd.features import featured, oriented_gradients
+from winsor_reproductions.dc_dpsgd.features import featured
 from winsor_reproductions.dc_dpsgd.images import Images, load_images
-from winsor_reproductions.dc_dpsgd.longtail import LdamDrw, exponential_profile, long_tailed
+from winsor_reproductions.dc_dpsgd.longtail import long_tailed
 from winsor_reproductions.dc_dpsgd.printed import LONG_TAIL
 
 from winsor.contract import ConfigurationError
+from winsor.features.oriented import oriented_gradients
+from winsor.losses import LdamDrw, exponential_profile
 
 
 def write(path: Path, shape: tuple[int, ...] = (28, 28), rows: int = 40) -> None:

@@ -9,6 +9,7 @@ import pytest
 from winsor_reproductions.catalogue import find
 from winsor_reproductions.dc_dpsgd import ablations as dc_ablations
 from winsor_reproductions.dc_dpsgd import baseline as dc_baseline
+from winsor_reproductions.dc_dpsgd import figure3 as dc_figure3
 from winsor_reproductions.dc_dpsgd import figure4 as dc_figure4
 from winsor_reproductions.dc_dpsgd import table2 as dc_table2
 from winsor_reproductions.dc_dpsgd.ablations import setting_of
@@ -45,7 +46,7 @@ def request_(tmp_path_factory: pytest.TempPathFactory) -> Request:
 
 def test_every_table_is_in_the_catalogue() -> None:
     assert list(find("dc-dpsgd")) == [
-        "mnist", "table-2", "figure-4", "table-3", "table-5", "table-7", "e2e",
+        "mnist", "table-2", "figure-3", "figure-4", "table-3", "table-5", "table-7", "e2e",
     ]  # fmt: skip
 
 
@@ -61,6 +62,37 @@ def test_table_2_has_a_line_for_every_method(
     headers, rows = columns(result.lines)
     assert headers[:2] == ["data", "method"] and len(rows) == 7
     assert "of 1 data sets" in result.verdict
+
+
+def test_table_2_has_a_row_at_epsilon_4(request_: Request, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert dc_table2.TIGHTER in dc_table2.DATA
+    monkeypatch.setattr(dc_table2, "DATA", (dc_table2.TIGHTER,))
+    result = dc_table2.table2(request_)
+    assert {line.label["data"] for line in result.lines} == {"CIFAR-10, epsilon 4"}
+    printed = {line.label["method"]: line.printed for line in result.lines}
+    assert (printed["DP-SGD"], printed[DC]) == ("93.06±0.09", "93.42±0.14")
+    certified = [line.certified_epsilon for line in result.lines if line.certified_epsilon]
+    assert len(certified) == 5
+    assert all(3.9 < epsilon <= 4 for epsilon in certified)
+    assert dc_table2.setting_for("CIFAR-10").epsilon == 8.0
+
+
+def test_figure_3_records_every_method_along_the_way(
+    request_: Request, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dc_figure3, "SMOKE_STEPS", 10)
+    result = dc_figure3.figure3(request_)
+    assert [line.label["method"] for line in result.lines] == list(dc_figure3.METHODS)
+    assert "(smoke)" in result.title and result.verdict.startswith("Smoke run")
+    for line in result.lines:
+        assert list(line.extra) == ["at 20 %", "at 40 %", "at 60 %", "at 80 %", "at 100 %"]
+        end = line.certified or line.published
+        assert end is not None and str(end) == line.extra["at 100 %"]
+    printed = [line for line in result.lines if "as printed" in line.label["method"]]
+    assert len(printed) == 2
+    assert all(line.certified_epsilon is line.published_certifies is None for line in printed)
+    full = dc_figure3.verdict(result.lines, smoke=False)
+    assert "Above DP-SGD" in full
 
 
 def test_the_baseline_says_which_targets_it_misses(

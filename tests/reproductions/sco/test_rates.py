@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from winsor_reproductions.sco.rates import Curve, LinearLoss, RateExperiment, figure, risk_curve
@@ -19,9 +21,17 @@ def test_the_risk_of_simple_clipping_falls_at_the_theorys_rate(p):
 
 
 def test_the_iterative_method_has_the_same_rate():
-    setting = RateExperiment(sizes=(8000, 64000), seeds=4, steps=5, groups=5, signals=(0.5, 2.0))
+    setting = RateExperiment(sizes=(1000, 64000), seeds=12, steps=5, groups=5, signals=(0.5, 2.0))
     curve = risk_curve("iterative", 4, setting)
     assert abs(curve.slope / curve.theory - 1) < 0.15
+
+
+@pytest.mark.parametrize("d", [2, 5, 10])
+def test_iterative_updating_updates_at_every_dimension(d):
+    setting = RateExperiment(d=d, sizes=(2000, 4000), seeds=1, steps=2, signals=(1.0,))
+    assert risk_curve("iterative", 4, setting).updates > 1
+    assert risk_curve("iterative", 4, replace(setting, printed=True)).updates > 1
+    assert risk_curve("geometric median", 4, setting).updates is None
 
 
 def test_the_linear_loss_has_the_row_as_gradient():

@@ -19,16 +19,21 @@ TINY = RateExperiment(sizes=(1000, 8000), seeds=2, steps=4, groups=4, signals=(1
 def test_rates_have_theory_and_slopes():
     said = []
     found = rates_of(TINY, range(1, 3), (2,), Request(say=said.append))
-    simple, iterative = found.lines
-    assert simple.printed == iterative.printed == "-0.500 (theory)"
+    simple, iterative, from_zero, median = found.lines
+    assert simple.printed == iterative.printed == median.printed == "-0.500 (theory)"
     assert simple.certified.seeds == 2
     assert simple.certified.half_width is not None
     assert -1.0 < simple.certified.mean < 0.0
     # the noise of (12) is sound, and more than epsilon asks for
     assert simple.published is not None
     assert 0 < simple.published_certifies < TINY.epsilon / 2
-    assert iterative.published is None
-    assert len(said) == 2
+    # (27) with Theorem 6 at every step: a published line of its own, far below its claim here
+    assert iterative.published is not None
+    assert 0 <= iterative.published_certifies < TINY.epsilon / 100
+    assert from_zero.published is None and median.published is None
+    assert float(iterative.extra["updates per gradient"]) > 1
+    assert simple.extra["updates per gradient"] == median.extra["updates per gradient"] == ""
+    assert len(said) == 4
     assert found.settings["repetitions"] == 2
 
 
@@ -47,11 +52,11 @@ def line(slope, theory=-0.5):
 
 
 def test_the_verdict_counts_slopes_near_the_theory():
-    assert rates_verdict([line(-0.55), line(-0.45)], 2.0).startswith("Holds: 2 of 2")
-    mixed = rates_verdict([line(-0.55), line(-0.2)], 2.0)
+    assert rates_verdict([line(-0.55), line(-0.45)], 2.0, 1.5).startswith("Holds: 2 of 2")
+    mixed = rates_verdict([line(-0.55), line(-0.2)], 2.0, 1.5)
     assert mixed.startswith("Holds in part: 1 of 2")
     assert "largest gap 0.30" in mixed
-    assert "2 times" in mixed
+    assert "2 times" in mixed and "1.5 times that of the geometric median" in mixed
 
 
 def test_theorem_6_is_false_for_many_groups_and_useless_for_few():

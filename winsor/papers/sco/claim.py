@@ -19,7 +19,7 @@ from winsor.accounting import History
 from winsor.contract import ConfigurationError
 from winsor.papers.published import PublishedClaim
 
-_DOUBTS = (
+DOUBTS = (
     "the shuffling theorem needs each randomiser to be private for any change of its whole "
     "input; a group mean is rho-zCDP for one record of its group only",
     "fixed groups, one at -R and all others at +R: the smallest group mean ignores the "
@@ -49,7 +49,7 @@ def theorem_6_claim(rho: float, delta: float, k: int) -> PublishedClaim:
         )
     epsilon = float(optimize.brentq(gap, 0.0, ceiling))
     statement = f"Theorem 6 with k = {k}"
-    return PublishedClaim(epsilon, delta, "heavy-tailed DP-SCO", statement, _DOUBTS)
+    return PublishedClaim(epsilon, delta, "heavy-tailed DP-SCO", statement, DOUBTS)
 
 
 def parallel_history(rho: float, rounds: int = 1) -> History:

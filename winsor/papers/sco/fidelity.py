@@ -5,16 +5,18 @@ from __future__ import annotations
 from winsor.theory.fidelity import Row
 
 _MEANS = "tests/means/test_iterative.py"
-_METHODS = "tests/linear/test_methods.py"
+_UPDATING = "tests/means/test_updating.py"
+_PUBLISHED = "tests/papers/sco/test_published.py"
 
 FIDELITY = (
     Row(
         2,
         "Algorithm 1, eqs. (5), (6)",
-        "certified",
+        "both",
         "winsor.linear.simple.Simple",
-        f"{_METHODS}::test_descend_follows_its_schedule",
-        "projection on a ball about the origin; noise from the exact Gaussian profile",
+        f"{_PUBLISHED}::test_algorithms_1_and_2_line_by_line",
+        "projection on a ball about the origin; noise from the exact Gaussian profile unless rho= "
+        "asks for the printed one",
         "the paper's W is any bounded set; (12) adds more noise than epsilon needs",
     ),
     Row(
@@ -43,29 +45,51 @@ FIDELITY = (
     Row(
         2,
         "Algorithm 3, lines 1-4, eq. (19)",
-        "certified",
+        "both",
         "winsor.means.groups.Groups",
-        f"{_MEANS}::test_one_replaced_record_touches_one_group_by_no_more_than_its_bound",
+        f"{_UPDATING}::test_the_printed_noise_of_line_3",
         "also Poisson groups",
         "they amplify, which a partition does not",
     ),
     Row(
         2,
-        "Algorithm 3, lines 5-10",
+        "Algorithm 3, lines 1-4 (sensitivity)",
         "certified",
-        "winsor.means.iterative.iterative_centre",
-        "tests/means/test_direction.py::test_the_iteration_walks_from_a_bad_start",
-        "c_1 is the geometric median, t_c = 40",
-        "the paper leaves c_1 open; from the median (23) often stops at once, so that the result "
-        "is the median: a start outside and t_c of Lemma 8 are still to be offered",
+        "winsor.means.groups.Groups.sensitivity",
+        f"{_MEANS}::test_one_replaced_record_touches_one_group_by_no_more_than_its_bound",
+    ),
+    Row(
+        2,
+        "Algorithm 3, lines 5-10",
+        "both",
+        "winsor.means.updating.iterative_centre",
+        f"{_UPDATING}::test_algorithm_3_line_by_line",
+        "c_1 is a corner of the box around the group means (in winsor.linear the origin), or "
+        "given; t_c is Lemma 8's with r_0 read off the group means, at least 10, or given",
+        "the paper leaves c_1 open and r_0 has an unnamed constant; all of it is post-processing",
+    ),
+    Row(
+        2,
+        "Algorithm 3 (number of updates)",
+        "both",
+        "winsor.means.result.MeanEstimate",
+        f"{_UPDATING}::test_updates_are_made_by_default",
+    ),
+    Row(
+        2,
+        "Algorithm 3 (against the geometric median)",
+        "certified",
+        "winsor.means.updating.combined",
+        f"{_UPDATING}::"
+        "test_it_ends_at_the_edge_of_the_bulk_where_the_geometric_median_is_in_its_middle",
     ),
     Row(
         2,
         "eq. (23)",
-        "certified",
+        "both",
         "winsor.means.direction.distance_and_direction",
-        "tests/means/test_direction.py::test_the_answer_is_feasible_and_beats_its_starts",
-        "a local search from several starts",
+        f"{_UPDATING}::test_algorithm_3_line_by_line",
+        "exact below 20 groups; a local search from several starts above",
         "the exact problem is a mixed-integer one",
     ),
     Row(
@@ -79,10 +103,17 @@ FIDELITY = (
         2,
         "Theorem 6, eq. (20)",
         "published",
+        "winsor.papers.sco.published.theorem_6_mean",
+        f"{_PUBLISHED}::test_theorem_6_runs_by_its_name_and_keeps_its_two_accounts_apart",
+        "certified runs account a partition or Poisson groups",
+        "unsound: shuffling needs randomisers that protect a whole group",
+    ),
+    Row(
+        2,
+        "Theorem 6 (claim)",
+        "published",
         "winsor.papers.sco.claim.theorem_6_claim",
         "tests/papers/sco/test_claim.py::test_theorem_6_at_its_largest_epsilon",
-        "the claim is computed; certified runs account a partition or Poisson groups",
-        "unsound: shuffling needs randomisers that protect a whole group",
     ),
     Row(
         2,
@@ -95,25 +126,32 @@ FIDELITY = (
     Row(
         2,
         "Theorem 7 (method)",
-        "certified",
+        "both",
         "winsor.linear.iterative.Iterative",
-        f"{_METHODS}::test_theorem_parameters_are_used_and_overridden_one_by_one",
-        "R, T and eta of Theorem 4",
-        "to be changed to winsor.theory.iterative_updating, which has Theorem 7's",
+        f"{_PUBLISHED}::test_r_and_t_at_twenty_thousand_rows",
+        "20 groups, not those of Lemma 6",
+        "T rounds of 800 ln(1/beta) groups are slow, and every group costs noise",
     ),
     Row(
         2,
-        "eq. (28)",
-        "missing",
-        reason="(18) at the per-step budget (27): call winsor.theory.iterative_mean_rate with it",
+        "Theorem 7, eq. (27) (T-step run as published)",
+        "published",
+        "winsor.papers.sco.published.Theorem7",
+        f"{_PUBLISHED}::test_algorithms_1_and_3_line_by_line",
+    ),
+    Row(
+        2,
+        "Theorem 3 (T-step run as published)",
+        "published",
+        "winsor.papers.sco.published.Theorem3",
+        f"{_PUBLISHED}::test_what_the_noise_of_theorem_3_certifies",
     ),
     Row(
         2,
         "Rates in n (Theorems 4 and 7)",
         "both",
         "reproductions/sco/rates.py",
-        "tests/reproductions/sco/test_rates.py::"
-        "test_the_risk_of_simple_clipping_falls_at_the_theorys_rate",
+        "tests/reproductions/sco/test_rates.py::test_iterative_updating_updates_at_every_dimension",
         "measured; the paper has no experiments",
         "worst case over the size of the signal, on the losses of the lower bound",
     ),

@@ -18,12 +18,12 @@ from pathlib import Path
 PACKAGE = Path(__file__).parent.parent / "winsor"
 
 LAYERS: tuple[tuple[str, ...], ...] = (  # a part imports from lower layers, and from its own
-    ("checks", "contract", "tree", "randomness"),
+    ("checks", "contract", "files", "tree", "randomness"),
     ("accounting", "charts", "theory"),
-    ("data", "models", "grads"),
+    ("data", "features", "losses", "models", "grads"),
     ("sampling", "mechanisms", "tails", "rules"),
     ("release", "ledger"),
-    ("linear", "means", "metrics", "training"),
+    ("additive", "linear", "means", "metrics", "ranges", "distributed", "training"),
     ("papers", "audit", "report", "advise", "runs", "contrib", "planning", "tuning"),
     ("__main__", "cli", "integrations"),
 )

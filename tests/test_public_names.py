@@ -18,12 +18,12 @@ import winsor
 
 ROOT = Path(__file__).parent.parent
 CLASSES_AND_FUNCTIONS = {
-    "Ball", "FixedSize", "FullBatch", "Guarantee", "ModelMix", "Neighbouring", "Poisson",
-    "PrivateTraining", "fit", "make_private", "recipe", "recommend", "tune",
+    "Ball", "Banded", "FixedSize", "FullBatch", "Guarantee", "ModelMix", "Neighbouring", "Poisson",
+    "PrivateTraining", "fit", "make_private", "recipe", "recommend", "resume", "tune",
 }  # fmt: skip
 MODULES = {
-    "accounting", "audit", "contract", "data", "grads", "linear", "means", "metrics", "rules",
-    "tails", "theory", "tuning",
+    "accounting", "audit", "contract", "data", "features", "grads", "linear", "losses", "means",
+    "metrics", "models", "rules", "tails", "theory", "tuning",
 }  # fmt: skip
 
 

@@ -19,10 +19,13 @@ if TYPE_CHECKING:
         audit,
         contract,
         data,
+        features,
         grads,
         linear,
+        losses,
         means,
         metrics,
+        models,
         rules,
         tails,
         theory,
@@ -31,17 +34,20 @@ if TYPE_CHECKING:
     from winsor.advise import recipe, recommend
     from winsor.contract import Guarantee, Neighbouring
     from winsor.contrib.modelmix.mechanism import ModelMix
+    from winsor.mechanisms.banded import Banded
     from winsor.sampling.samplers import FixedSize, FullBatch, Poisson
     from winsor.training.fit import fit
     from winsor.training.iterates import Ball
     from winsor.training.loop import PrivateTraining
     from winsor.training.make_private import make_private
+    from winsor.training.resuming import resume
     from winsor.tuning import tune
 
 __version__ = "0.2.0"  # the only place: the wheel, the reports and the benchmarks read it here
 
 __all__ = [
     "Ball",
+    "Banded",
     "FixedSize",
     "FullBatch",
     "Guarantee",
@@ -53,14 +59,18 @@ __all__ = [
     "audit",
     "contract",
     "data",
+    "features",
     "fit",
     "grads",
     "linear",
+    "losses",
     "make_private",
     "means",
     "metrics",
+    "models",
     "recipe",
     "recommend",
+    "resume",
     "rules",
     "tails",
     "theory",
@@ -70,6 +80,7 @@ __all__ = [
 
 _HOMES = {
     "Ball": "winsor.training.iterates",
+    "Banded": "winsor.mechanisms.banded",
     "FixedSize": "winsor.sampling.samplers",
     "FullBatch": "winsor.sampling.samplers",
     "Guarantee": "winsor.contract",
@@ -81,6 +92,7 @@ _HOMES = {
     "make_private": "winsor.training.make_private",
     "recipe": "winsor.advise",
     "recommend": "winsor.advise",
+    "resume": "winsor.training.resuming",
     "tune": "winsor.tuning",
 }
 

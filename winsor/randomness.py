@@ -15,7 +15,23 @@ from typing import Any
 
 import numpy as np
 
+from winsor.contract import UnsoundRelease
+
 KEY_BYTES = 32
+
+
+class HoldsKey:
+    """Refuses to be copied or pickled: two holders of a key would put the same noise on two sums.
+
+    (`copy.copy`, `copy.deepcopy` and `pickle` all ask here.)
+    """
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise UnsoundRelease(
+            f"{type(self).__name__} must not be copied or pickled: the copy would draw the same "
+            "noise as the original, and the difference of two values under it has none. Build a "
+            "run of its own; to continue this one later, private.save(path)."
+        )
 
 
 def new_key(seed: int | None = None) -> bytes:

@@ -127,6 +127,33 @@ def test_ctrl_c_stops_at_a_checkpoint_and_says_how_to_resume(tmp_path):
     same_end(tmp_path / "run", tmp_path / "whole")
 
 
+@pytest.mark.parametrize("batch", [2, 5, 8])
+def test_sigterm_stops_in_the_middle_of_a_logical_batch(tmp_path, monkeypatch, batch):
+    """A large logical batch may take longer than the system waits before it kills."""
+    training = {"max_physical_batch_size": 10}
+    model = {"name": "mlp", "hidden": [8]}
+    record = {"checkpoint_seconds": 1e6, "evaluations": 4}
+    config = from_table(table(training=training, model=model, record=record))
+    execute(config, tmp_path / "whole", Quiet())
+    seen = []
+
+    def counting(losses):
+        seen.append(1)
+        if len(seen) == batch:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return losses()
+
+    with monkeypatch.context() as patched:
+        patched.setattr(module, "fitting", counting)
+        with pytest.raises(Interrupted) as stop:
+            execute(config, tmp_path / "run", Quiet())
+    assert stop.value.exit_code == 143 and len(seen) == batch
+    state = RunDirectory(tmp_path / "run").load_checkpoint()
+    assert state["private"]["steps_done"] == len(Ledger.read(tmp_path / "run" / "ledger.jsonl"))
+    execute(config, tmp_path / "run", Quiet())
+    same_end(tmp_path / "run", tmp_path / "whole")
+
+
 def test_the_noise_is_secret_unless_asked(tmp_path):
     go(tmp_path / "a", reproducible_noise=False)
     go(tmp_path / "b", reproducible_noise=False)

@@ -30,6 +30,22 @@ def test_lines(tmp_path, capsys):
     assert not any("training" in line for line in lines)
 
 
+def test_a_log_is_never_silent_for_long(tmp_path, monkeypatch, capsys):
+    """Between evaluations, lines at intervals; here every interval is over at once."""
+    monkeypatch.setattr(progress, "REFRESH_SECONDS", 0.0)
+    monkeypatch.setattr(progress, "LOG_SECONDS", 0.0)
+    go(tmp_path, Lines("a"), record={"evaluations": 1})
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[2] for line in lines[1:12]] == [f"{k}/12" for k in range(1, 12)]
+    assert all("ε ≤ " in line and "rows/s" in line and "left" in line for line in lines[1:12])
+    assert not any("held-out" in line for line in lines[1:12])
+
+
+def test_a_log_is_quiet_within_the_interval(tmp_path, capsys):
+    go(tmp_path, Lines("a"), record={"evaluations": 1})
+    assert len(capsys.readouterr().out.splitlines()) == 3
+
+
 def test_private_values_carry_their_warning(tmp_path, capsys):
     go(tmp_path, Lines(), record={"monitor": "debug", "evaluations": 2})
     lines = [line for line in capsys.readouterr().out.splitlines() if "training loss" in line]

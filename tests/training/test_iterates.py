@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from winsor.contract import ConfigurationError, ProtocolError
-from winsor.training.iterates import Ball, Iterates
+from winsor.training.iterates import KINDS, Ball, Iterates, iterate_weights
 
 
 def tree(value):
@@ -74,7 +74,71 @@ def test_a_random_iterate_is_one_that_occurred_and_keeps_its_value():
     assert len(seen) > 1
 
 
-@pytest.mark.parametrize("kind", ["last", "averaged", "random"])
+# ------------------------------------------------------------------- the weights of the theorems
+
+WEIGHTS = {  # of w_-1, w_0, ..., w_4, by hand from the papers' lines
+    "last": (0, 0, 0, 0, 0, 1),
+    "averaged": (0, 1 / 5, 1 / 5, 1 / 5, 1 / 5, 1 / 5),
+    "random": (0, 1 / 5, 1 / 5, 1 / 5, 1 / 5, 1 / 5),  # paper 3: i uniform on {0, ..., T}
+    "averaged_before_last": (0, 1 / 4, 1 / 4, 1 / 4, 1 / 4, 0),  # paper 4: k = 0, ..., N - 1
+    "random_before_last": (0, 1 / 4, 1 / 4, 1 / 4, 1 / 4, 0),  # paper 5, (13): k = 0, ..., T - 1
+    "averaged_after_start": (0, 0, 1 / 4, 1 / 4, 1 / 4, 1 / 4),  # paper 2, (6): t = 1, ..., T
+    "averaged_midpoints": (1 / 8, 1 / 4, 1 / 4, 1 / 4, 1 / 8, 0),  # paper 5, Theorem 3.1
+}
+
+
+def test_the_weights_are_those_of_the_theorems():
+    assert set(WEIGHTS) == set(KINDS)
+    for kind, weights in WEIGHTS.items():
+        found = iterate_weights(kind, 4)
+        assert list(found) == [-1, 0, 1, 2, 3, 4]
+        assert list(found.values()) == pytest.approx(weights)
+
+
+def test_theorem_3_1_of_paper_5_by_its_own_sum():
+    w = {k: float(10**k) for k in range(-1, 6)}
+    steps = 5
+    printed = sum(w[k - 1] + w[k - 2] for k in range(1, steps + 1)) / (2 * steps)
+    weights = iterate_weights("averaged_midpoints", steps)
+    assert sum(weights[k] * w[k] for k in w) == pytest.approx(printed)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind.startswith("averaged")])
+@pytest.mark.parametrize("steps", [1, 2, 7])
+def test_averages_have_these_weights(kind, steps):
+    generator = torch.Generator().manual_seed(4)
+    w = {k: torch.randn(3, generator=generator) for k in range(-1, steps + 1)}
+    iterates = Iterates(kind, before={"w": w[-1]})
+    for k in range(steps + 1):
+        iterates.update(k, {"w": w[k]})
+    wanted = sum(weight * w[k].double() for k, weight in iterate_weights(kind, steps).items())
+    torch.testing.assert_close(iterates.result()["w"].double(), wanted, rtol=0, atol=1e-6)
+
+
+def test_without_an_earlier_iterate_the_start_counts_for_it():
+    iterates = after_steps(Iterates("averaged_midpoints"), 2)
+    assert iterates.result()["w"].eq((0 + 0 + 0 + 1) / 4).all()
+
+
+def test_a_random_iterate_before_the_last():
+    seeds = range(1500)
+    draws = Counter(
+        int(after_steps(Iterates("random_before_last", seed=seed), 3).result()["w"][0, 0])
+        for seed in seeds
+    )
+    assert set(draws) == {0, 1, 2}
+    deviation = math.sqrt(1500 * 2 / 9)
+    assert all(abs(count - 500) < 4.5 * deviation for count in draws.values())
+
+
+def test_kinds_without_the_last_iterate_need_a_step():
+    for kind in ("averaged_before_last", "random_before_last", "averaged_midpoints"):
+        iterates = after_steps(Iterates(kind), 0)
+        with pytest.raises(ProtocolError, match="step >= 1"):
+            iterates.result()
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_resumed_run_releases_the_same_model(kind):
     whole = after_steps(Iterates(kind, seed=3), 20).result()
     first = after_steps(Iterates(kind, seed=3), 11)
@@ -88,7 +152,7 @@ def test_a_resumed_run_releases_the_same_model(kind):
         assert torch.equal(result[name], value)
 
 
-@pytest.mark.parametrize("kind", ["averaged", "random"])
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "last"])
 def test_a_checkpoint_is_enough_to_release_the_model(kind):
     first = after_steps(Iterates(kind, seed=3), 11)
     loaded = Iterates(kind)

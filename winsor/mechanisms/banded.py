@@ -72,10 +72,17 @@ class Banded:
         if self.bands is not None:
             square_root_coefficients(self.bands)  # refuses what is not a number of bands
 
-    def settled(self, workload: Workload, rate: float, epsilon: float, delta: float) -> Banded:
+    def settled(
+        self, workload: Workload, rate: float, epsilon: float | None, delta: float
+    ) -> Banded:
         """With the number of bands that has the smallest error at this budget, if it is open, and
         with its coefficients."""
         if self.bands is None:
+            if epsilon is None:
+                raise ConfigurationError(
+                    "bands can be chosen for a target epsilon only. Got none instead: give "
+                    "epsilon, or Banded(bands=...)."
+                )
             chosen = choose(workload, rate, epsilon, delta, optimised=self.optimised)
             return Banded(chosen.bands, self.optimised, chosen.column)
         column = (
@@ -85,12 +92,15 @@ class Banded:
         )
         return Banded(self.bands, self.optimised, tuple(column.tolist()))
 
-    def with_noise(self, noise_multiplier: float, expected_size: float) -> BandedGaussian:
+    def with_noise(self, noise_multiplier: float, expected_size: float) -> Gaussian:
+        """One band is ordinary noise."""
         if self.column is None:
             raise ConfigurationError(
                 "bands must be settled before noise is built. Got none instead. Call settled(...) "
                 "with what the run is."
             )
+        if len(self.column) == 1:
+            return Gaussian(noise_multiplier)
         return BandedGaussian(noise_multiplier, self.column)
 
 
@@ -116,7 +126,8 @@ class BandedGaussian(Gaussian):
                 "instead. Divide it by its norm."
             )
         object.__setattr__(self, "column", entries)
-        object.__setattr__(self, "_past", _Past(len(entries) - 1))
+        object.__setattr__(self, "_growths", [])
+        self.restart()
 
     @staticmethod
     def of_bands(noise_multiplier: float, bands: int) -> BandedGaussian:
@@ -128,9 +139,8 @@ class BandedGaussian(Gaussian):
         return len(self.column)
 
     @property
-    def roundings(self) -> int:
-        """How many releases round what one visit of a row moves: who places noise on a grid must
-        allow for so many times the coordinates of a release (`winsor.mechanisms.grid`)."""
+    def roundings(self) -> int:  # type: ignore[override]
+        """One visit of a row moves ``bands`` releases, and each is rounded to the grid."""
         return self.bands
 
     def event(self, parts: Mapping[str, Bounded], step: int = 0) -> LocalEvent:
@@ -143,7 +153,11 @@ class BandedGaussian(Gaussian):
 
     def growth(self, step: int) -> float:
         """Standard deviation of the noise in the release of ``step``, over that of z."""
-        return float(np.linalg.norm(inverse_column(self.column, step + 1)))
+        known: list[float] = self._growths  # type: ignore[attr-defined]
+        if step >= len(known):
+            responses = inverse_column(self.column, max(2 * step, 64) + 1)
+            known[:] = np.sqrt(np.cumsum(responses**2)).tolist()
+        return known[step]
 
     def memory(self, size: int) -> int:
         """Bytes of past noises for a release of ``size`` values."""
@@ -181,6 +195,10 @@ class BandedGaussian(Gaussian):
         return released
 
     # ------------------------------------------------------------------------- kill and resume
+
+    def restart(self) -> None:
+        """Forget the past: columns of C are cut off here, which makes no row's share larger."""
+        object.__setattr__(self, "_past", _Past(self.bands - 1))
 
     def state(self) -> dict[str, Any]:
         """The next step and the past noises: all that a resumed run needs. Keep it secret."""

@@ -32,6 +32,8 @@ class FixedNoise:
     law: ClassVar[str] = "gaussian"
     phases: ClassVar[tuple[int, ...]] = (0,)
     """The first steps of stretches in which every step costs the same."""
+    roundings = 1
+    """How many releases round what one visit of a record moves."""
 
     def __init__(self, noise_multiplier: float) -> None:
         value = noise_multiplier

@@ -7,7 +7,8 @@ A release rounds the bounded sum to a grid of gamma = std 2^-bits before noise i
 
 in units of the noise. Noise wider by 1 / (1 - nm growth) makes up for it: the release is then at
 most as revealing as the event says, which needs no change. The same factor covers smaller shifts
-(a mixture's) and the largest coordinate of a record, each with its own multiplier.
+(a mixture's) and the largest coordinate of a record, each with its own multiplier. Where noise is
+correlated over b steps, one visit of a record is rounded b times: d_j counts so often.
 """
 
 from __future__ import annotations
@@ -38,10 +39,11 @@ def on_grid(
     l1 = mechanism.law == "laplace"
     multiplier = mechanism.noise_multiplier / min(map(_smallest_shift, parts.values()))
     finer = max(0, math.ceil(math.log2(multiplier / 8)))  # loud noise needs a finer grid
-    bits = {name: min(bits_for(sizes[name], l1) + finer, _most(l1)) for name in parts}
+    rounded = {name: mechanism.roundings * sizes[name] for name in parts}
+    bits = {name: min(bits_for(rounded[name], l1) + finer, _most(l1)) for name in parts}
     grids: dict[int, int] = {}
     for name in parts:
-        grids[bits[name]] = grids.get(bits[name], 0) + sizes[name]
+        grids[bits[name]] = grids.get(bits[name], 0) + rounded[name]
     loss = multiplier * growth(grids, l1)
     for name, part in parts.items():
         shift = part.sensitivity.l1 if l1 else part.sensitivity.add_remove

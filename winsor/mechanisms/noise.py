@@ -38,6 +38,7 @@ from winsor.mechanisms import kernel, lattice
 from winsor.mechanisms.ahead import Request, Slab, Worker, fill
 from winsor.mechanisms.protocol import DrawNoise
 from winsor.mechanisms.tables import LAWS
+from winsor.randomness import HoldsKey
 from winsor.tree import FlatTree
 
 BLOCK = 1 << 18
@@ -78,7 +79,7 @@ class _Stream:
         self.request: Request | None = None
 
 
-class NoiseSource:
+class NoiseSource(HoldsKey):
     """Noise of one run, for one thread. ``key`` is secret: at least 128 bits of entropy.
 
     ``prefetch`` draws ahead in the background; without the kernel only for large tensors, because

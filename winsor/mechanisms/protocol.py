@@ -3,8 +3,8 @@
 Mechanism    one noise: standard deviations, the event, and how noise is added
 LocalEvent   the event given the batch; samplers amplify it
 DrawNoise    the noise of one release, by the name of the part that it is for
-Choice       what a user may pass as ``mechanism=``: builds the mechanism for a noise multiplier,
-             and may replace the optimiser's step (ModelMix does)
+Choice       what a user may pass as ``mechanism=``: builds the mechanism for a noise multiplier
+OwnUpdate    a choice that also replaces the optimiser's step (ModelMix)
 """
 
 from __future__ import annotations
@@ -55,6 +55,12 @@ class Mechanism(Protocol):
         """The first steps of stretches in which every step costs the same; 0 among them."""
         ...
 
+    @property
+    def roundings(self) -> int:
+        """How many releases round what one visit of a record moves: above 1 if noise of a step is
+        taken back later, and the mechanism is then `Correlated`."""
+        ...
+
     def std(self, parts: Mapping[str, Bounded]) -> dict[str, float]: ...
     def event(self, parts: Mapping[str, Bounded], step: int = 0) -> LocalEvent: ...
     def add_noise(
@@ -64,15 +70,42 @@ class Mechanism(Protocol):
 
 
 @runtime_checkable
+class Correlated(Mechanism, Protocol):
+    """A mechanism that remembers the noise of earlier steps."""
+
+    def covered(
+        self, parts: Mapping[str, Bounded], std: Mapping[str, float], step: int
+    ) -> Mapping[str, Tensor]:
+        """What the noise of ``step`` will cover in place of the sums."""
+        ...
+
+    def growth(self, step: int) -> float:
+        """Standard deviation of all noise in the release of ``step``, over that of its own."""
+        ...
+
+    def restart(self) -> None:
+        """Forget the past: the next step is step 0 of a new stretch, under another key."""
+        ...
+
+    def state(self) -> dict[str, Any]: ...
+    def load_state(self, state: Mapping[str, Any]) -> None: ...
+
+
+@runtime_checkable
 class Choice(Protocol):
     """A mechanism before its noise is known. ``"gaussian"`` and ``"laplace"`` have their own."""
+
+    def with_noise(self, noise_multiplier: float, expected_size: float) -> Mechanism: ...
+
+
+@runtime_checkable
+class OwnUpdate(Choice, Protocol):
+    """A mechanism that takes the optimiser's place."""
 
     @property
     def hides_randomness(self) -> bool:
         """True if privacy rests on more than the noise; the key then stays out of checkpoints."""
         ...
-
-    def with_noise(self, noise_multiplier: float, expected_size: float) -> Mechanism: ...
 
     def update(
         self,

@@ -17,6 +17,7 @@ import hashlib
 import math
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -29,13 +30,13 @@ from winsor.contract import Bounded, BudgetExceeded, Neighbouring, Released, Uns
 from winsor.ledger.ledger import Ledger
 from winsor.mechanisms.grid import on_grid
 from winsor.mechanisms.noise import NoiseOfStep, NoiseSource, leaves_of
-from winsor.mechanisms.protocol import LocalEvent, Mechanism
-from winsor.randomness import fingerprint, subkey
+from winsor.mechanisms.protocol import Correlated, LocalEvent, Mechanism
+from winsor.randomness import HoldsKey, fingerprint, subkey
 from winsor.sampling.samplers import Sampler
 from winsor.tree import FlatTree
 
 
-class Door:
+class Door(HoldsKey):
     """Releases bounded values of one run under one key, and pays for them in one ledger."""
 
     def __init__(
@@ -48,6 +49,7 @@ class Door:
     ) -> None:
         self.ledger = ledger
         self.mechanism = mechanism
+        self._correlated = mechanism if isinstance(mechanism, Correlated) else None
         self.sampler = sampler
         self.relation = relation
         self._priced: list[Any] = []  # what the price below was asked for
@@ -59,11 +61,23 @@ class Door:
         self._block: tuple[int, LocalEvent] | None = None
         self.use_key(key)
 
-    def use_key(self, key: bytes) -> None:
-        """Draw noise and sign ledger entries under ``key`` (a resumed run brings its own)."""
+    def use_key(self, key: bytes, past: Mapping[str, Any] | None = None) -> None:
+        """Draw noise and sign ledger entries under ``key`` (a resumed run brings its own).
+
+        Correlated noise goes on from ``past`` (`noise_state`), or begins anew without it.
+        """
         self.run = fingerprint(key)
         self.noise = NoiseSource(key)
+        if self._correlated is not None:
+            if past:
+                self._correlated.load_state(past)
+            else:
+                self._correlated.restart()
         self._mac = AESGCM(subkey(key, "digest").to_bytes(16, "little"))
+
+    def noise_state(self) -> dict[str, Any]:
+        """What correlated noise remembers; as secret as the key. Empty for other noise."""
+        return {} if self._correlated is None else self._correlated.state()
 
     @property
     def conditions(self) -> list[str]:
@@ -84,9 +98,21 @@ class Door:
         if asked != self._priced or step not in self._steps:  # steps are usually alike
             self._set_price(step, parts, asked)
         std, bits, event = self._price
-        entry = self.ledger.record(self.run, step, event, self._digest(step, parts))
+        covered = parts if self._correlated is None else self._covered(step, parts, std)
+        entry = self.ledger.record(self.run, step, event, self._digest(step, covered))
         values = self.mechanism.add_noise(parts, std, NoiseOfStep(self.noise, entry, bits))
+        if self._correlated is not None:
+            growth = self._correlated.growth(step)
+            std = {name: growth * own for name, own in std.items()}
         return Released(values, std, entry, self.seal)
+
+    def _covered(
+        self, step: int, parts: Mapping[str, Bounded], std: Mapping[str, float]
+    ) -> dict[str, Bounded]:
+        """What correlated noise of this step will cover: that is what it must be bound to."""
+        assert self._correlated is not None
+        values = self._correlated.covered(parts, std, step)
+        return {name: replace(part, value=values[name]) for name, part in parts.items()}
 
     def _set_price(self, step: int, parts: Mapping[str, Bounded], asked: list[Any]) -> None:
         if not parts:

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import datetime
 import importlib.metadata
-import io
 import json
 import os
 import platform
@@ -31,10 +30,20 @@ from typing import Any, TextIO
 import torch
 
 import winsor
+from winsor import files
 from winsor.contract import WinsorError
+from winsor.ledger.ledger import Ledger
+from winsor.runs.archives import check_checkpoint
 from winsor.runs.config import Config, differences, from_table
+from winsor.runs.sealing import seal
+from winsor.training.saving import as_bytes
 
 Row = dict[str, Any]
+NONSENSE = (
+    ArithmeticError, AttributeError, LookupError, RecursionError, RuntimeError, TypeError,
+    ValueError, MemoryError,
+)  # fmt: skip
+"""What reading raises when values are not what they should be."""
 PACKAGES = ("torch", "numpy", "scipy", "scikit-learn", "dp-accounting")
 
 
@@ -51,6 +60,20 @@ def writing(path: Path) -> Iterator[None]:
         raise RunError(
             f"cannot write {path}: {error.strerror or error}. Make room or choose a writable "
             "directory with --run; a run that was started can be resumed."
+        ) from error
+
+
+@contextmanager
+def sense(path: object) -> Iterator[None]:
+    """Turn what received values do to a program that expects others into one clear line."""
+    try:
+        yield
+    except WinsorError:
+        raise
+    except NONSENSE as error:
+        raise RunError(
+            f"{path} is damaged: its values make no sense ({type(error).__name__}: {error}). "
+            "Restore it from a copy."
         ) from error
 
 
@@ -108,7 +131,10 @@ class RunDirectory:
 
     def environment(self) -> list[dict[str, Any]]:
         path = self.path / "environment.json"
-        return self._read("environment.json")["sessions"] if path.exists() else []
+        if not path.exists():
+            return []
+        with sense(path):
+            return [dict(session) for session in self._read("environment.json")["sessions"]]
 
     def keep_metrics_until(self, step: int) -> None:
         """Drop the lines after ``step``, and one torn by a kill; then open for appending."""
@@ -131,25 +157,33 @@ class RunDirectory:
         path = self.path / "metrics.jsonl"
         if not path.exists():
             return []
-        *lines, _torn = path.read_text(encoding="utf-8").split("\n")
-        try:
-            return [json.loads(line) for line in lines]
-        except ValueError as error:
-            raise RunError(
-                f"{path} is damaged: {error}. Restore it, or start a new run."
-            ) from error
+        with sense(path):
+            *lines, _torn = path.read_text(encoding="utf-8").split("\n")
+            rows = [dict(json.loads(line)) for line in lines]
+            if not all(isinstance(row["step"], int) for row in rows):
+                raise ValueError("a step must be a whole number")
+            return rows
 
     def result(self) -> dict[str, Any] | None:
         """The result, if the run is finished."""
         return self._read("result.json") if (self.path / "result.json").exists() else None
 
-    def finish(self, result: Mapping[str, Any], model: Mapping[str, Any], keep_key: bool) -> None:
-        """Write the model, then the result, then destroy the key."""
-        self._replace("model.pt", _torch_bytes(model))
-        self._replace("result.json", _json(result))
+    def finish(
+        self,
+        result: Mapping[str, Any],
+        model: Mapping[str, Any],
+        keep_key: bool,
+        ledger: Ledger | None = None,
+    ) -> dict[str, Any]:
+        """Write the model, seal the ledger, write the result, then destroy the key."""
+        self._replace("model.pt", as_bytes(model))
         self.close()
+        if ledger is not None:
+            result = seal(result, self.metrics(), self.path, ledger)
+        self._replace("result.json", _json(result))
         if not keep_key:
             self.destroy_key()
+        return dict(result)
 
     def destroy_key(self) -> None:
         """Without the checkpoint (and ModelMix's key file) nobody can subtract the noise."""
@@ -164,14 +198,15 @@ class RunDirectory:
         if self._metrics is not None:
             with writing(self.path / "metrics.jsonl"):
                 os.fsync(self._metrics.fileno())
-        self._replace("checkpoint.pt", _torch_bytes(state), private=True)
+        self._replace("checkpoint.pt", as_bytes(state), private=True)
 
     def load_checkpoint(self) -> dict[str, Any] | None:
         path = self.path / "checkpoint.pt"
         if not path.exists():
             return None
         try:
-            state: dict[str, Any] = torch.load(path, weights_only=True)
+            check_checkpoint(path)
+            state: dict[str, Any] = dict(torch.load(path, weights_only=True))
         except Exception as error:  # torch raises many kinds for damaged files
             raise RunError(
                 f"{path} cannot be read ({type(error).__name__}). Restore it from a copy; without "
@@ -190,7 +225,7 @@ class RunDirectory:
         path = self.path / name
         try:
             return json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise RunError(f"cannot read {path}: {error}.") from error
 
     def _replace(self, name: str, content: bytes, private: bool = False) -> None:
@@ -199,26 +234,8 @@ class RunDirectory:
 
 def replace_file(path: Path, content: bytes, private: bool = False) -> None:
     """Write a file such that a kill or a full disk leaves the old content or the new."""
-    temporary = path.with_name(f".{path.name}.new")
     with writing(path):
-        try:
-            mode = 0o600 if private else 0o644
-            temporary.unlink(missing_ok=True)  # never write through a link that somebody left
-            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, path)
-        except OSError:
-            temporary.unlink(missing_ok=True)
-            raise
-        if os.name == "posix":  # elsewhere a folder cannot be opened, nor need it be
-            folder = os.open(path.parent, os.O_RDONLY)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
+        files.replace_file(path, content, private)
 
 
 def describe_session() -> dict[str, Any]:
@@ -237,9 +254,3 @@ def describe_session() -> dict[str, Any]:
 
 def _json(value: Any) -> bytes:
     return (json.dumps(value, indent=1) + "\n").encode()
-
-
-def _torch_bytes(value: Any) -> bytes:
-    buffer = io.BytesIO()
-    torch.save(value, buffer)
-    return buffer.getvalue()

@@ -18,21 +18,23 @@ from torch import nn
 from winsor.contract import BudgetExceeded, Neighbouring
 from winsor.runs.config import Config, DataSettings
 from winsor.runs.data import Data, load_data
-from winsor.runs.directory import Row, RunDirectory, RunError, describe_session
+from winsor.runs.directory import Row, RunDirectory, RunError, describe_session, sense
+from winsor.runs.features import with_features
 from winsor.runs.models import build_model
 from winsor.runs.monitoring import Off, make_monitor
 from winsor.runs.optimisers import build_optimizer, build_schedule
-from winsor.runs.parts import build_mechanism, build_rule, check
+from winsor.runs.parts import ball_of, build_mechanism, build_rule, check
+from winsor.runs.sealing import bind_config
 from winsor.runs.spending import Spending
 from winsor.runs.stopping import Interrupted, StopRequest
-from winsor.runs.tasks import Metrics, Task, evaluate, fitting, make_task, probe
+from winsor.runs.tasks import Metrics, Progress, Task, evaluate, fitting, make_task, probe
 from winsor.runs.verifying import refuse_disagreements
 from winsor.sampling.choose import make_sampler, planned_steps
-from winsor.training.iterates import Ball
 from winsor.training.loop import PrivateTraining
 from winsor.training.make_private import make_private
+from winsor.training.saving import everything, restore
 
-CHECKPOINT_FORMAT = 1
+CHECKPOINT_FORMAT = 2
 
 
 @dataclass
@@ -99,19 +101,19 @@ def execute(
 
 def assemble(config: Config, directory: RunDirectory, data: Data) -> Assembled:
     """Build model, optimiser and private training; nothing has looked at a row's values yet."""
-    task = make_task(config)
+    data = with_features(config.features, data)
+    progress = Progress()
+    task = make_task(config, progress)
     model = build_model(config.model, data, config.seed)
     probe(task, model, data, language=config.data.task == "language")
-    ball = None if config.training.ball_radius is None else Ball(config.training.ball_radius)
-    if ball is not None:
-        ball.project_(dict(model.named_parameters()))  # the start counts as an iterate
+    ball = ball_of(config, model)
     optimizer = build_optimizer(config.optimizer, model)
     training, budget = config.training, config.budget
     batch_size = data.size if training.batch_size is None else training.batch_size
     sampler = make_sampler(training.sampling, data.size, batch_size)
     planned = planned_steps(training.epochs, training.steps, sampler)
     scheduler = build_schedule(config.schedule, optimizer, planned)
-    monitor = make_monitor(build_rule(config.rule), config.record)
+    monitor = make_monitor(build_rule(config.rule, model, config), config.record)
     private = make_private(
         model=model,
         optimizer=optimizer,
@@ -135,6 +137,7 @@ def assemble(config: Config, directory: RunDirectory, data: Data) -> Assembled:
         num_workers=training.num_workers,
         allow_large_delta=budget.allow_large_delta,
     )
+    progress.run = private
     calibrated = budget.epsilon is not None and budget.noise_multiplier is None
     relation = Neighbouring(budget.relation)
     spending = Spending(private.ledger, relation, private.budget, calibrated)
@@ -165,7 +168,9 @@ class Execution:
 
     def go(self) -> dict[str, Any]:
         private = self.run.private
-        self._resume()
+        with sense(self.directory.path / "checkpoint.pt"):
+            self._resume()
+        bind_config(private.ledger, self.directory.path)
         self.directory.note_environment(describe_session())
         self._begun = self._saved = time.perf_counter()
         self.observer.started(self.run, self.directory)
@@ -187,11 +192,10 @@ class Execution:
         for batch in private.batches():
             losses = fitting(lambda batch=batch: run.task.losses(run.model, batch))  # type: ignore[misc]
             run.monitor.saw(losses)
-            if not private.step(losses):
-                continue
-            self._after_step(done)
-            done = private.steps_done
-            if stop.number is not None:
+            if private.step(losses):
+                self._after_step(done)
+                done = private.steps_done
+            if stop.number is not None:  # in the middle of a logical batch too: it may be long
                 self._checkpoint()
                 command = f"winsor train --run {shlex.quote(str(self.directory))}"
                 raise Interrupted(command, done, stop.number)
@@ -236,10 +240,7 @@ class Execution:
                 "format": CHECKPOINT_FORMAT,
                 "data": run.data.digest,
                 "seconds": self._seconds_before + time.perf_counter() - self._begun,
-                "model": run.model.state_dict(),
-                "optimizer": run.optimizer.state_dict(),
-                "scheduler": run.scheduler.state_dict(),
-                "private": run.private.state_dict(),
+                **everything(run.private, {}),
             }
         )
         self._saved = time.perf_counter()
@@ -253,16 +254,19 @@ class Execution:
             self.directory.keep_metrics_until(-1)
             self._checkpoint()
             return
-        if state["format"] != CHECKPOINT_FORMAT or state["data"] != run.data.digest:
+        if state.get("format") != CHECKPOINT_FORMAT:
+            raise RunError(
+                f"checkpoint.pt of {self.directory} must have format {CHECKPOINT_FORMAT}. Got "
+                f"{state.get('format')!r} instead: it was written by another version. Resume with "
+                "that version, or start a new run with another --run directory."
+            )
+        if state["data"] != run.data.digest:
             raise RunError(
                 f"the data of {run.config.data.source!r} must be those that the run "
                 f"{self.directory} was started with. They have changed. Restore them, or start a "
                 "new run with another --run directory."
             )
-        run.model.load_state_dict(state["model"])
-        run.optimizer.load_state_dict(state["optimizer"])
-        run.scheduler.load_state_dict(state["scheduler"])
-        run.private.load_state_dict(state["private"])
+        restore(run.private, state, {}, repeat=True)
         self._seconds_before = state["seconds"]
         self.directory.keep_metrics_until(run.private.steps_done)
 
@@ -294,7 +298,6 @@ class Execution:
             "noise_multiplier": run.private.noise_multiplier,
             "epsilon": spent.epsilon,
             "delta": spent.delta,
-            "ledger_head": run.private.ledger.head,
             "relation": spent.relation.value,
             "accountant": spent.accountant,
             "guarantee": str(spent),
@@ -305,7 +308,7 @@ class Execution:
         keep = run.config.record.keep_checkpoint
         if keep:
             self._checkpoint()
-        self.directory.finish(result, run.model.state_dict(), keep_key=keep)
+        result = self.directory.finish(result, run.model.state_dict(), keep, run.private.ledger)
         self.observer.finished(result)
         return result
 

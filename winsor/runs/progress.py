@@ -27,6 +27,8 @@ from winsor.runs.execute import Assembled
 from winsor.runs.intervals import rounded_up
 
 REFRESH_SECONDS = 0.5
+LOG_SECONDS = 30.0
+"""A log that is silent for longer looks like a run that hangs."""
 
 
 def make_observer(quiet: bool, as_json: bool, label: str = "") -> Quiet:
@@ -105,34 +107,44 @@ def shown_result(result: dict[str, Any]) -> str:
 
 
 class Lines(Quiet):
-    """One line per evaluation, for logs."""
+    """For logs: a line at every evaluation, and when there was none for `LOG_SECONDS`."""
 
     def __init__(self, label: str = "") -> None:
         super().__init__()
         self._label = f"{label}: " if label else ""
+        self._printed = time.perf_counter()
 
     def started(self, run: Assembled, directory: RunDirectory) -> None:
         super().started(run, directory)
         done = run.private.steps_done
         verb = f"resuming after step {done}" if done else "starting"
-        print(
-            f"{self._label}{verb}: {run.planned} steps on {run.data.size} rows, noise multiplier "
-            f"{run.private.noise_multiplier:.4g}, in {directory}",
-            flush=True,
+        self._print(
+            f"{verb}: {run.planned} steps on {run.data.size} rows, noise multiplier "
+            f"{run.private.noise_multiplier:.4g}, in {directory}"
         )
 
     def recorded(self, run: Assembled, row: Row) -> None:
         if "held_out" in row:
-            left = self.seconds_left(run)
-            remaining = "" if left is None else f"  {left:.0f} s left"
-            print(
-                f"{self._label}step {row['step']}/{run.planned}  {shown_epsilon(run)}  "
-                f"{shown_row(row)}  {self.rows_per_second(run):.0f} rows/s{remaining}",
-                flush=True,
-            )
+            self._print_progress(run, f"{shown_row(row)}  ")
+
+    def refresh(self, run: Assembled) -> None:
+        if time.perf_counter() - self._printed >= LOG_SECONDS:
+            self._print_progress(run, "")
+
+    def _print_progress(self, run: Assembled, metrics: str) -> None:
+        left = self.seconds_left(run)
+        remaining = "" if left is None else f"  {left:.0f} s left"
+        self._print(
+            f"step {run.private.steps_done}/{run.planned}  {shown_epsilon(run)}  {metrics}"
+            f"{self.rows_per_second(run):.0f} rows/s{remaining}"
+        )
+
+    def _print(self, text: str) -> None:
+        self._printed = time.perf_counter()
+        print(f"{self._label}{text}", flush=True)
 
     def finished(self, result: dict[str, Any]) -> None:
-        print(f"{self._label}finished: {shown_result(result)}", flush=True)
+        self._print(f"finished: {shown_result(result)}")
 
 
 class JsonLines(Quiet):

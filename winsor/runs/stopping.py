@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: stop at the next completed step, with a checkpoint. Twice: at once."""
+"""Ctrl-C and SIGTERM: stop after the next physical batch, with a checkpoint. Twice: at once."""
 
 from __future__ import annotations
 

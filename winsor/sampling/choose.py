@@ -13,7 +13,7 @@ from winsor.sampling.samplers import FixedSize, FullBatch, Poisson, Sampler
 if TYPE_CHECKING:
     from torch.utils.data import Dataset
 
-SAMPLINGS = ("poisson", "fixed", "full", "allocation", "loader")
+SAMPLINGS = ("poisson", "fixed", "full", "allocation", "loader", "cyclic")
 
 
 def dataset_size(dataset: Dataset[Any]) -> int:
@@ -61,6 +61,11 @@ def make_sampler(
             return Allocation.of_batch_size(n, batch_size)
         case "loader":
             return Loader(n, whole("batch_size", batch_size))
+        case "cyclic":
+            raise ConfigurationError(
+                'sampling="cyclic" must be used with noise that needs it. Got it alone instead: '
+                "give mechanism=winsor.Banded(...), or CyclicPoisson(n, bands, q) as the sampler."
+            )
         case _:
             return FullBatch(n)
 

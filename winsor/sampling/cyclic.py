@@ -109,6 +109,9 @@ class CyclicPoisson(BlockSampler):
     def config(self) -> dict[str, Any]:
         return super().config() | {"bands": self.bands}
 
+    def __str__(self) -> str:
+        return f"{type(self).__name__}(n={self.n}, rate={self.q:.6g}, {self.bands} groups)"
+
 
 @lru_cache(maxsize=4)
 def _groups(key: bytes, n: int, bands: int) -> tuple[Indices, ...]:

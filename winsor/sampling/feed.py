@@ -8,14 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch.utils.data import DataLoader, Dataset, TensorDataset, default_collate
+from torch.utils.data import Dataset, TensorDataset, default_collate
 
 from winsor.contract import ConfigurationError
+from winsor.randomness import stream
+from winsor.sampling.random_states import random_states
 from winsor.sampling.samplers import Indices, Sampler
+from winsor.sampling.units import UnitRows
+from winsor.sampling.workers import Asked, stream_batches
 
 
 @dataclass(frozen=True)
@@ -26,6 +30,15 @@ class Fragment:
     size: int
     first: bool
     last: bool
+    unit_sizes: tuple[int, ...] | None = None
+    """How many consecutive rows each unit has, where units are drawn."""
+
+
+class Chunk(NamedTuple):
+    """Rows that are loaded together."""
+
+    rows: Indices
+    unit_sizes: tuple[int, ...] | None = None
 
 
 class Feed:
@@ -39,6 +52,8 @@ class Feed:
         max_physical_batch_size: int | None = None,
         collate_fn: Callable[[list[Any]], Any] | None = None,
         num_workers: int = 0,
+        units: UnitRows | None = None,
+        part: Callable[[Indices], Indices] | None = None,
     ) -> None:
         if max_physical_batch_size is not None and max_physical_batch_size < 1:
             raise ConfigurationError(
@@ -51,26 +66,53 @@ class Feed:
         self.limit = max_physical_batch_size
         self.collate_fn = collate_fn
         self.num_workers = num_workers
+        self.units = units
+        self._part = part
+        """Of each logical batch: what this rank takes, where several share it."""
+        self._ahead: dict[int, list[Chunk]] = {}  # drawn for workers, not yet seen by the model
+        self.random_at_start: dict[str, Any] = {}
+        """The user's random streams before the first fragment of the latest step that has several:
+        where a checkpoint from the middle of that step goes back to."""
 
     def steps(self, first: int, count: int) -> Iterator[Iterator[Fragment]]:
         """The fragments of ``count`` consecutive steps. An empty Poisson batch has none."""
+        self._ahead.clear()
         workers = self._workers(range(first, first + count)) if self.num_workers else None
         for step in range(first, first + count):
             yield self._fragments(step, workers)
 
-    def _chunks(self, step: int) -> list[Indices]:
+    def _chunks(self, step: int) -> list[Chunk]:
         rows = self.sampler.indices(self.key, step)
+        if self._part is not None:
+            rows = self._part(rows)
         if len(rows) == 0:
             return []
+        if self.units is not None:
+            return list(self._unit_chunks(rows, self.units, step))
         if self.limit is None:
-            return [rows]
-        return np.array_split(rows, -(-len(rows) // self.limit))
+            return [Chunk(rows)]
+        return [Chunk(part) for part in np.array_split(rows, -(-len(rows) // self.limit))]
+
+    def _unit_chunks(self, drawn: Indices, units: UnitRows, step: int) -> Iterator[Chunk]:
+        """Whole units, as many as the limit allows; a unit alone may exceed it."""
+        held: list[Indices] = []
+        for unit in drawn.tolist():
+            rows = units.chosen(unit, self.key, step)
+            if held and self.limit is not None and sum(map(len, held)) + len(rows) > self.limit:
+                yield _joined(held)
+                held = []
+            held.append(rows)
+        yield _joined(held)
 
     def _fragments(self, step: int, workers: Iterator[Any] | None) -> Iterator[Fragment]:
-        chunks = self._chunks(step)
-        for i, rows in enumerate(chunks):
+        chunks = self._ahead.pop(step, None)
+        if chunks is None:
+            chunks = self._chunks(step)
+        if len(chunks) > 1:
+            self.random_at_start = random_states()
+        for i, (rows, sizes) in enumerate(chunks):
             batch = self._load(rows) if workers is None else next(workers)
-            yield Fragment(batch, len(rows), i == 0, i == len(chunks) - 1)
+            yield Fragment(batch, len(rows), i == 0, i == len(chunks) - 1, sizes)
 
     def _load(self, rows: Indices) -> Any:
         if isinstance(self.dataset, TensorDataset) and self.collate_fn is None:
@@ -80,11 +122,17 @@ class Feed:
         return collate([self.dataset[int(i)] for i in rows])
 
     def _workers(self, steps: range) -> Iterator[Any]:
-        chunks = [rows.tolist() for step in steps for rows in self._chunks(step)]
-        loader: DataLoader[Any] = DataLoader(
-            self.dataset,
-            batch_sampler=chunks,
-            num_workers=self.num_workers,
-            collate_fn=self.collate_fn,
-        )
-        return iter(loader)
+        asked = self._asked(steps)
+        return stream_batches(self.dataset, asked, self.num_workers, self.collate_fn)
+
+    def _asked(self, steps: range) -> Iterator[Asked]:
+        """What workers are told, drawn when they are ready for it."""
+        for step in steps:
+            chunks = self._ahead[step] = self._chunks(step)
+            seeds = stream(self.key, "augmentation", step).integers(1 << 63, size=len(chunks))
+            for seed, chunk in zip(seeds.tolist(), chunks, strict=True):
+                yield [seed, *chunk.rows.tolist()]
+
+
+def _joined(held: list[Indices]) -> Chunk:
+    return Chunk(np.concatenate(held), tuple(map(len, held)))

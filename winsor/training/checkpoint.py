@@ -1,61 +1,135 @@
-"""What a run keeps to be continued: everything but the model and the optimiser.
+"""What a run keeps to be continued: everything but the model and the optimiser (`saving.py`).
 
 A resumed run draws the same batches and the same noise. Steps that were released after the
 checkpoint are made again: bit by bit equal, they are the same releases and cost nothing (the ledger
 compares digests); otherwise they are refused, because the same noise, and the same draw of the
 batch, would serve two values. New randomness is the way out, and is paid for.
+
+A checkpoint from the middle of a logical batch goes back to its start: weights do not change
+within one, and the user's random streams are noted before its first fragment. No sum of
+gradients that has not been noised is ever written.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import copy
+import os
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
-import torch
+from torch import nn
 
-from winsor.contract import LedgerError, Update
-from winsor.randomness import fingerprint, new_key
+from winsor.contract import LedgerError, ProtocolError, UnsoundRelease, Update, WinsorError
+from winsor.grads.view import Engine, View
+from winsor.ledger.ledger import Ledger
+from winsor.randomness import HoldsKey, fingerprint, new_key
 from winsor.release.door import Door
-from winsor.rules.rule import Rule, State
-from winsor.sampling.feed import Feed
+from winsor.rules.rule import Rule, State, Sums
+from winsor.sampling.feed import Feed, Fragment
+from winsor.sampling.random_states import random_states, set_random_states
+from winsor.training import saving
 from winsor.training.guard import ModelGuard
-from winsor.training.iterates import Iterates
+from winsor.training.iterates import Ball, Iterates
+from winsor.training.settings import Settings, refuse_different, settings_of_optimizer
 
-STATE_FORMAT = 2
+STATE_FORMAT = 4
+
+_Value = TypeVar("_Value")
 
 
-class Resumable:
-    """`state_dict` and `load_state_dict` of a training run."""
+class Resumable(HoldsKey):
+    """`save`, `state_dict` and `load_state_dict` of a training run."""
 
+    model: nn.Module
+    budget: Any  # a StepBudget, which `loop.py` defines
     steps_done: int
     _first: int
     _is_new: bool
+    _engine: Engine
     _rule: Rule
     _rule_state: State
     _door: Door
     _feed: Feed
     _update: Update
     _iterates: Iterates
+    _ball: Ball | None
     _guard: ModelGuard
+    _open: Fragment | None
+    _sums: Sums | None
+    _held: list[View]
+    _conditions: list[str]
+    _neutralised: int
+    _neutralised_before: int
+    _resumed_at_end: bool
+    _process: int
+    _built_with: Settings
+
+    def note_build(self) -> None:
+        """Note how the run was built, before training changes learning rates and the like."""
+        self._process = os.getpid()
+        optimizer = getattr(self._update, "optimizer", None)
+        scheduler = getattr(self._update, "scheduler", None)
+        self._built_with = settings_of_optimizer(optimizer, scheduler)
+
+    # --------------------------------------------------------------------------- a whole run
+
+    def save(
+        self, path: str | os.PathLike[str], also: Mapping[str, saving.Stateful] | None = None
+    ) -> None:
+        """Write everything to continue from here into one file: see `winsor.resume`.
+
+        Model, optimiser, scheduler, account, key and random streams; ``also`` names whatever else
+        has a ``state_dict``. Call it after any ``private.step``, between the fragments of a logical
+        batch too. The file is replaced in one act and readable by its owner only: it holds the key
+        of the noise, so guard it like the data.
+        """
+        if self._open is not None:
+            raise ProtocolError(
+                "private.save must be called after private.step, or outside the loop. Got a call "
+                "while a batch is open: what was drawn for it could not be drawn again. Move it "
+                "below private.step(losses)."
+            )
+        saving.write(path, saving.everything(self, also or {}))
+
+    # ------------------------------------------------------------------- the private part of it
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything but the model and the optimiser, as plain values.
+        """Everything but the model and the optimiser, as plain values: the part in `save`.
 
         It holds the secret key of batches and noise: guard it like the data. A mechanism whose
         privacy rests on its own randomness staying hidden (ModelMix) keeps the key out; resuming
         then needs the same ``seed`` or the ledger's key file.
         """
+        inside = self._sums is not None or bool(self._held)
         return {
             "format": STATE_FORMAT,
+            "settings": self.settings(),
             "steps_done": self.steps_done,
             "first": self._first,
             "key": None if self._update.hides_randomness else self._feed.key.hex(),
             "key_fingerprint": self._door.run,
             "ledger": self._door.ledger.state_dict(),
-            "rule": dict(self._rule_state),
+            "rule": copy.deepcopy(dict(self._rule_state)),
             "update": self._update.state_dict(),
             "iterates": self._iterates.state_dict(),
-            "torch_rng": torch.get_rng_state(),
+            "noise": self._door.noise_state(),
+            "conditions": list(self._conditions),
+            "neutralised": self._neutralised_before if inside else self._neutralised,
+            "random": self._feed.random_at_start if inside else random_states(),
+        }
+
+    def settings(self) -> Settings:
+        """What privacy rests on, and what exactness does; see `settings.py` for the rest."""
+        found: Settings = {}
+        for name, value in self._door.ledger.config.items():
+            parts = value if isinstance(value, Mapping) else {"": value}
+            found |= {f"{name}.{key}" if key else name: str(part) for key, part in parts.items()}
+        return found | {
+            "epsilon": str(self.budget.epsilon),
+            "max_physical_batch_size": str(self._feed.limit),
+            "engine": type(self._engine).__name__,
+            "iterate": self._iterates.kind,
+            "ball": str(None if self._ball is None else self._ball.radius),
         }
 
     def allow_repeat(self) -> None:
@@ -69,30 +143,82 @@ class Resumable:
         that comes out differently is refused. ``repeat=False`` goes on with new randomness
         instead, and pays for every step from the checkpoint on: for runs that cannot be
         repeated exactly, such as with another learning rate or on another machine.
+
+        All of it is loaded, or nothing: what is refused changes nothing.
         """
+        if self._process != os.getpid():
+            raise UnsoundRelease(
+                "a run must be resumed in the process that built it. Got a forked process, whose "
+                "parent could draw the same noise. Build the run in this process."
+            )
         if state.get("format") != STATE_FORMAT:
             raise LedgerError(
                 f"the checkpoint must have format {STATE_FORMAT}. Got {state.get('format')!r} "
-                "instead. Save it with private.state_dict() of this version."
+                "instead. Save it with private.save(path) of this version."
             )
-        key = self._feed.key if state["key"] is None else bytes.fromhex(state["key"])
-        if fingerprint(key) != state["key_fingerprint"]:
+        refuse_different(_intact(lambda: dict(state["settings"])), self.settings())
+        key = _intact(lambda: self._key_of(state))
+        if fingerprint(key) != state.get("key_fingerprint"):
             raise LedgerError(
                 "this run's key is not the checkpoint's, so its batches and noise would differ. "
                 "Build the run with the same seed, or beside the same ledger and key file."
             )
-        self._door.ledger.load_state_dict(state["ledger"])
-        self.steps_done = int(state["steps_done"])
-        self._first = int(state["first"])
-        self._rule_state = dict(state["rule"])
-        self._update.load_state_dict(state["update"])
-        self._iterates.load_state_dict(state["iterates"])
-        torch.set_rng_state(state["torch_rng"])
-        if not repeat:
-            key, self._first = new_key(), self.steps_done
-            self._rule_state = self._rule.with_key(self._rule_state, key)
-        self._feed.key = key
-        self._door.use_key(key)
-        self._update.use_key(key)
+        self._refuse_other_account(state)
+        before = self.state_dict()
+        before |= {"random": random_states(), "neutralised": self._neutralised}
+        old_key = self._feed.key
+        try:
+            _intact(lambda: self._adopt(state, key, repeat))
+            conditions = [*self._conditions, *_intact(lambda: [*map(str, state["conditions"])])]
+            self._door.ledger.load_state_dict(state["ledger"])  # last: on disk, it stays
+        except BaseException:
+            self._take_over(before, old_key, before["noise"])
+            raise
+        self._conditions = list(dict.fromkeys(conditions))
+        self._update.use_key(self._feed.key)
+        self._sums, self._held = None, []
+        self._resumed_at_end = self.steps_done >= self.budget.planned_steps
         self._is_new = True
         self._guard.adopt()
+
+    def _key_of(self, state: Mapping[str, Any]) -> bytes:
+        return self._feed.key if state["key"] is None else bytes.fromhex(state["key"])
+
+    def _refuse_other_account(self, state: Mapping[str, Any]) -> None:
+        """What the checkpoint says was spent must fit what this ledger says, before it is added."""
+        trial = Ledger(self._door.ledger.config)
+        trial.load_state_dict(self._door.ledger.state_dict())
+        _intact(lambda: trial.load_state_dict(state["ledger"]))
+
+    def _adopt(self, state: Mapping[str, Any], key: bytes, repeat: bool) -> None:
+        if repeat:
+            self._take_over(state, key, state["noise"])
+        else:
+            fresh = new_key()
+            self._take_over(state, fresh, None)
+            self._first = self.steps_done
+            self._rule_state = self._rule.with_key(self._rule_state, fresh)
+
+    def _take_over(self, state: Mapping[str, Any], key: bytes, noise: Any) -> None:
+        """Be in memory what ``state`` says. May fail in the middle."""
+        self.steps_done, self._first = int(state["steps_done"]), int(state["first"])
+        self._neutralised = self._neutralised_before = int(state["neutralised"])
+        self._rule_state = copy.deepcopy(dict(state["rule"]))
+        self._update.load_state_dict(state["update"])
+        self._iterates.load_state_dict(state["iterates"])
+        set_random_states(state["random"])
+        self._feed.key = key
+        self._door.use_key(key, noise)
+
+
+def _intact(read: Callable[[], _Value]) -> _Value:
+    """``read()``; whatever a damaged checkpoint makes it raise becomes one typed error."""
+    try:
+        return read()
+    except WinsorError:
+        raise
+    except Exception as error:  # other shapes, other types, names that are missing
+        raise LedgerError(
+            f"the checkpoint is damaged: {type(error).__name__}: {error}. Nothing was changed. "
+            "Use an intact copy."
+        ) from error

@@ -1,10 +1,25 @@
 """Which iterate becomes the released model, and where iterates may go.
 
-    last      w_T
-    averaged  the mean of the iterates (paper 4 returns it; paper 2 for its convex rates)
-    random    one of them, uniformly (paper 3, Algorithms 1 to 3)
+    last                  w_T
+    averaged              the mean of w_0, ..., w_T
+    random                one of w_0, ..., w_T, uniformly
+    averaged_before_last  the mean of w_0, ..., w_(T-1)
+    random_before_last    one of w_0, ..., w_(T-1), uniformly
+    averaged_after_start  the mean of w_1, ..., w_T
+    averaged_midpoints    the mean of (w_(k-1) + w_(k-2))/2, k = 1, ..., T: with w_-1, without w_T
 
-and projection onto a ball (papers 2 and 4), applied after each step.
+and projection onto a ball (papers 2 and 4), applied after each step. T is the number of steps done;
+`iterate_weights` gives the weight of every iterate. Who asks for which:
+
+    paper 1, Theorems 4.1, 5.3, 5.4   random_before_last (its w_1 is the start, our w_0)
+    paper 2, eq. (6)                  averaged_after_start (if w_1 is the start: before_last)
+    paper 3, Algorithms 1 to 4        random
+    paper 4, Algorithm 1              averaged_before_last
+    paper 5, Theorem 3.1              averaged_midpoints
+    paper 5, Theorem 3.2              random_before_last
+
+A bound on an average of losses or squared gradient norms holds for an iterate drawn with the same
+weights, in expectation; for convex losses it also holds for the average of the iterates.
 
 Guarantee
 ---------
@@ -18,26 +33,64 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from winsor.checks import choice
 from winsor.contract import ConfigurationError, ProtocolError, Tree
 from winsor.randomness import new_key, stream
 
-KINDS = ("last", "averaged", "random")
+
+@dataclass(frozen=True)
+class Kind:
+    """How iterates are counted: which of them, as they are or as midpoints, drawn or averaged."""
+
+    draws: bool = False
+    first: int = 0
+    leaves_out_last: bool = False
+    midpoints: bool = False
+
+
+KINDS = {
+    "last": Kind(),
+    "averaged": Kind(),
+    "random": Kind(draws=True),
+    "averaged_before_last": Kind(leaves_out_last=True),
+    "random_before_last": Kind(draws=True, leaves_out_last=True),
+    "averaged_after_start": Kind(first=1),
+    "averaged_midpoints": Kind(leaves_out_last=True, midpoints=True),
+}
+
+
+def iterate_weights(kind: str, steps: int) -> dict[int, float]:
+    """The weight (for a random kind: the probability) of each iterate after ``steps`` steps.
+
+    >>> iterate_weights("averaged_midpoints", 2)
+    {-1: 0.25, 0: 0.5, 1: 0.25, 2: 0.0}
+    """
+    chosen = KINDS[choice("kind", kind, KINDS)]
+    weights = dict.fromkeys(range(-1, steps + 1), 0.0)
+    if kind == "last":
+        return weights | {steps: 1.0}
+    counted = range(chosen.first, steps + (0 if chosen.leaves_out_last else 1))
+    for k in counted:
+        for index in (k, k - 1) if chosen.midpoints else (k,):
+            weights[index] += 1 / len(counted) / (2 if chosen.midpoints else 1)
+    return weights
 
 
 class Iterates:
     """Watches the iterates of a run and gives the one to release.
 
-    Call ``update(0, parameters)`` before the first step if the starting point should count (as it
-    does in papers 3 and 4), then ``update(step, parameters)`` after each. ``first`` leaves out
-    earlier iterates, for averages over the end of a run. Paper 4's average stops before the
-    last iterate; here the last one counts, as in paper 3.
+    Call ``update(0, parameters)`` before the first step, then ``update(step, parameters)`` after
+    each. ``first`` leaves out earlier iterates, for averages over the end of a run. ``before`` is
+    w_-1, for "averaged_midpoints"; it is w_0 unless given.
 
-    Memory: nothing for "last", one float64 copy for "averaged", one copy for "random".
+    Memory: nothing for "last", one copy for "random", one float64 copy for "averaged" (another
+    copy for kinds that leave out the last iterate, and one more for midpoints).
 
     >>> iterates = Iterates("averaged")
     >>> for step in range(3):
@@ -46,17 +99,24 @@ class Iterates:
     {'w': tensor([1.])}
     """
 
-    def __init__(self, kind: str = "last", seed: int | None = None, first: int = 0) -> None:
-        if kind not in KINDS:
-            raise ConfigurationError(f"kind must be one of {list(KINDS)}. Got {kind!r} instead.")
+    def __init__(
+        self,
+        kind: str = "last",
+        seed: int | None = None,
+        first: int = 0,
+        before: Mapping[str, Tensor] | None = None,
+    ) -> None:
+        self._kind = KINDS[choice("kind", kind, KINDS)]
         if not (isinstance(first, int) and first >= 0):
             raise ConfigurationError(f"first must be a whole number >= 0. Got {first!r} instead.")
         self.kind = kind
-        self.first = first
+        self.first = max(first, self._kind.first)
         self._key = new_key(seed)
         self._step = -1
         self._seen = 0
         self._live: Mapping[str, Tensor] = {}
+        self._before = {} if before is None or not self._kind.midpoints else _copy(before)
+        self._waiting: Tree = {}
         self._kept: Tree = {}
         self._hidden: Tree = {}
         self._dtypes: dict[str, torch.dtype] = {}
@@ -72,10 +132,29 @@ class Iterates:
         self._step = step
         self._live = parameters
         self._dtypes = {name: tensor.dtype for name, tensor in parameters.items()}
-        if self.kind == "last" or step < self.first:
+        if self.kind == "last":
             return
+        if not self._kind.leaves_out_last:
+            if step >= self.first:
+                self._count(step, parameters)
+            return
+        if self._waiting and step > self.first:  # the one before is no longer the last
+            self._count(step - 1, self._waiting)
+        self._waiting = self._midpoints(parameters) if self._kind.midpoints else _copy(parameters)
+
+    def _midpoints(self, parameters: Mapping[str, Tensor]) -> Tree:
+        """The middle between this iterate and the one before, in float64."""
+        before = self._before or parameters
+        middle = {
+            name: (tensor.detach().double() + before[name].double()) / 2
+            for name, tensor in parameters.items()
+        }
+        self._before = _copy(parameters)
+        return middle
+
+    def _count(self, step: int, parameters: Mapping[str, Tensor]) -> None:
         self._seen += 1
-        if self.kind == "averaged":
+        if not self._kind.draws:
             self._average(parameters)
         elif stream(self._key, "iterate", step).random() * self._seen < 1:
             # Reservoir: the t-th iterate replaces the kept one with probability 1/t, which leaves
@@ -96,8 +175,9 @@ class Iterates:
         """A copy of the model to release."""
         source = self._live if self.kind == "last" else self._kept
         if not source:
+            needed = self.first + self._kind.leaves_out_last
             raise ProtocolError(
-                f"there is no iterate yet: update must be called with a step >= {self.first} first."
+                f"there is no iterate yet: update must be called with a step >= {needed} first."
             )
         return {name: t.detach().to(self._dtypes[name], copy=True) for name, t in source.items()}
 
@@ -127,6 +207,8 @@ class Iterates:
             "step": self._step,
             "seen": self._seen,
             "kept": _copy(self._kept),
+            "waiting": _copy(self._waiting),
+            "before": _copy(self._before),
             "dtypes": dict(self._dtypes),
             "hidden": _copy(self._hidden),
         }
@@ -140,6 +222,8 @@ class Iterates:
         self._key = bytes.fromhex(state["key"])
         self._step, self._seen = state["step"], state["seen"]
         self._kept = _copy(state["kept"])
+        self._waiting = _copy(state["waiting"])
+        self._before = _copy(state["before"])
         self._dtypes = dict(state["dtypes"])
         self._hidden = _copy(state["hidden"])
 

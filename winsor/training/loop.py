@@ -34,6 +34,8 @@ from winsor.contract import (
     UnsupportedModel,
     Update,
 )
+from winsor.distributed.ranks import Ranks
+from winsor.distributed.view import RanksView
 from winsor.grads.joined import JoinedView
 from winsor.grads.view import Engine, View
 from winsor.ledger.guarantee import guarantee
@@ -43,6 +45,7 @@ from winsor.rules.rule import Rule, State, Sums, no_rows
 from winsor.sampling.feed import Feed, Fragment
 from winsor.sampling.samplers import Sampler
 from winsor.training.checkpoint import Resumable
+from winsor.training.grouping import Grouping
 from winsor.training.guard import ModelGuard
 from winsor.training.iterates import Ball, Iterates
 from winsor.training.rehearsal import Loss
@@ -115,6 +118,8 @@ certified by PLD
         ball: Ball | None = None,
         guard: ModelGuard | None = None,
         conditions: tuple[str, ...] = (),
+        grouping: Grouping | None = None,
+        ranks: Ranks | None = None,
     ) -> None:
         self.model = model
         self.budget = budget
@@ -127,12 +132,17 @@ certified by PLD
         update.seal = door.seal
         self._iterates = iterates or Iterates("last")
         self._ball = ball
+        self._grouping = grouping
+        self._ranks = ranks
+        self._views = 1 if grouping is None else grouping.views
         first = rule.init(dict(update.parameters), door.sampler.expected_size)
         self._rule_state = rule.with_key(first, feed.key)
         self._open: Fragment | None = None
         self._sums: Sums | None = None
         self._held: list[View] = []
         self._neutralised = 0
+        self._neutralised_before = 0  # the step that is under way
+        self._resumed_at_end = False
         self._first = 0  # the step at which the current key began
         self._is_new = not door.ledger.steps(door.run)
         self._conditions = [f"rule {rule!r}", *conditions]
@@ -144,6 +154,7 @@ certified by PLD
             if isinstance(module, nn.modules.batchnorm._BatchNorm)
         ]
         self._iterates.update(0, update.parameters)
+        self.note_build()
         engine.attach()
 
     # ------------------------------------------------------------------------------ the loop
@@ -166,6 +177,7 @@ certified by PLD
                 if self._rows.loss is not None:
                     self._rows.check_if_due(self.steps_done)
                 self._sums, self._held = None, []
+                self._neutralised_before = self._neutralised
                 before = self.steps_done
                 for fragment in fragments:
                     self._open = fragment
@@ -204,12 +216,15 @@ certified by PLD
                 "private.batches()`. Got a call outside: rows that the sampler did not draw have "
                 "no sampling rate and cannot be accounted for."
             )
-        _check_losses(losses, fragment.size)
+        _check_losses(losses, fragment.size * self._views)
         if self._guard.state != [
             x for h, k in self._guard.places for x in (id(h[k]), h[k]._version)
         ]:
             self._guard.check("while the losses were computed")
-        view = self._engine.view(losses)
+        if self._grouping is None:
+            view = self._engine.view(losses)
+        else:
+            view = self._grouping.view(self._engine, losses, fragment)
         with torch.no_grad():  # once, for all that follows
             if self._rule.couples_rows:
                 self._held.append(view)
@@ -217,8 +232,6 @@ certified by PLD
                 self._add(view)
             self._open = None
             if fragment.last:
-                if self._held:
-                    self._add(JoinedView(self._held) if len(self._held) > 1 else self._held[0])
                 self._finish()
         return fragment.last
 
@@ -229,7 +242,11 @@ certified by PLD
 
     def _finish(self) -> None:
         """Release the logical batch and update the model."""
+        if self._held or (self._ranks is not None and self._rule.couples_rows):
+            self._add(self._whole_batch())
         sums = self._sums if self._sums is not None else self._empty_sums()
+        if self._ranks is not None and not self._rule.couples_rows:
+            sums = self._ranks.add_up(sums)
         parts = self._rule.bounded(sums, self._rule_state)
         released = self._door.release(self.steps_done - self._first, parts)
         gradient, self._rule_state = self._rule.after(released, self._rule_state)
@@ -246,9 +263,18 @@ certified by PLD
         if self._iterates.kind != "last":
             self._iterates.update(self.steps_done, self._update.parameters)
 
+    def _whole_batch(self) -> View:
+        """All rows of the logical batch, for a rule that must see them at once."""
+        held = self._held
+        view: View = JoinedView(held) if len(held) > 1 else (*held, self._no_rows())[0]
+        return view if self._ranks is None else RanksView(view, self._ranks)
+
+    def _no_rows(self) -> View:
+        return no_rows(self._update.parameters)
+
     def _empty_sums(self) -> Sums:
         """What the rule contributes for a batch without rows, in the shapes of a real one."""
-        return self._rule.contributions(no_rows(self._update.parameters), self._rule_state)
+        return self._rule.contributions(self._no_rows(), self._rule_state)
 
     # -------------------------------------------------------------------------- safety checks
 
@@ -271,7 +297,10 @@ certified by PLD
                 raise ConfigurationError(f"steps must be a positive whole number. Got {steps!r}.")
             return steps
         remaining = self.budget.planned_steps - self.steps_done
-        return remaining if remaining > 0 else self.budget.planned_steps
+        if remaining > 0 or self._resumed_at_end:
+            self._resumed_at_end = False  # the loop that was saved had nothing left to do
+            return max(0, remaining)
+        return self.budget.planned_steps
 
     def _affordable_steps(self) -> int:
         """Steps that the target still covers. Steps repeated after a resume are paid already."""

@@ -13,28 +13,40 @@ from typing import Any, Required, TypedDict, Unpack
 
 import torch
 from dp_accounting import dp_event
+from numpy.typing import NDArray
 from torch import nn
 from torch.utils.data import Dataset
 
 from winsor.accounting import calibrate
-from winsor.checks import as_delta, as_relation, choice, positive, refuse_unknown
+from winsor.accounting.banded import Workload
+from winsor.checks import as_delta, as_relation, choice, positive, refuse_unknown, whole
 from winsor.contract import Bounded, ConfigurationError, Neighbouring
+from winsor.distributed.ledger import SharedLedger
+from winsor.distributed.ranks import Ranks
+from winsor.distributed.wrapped import inside
 from winsor.grads import make_engine, refuse_unsupported, trainable_parameters
 from winsor.ledger.ledger import Ledger
 from winsor.mechanisms import noise
+from winsor.mechanisms.banded import Banded
 from winsor.mechanisms.gaussian import Gaussian
 from winsor.mechanisms.laplace import Laplace
-from winsor.mechanisms.protocol import Choice, Mechanism
+from winsor.mechanisms.protocol import Choice, Mechanism, OwnUpdate
 from winsor.randomness import new_key, subkey
 from winsor.release.door import Door, price, stretch
 from winsor.rules.rule import Rule, dry_run
 from winsor.sampling.choose import dataset_size, make_sampler, planned_steps
 from winsor.sampling.feed import Feed
-from winsor.sampling.samplers import Sampler
+from winsor.sampling.samplers import Poisson, Sampler
+from winsor.sampling.units import UnitRows
+from winsor.training.correlated import cyclic, learning_rates, momentum
+from winsor.training.grouping import Grouping
 from winsor.training.guard import ModelGuard
 from winsor.training.iterates import Ball, Iterates
 from winsor.training.loop import OptimizerUpdate, PrivateTraining, StepBudget
+from winsor.training.together import agree_to_train
 from winsor.training.update import refuse_foreign_optimizer
+
+Unit = Sequence[Any] | NDArray[Any] | Callable[[Any], Any]
 
 
 class Options(TypedDict, total=False):
@@ -45,8 +57,8 @@ class Options(TypedDict, total=False):
     max_physical_batch_size: int | None  # rows per forward pass; default: no limit
     ledger: str | os.PathLike[str] | None  # path of the ledger on disk; default: in memory
     seed: int | None  # reproducible, hence not secret; default: a fresh secret key
-    mechanism: str | Choice | None  # "gaussian" (default), "laplace", or winsor.ModelMix(...)
-    iterate: str  # which iterate to release: "last" (default), "averaged" or "random"
+    mechanism: str | Choice | None  # "gaussian" (default), "laplace", ModelMix(...), Banded(...)
+    iterate: str  # which iterate to release: "last" (default), "averaged", "random", ... (KINDS)
     ball: Ball | None  # project every iterate onto this ball
     engine: str  # "auto" (default), "ghost", "func" or "loop"
     scheduler: torch.optim.lr_scheduler.LRScheduler | None  # stepped once per logical step
@@ -56,6 +68,10 @@ class Options(TypedDict, total=False):
     resume: bool  # repeat a run whose key is in the ledger from its start, without a checkpoint
     public_buffers: Sequence[str]  # buffers that the forward pass may write: they see no row
     sampling_rate: float | None  # of Poisson batches, where the number of rows is not public
+    unit: Unit | None  # who is protected: an identifier for each row, or a function of the row
+    rows_per_unit: int  # of one unit in one step; default 8
+    within_unit: str  # "mean" (default) or "sum" of the gradients of a unit's rows
+    group_size: int  # losses per row: K augmented views of it, averaged before clipping
 
 
 class Arguments(Options, total=False):
@@ -110,7 +126,8 @@ def make_private(
     rule
         How gradients are bounded, for instance ``winsor.rules.Flat(1.0)``.
     batch_size
-        Expected size of a logical batch; the sampling rate is ``batch_size / len(dataset)``.
+        Expected size of a logical batch; the sampling rate is ``batch_size / len(dataset)``. With
+        ``unit=``, in units.
     delta
         Must be below ``1/len(dataset)`` unless ``allow_large_delta=True``.
     epsilon
@@ -142,24 +159,36 @@ def make_private(
     1.21
     """
     refuse_unknown("make_private", options, Options.__annotations__, ELSEWHERE)
-    n = dataset_size(dataset)
+    model = inside(model)
+    units = _units(dataset, options)
+    n = dataset_size(dataset) if units is None else units.n
     delta = as_delta(delta, n, options.get("allow_large_delta", False))
-    rate = options.get("sampling_rate")
-    sampler = make_sampler(options.get("sampling", "poisson"), n, batch_size, rate)
+    asked, sampling = options.get("mechanism") or "gaussian", options.get("sampling")
+    if isinstance(asked, Banded):
+        length = planned_steps(epochs, steps, Poisson.of_batch_size(n, batch_size))
+        rates = learning_rates(optimizer, options.get("scheduler"), length)
+        workload = Workload(length, momentum(optimizer), rates)
+        asked = asked.settled(workload, batch_size / n, epsilon, delta)
+        sampling = cyclic(sampling, n, batch_size, asked)
+    sampler = make_sampler(sampling or "poisson", n, batch_size, options.get("sampling_rate"))
     relation = as_relation(options.get("relation", Neighbouring.ADD_OR_REMOVE_ONE))
     refuse_unsupported(model)
     parameters = trainable_parameters(model)
     engine = make_engine(model, parameters, options.get("engine", "auto"), rule.needs)
     size = sampler.expected_size
-    asked = options.get("mechanism") or "gaussian"
     planned = PlannedSteps(
         dry_run(rule, parameters, size), asked, sampler, relation, delta,
         planned_steps(epochs, steps, sampler),
     )  # fmt: skip
     mechanism, budget = planned.noise_and_budget(epsilon, noise_multiplier)
     path = options.get("ledger")
-    own = asked if isinstance(asked, Choice) else None  # a mechanism with an update of its own
+    own = asked if isinstance(asked, OwnUpdate) else None
+    ranks = Ranks.here(next(iter(parameters.values())).device)
+    if ranks is not None and ranks.rank > 0:
+        path = None  # rank 0 keeps ledger and key file
     key = _key(options.get("seed"), path if own is not None and own.hides_randomness else None)
+    if ranks is not None:
+        key = ranks.shared_key(key)
     scheduler = options.get("scheduler")
     refuse_foreign_optimizer(parameters, optimizer)
     update = (
@@ -174,25 +203,62 @@ def make_private(
         options.get("max_physical_batch_size"),
         options.get("collate_fn"),
         options.get("num_workers", 0),
+        units,
+        None if ranks is None else ranks.part,
     )
     config = run_config(rule, mechanism, sampler, relation, delta, parameters)
-    door = Door(Ledger(config, path), mechanism, sampler, relation, key)
-    iterates = Iterates(options.get("iterate", "last"), subkey(key, "iterate"))
+    config |= {} if units is None else {"rows_per_unit": units.rows_per_unit}
+    if ranks is None:
+        ledger = Ledger(config, path)
+    else:
+        agree_to_train(ranks, config, parameters, dataset, key)
+        ledger = SharedLedger(config, path, ranks)
+    door = Door(ledger, mechanism, sampler, relation, key)
+    before = getattr(update, "before", None)  # w_-1, of an update that has one
+    iterates = Iterates(options.get("iterate", "last"), subkey(key, "iterate"), before=before)
     private = PrivateTraining(
         model, engine, rule, door, feed, update, budget, iterates, options.get("ball"),
         ModelGuard(model, options.get("public_buffers", ())),
-        tuple(_conditions(sampler, options.get("seed"))),
+        tuple(_conditions(sampler, options.get("seed"), units)), _grouping(units, options),
+        ranks,
     )  # fmt: skip
     if options.get("resume", False):
         private.allow_repeat()
     return private
 
 
-def _conditions(sampler: Sampler, seed: int | None) -> Iterator[str]:
+def _units(dataset: Dataset[Any], options: Options) -> UnitRows | None:
+    """Whose rows are whose, if persons are protected and not rows."""
+    given = options.get("unit")
+    if given is None:
+        return None
+    n = dataset_size(dataset)
+    ids = [given(dataset[i]) for i in range(n)] if callable(given) else given
+    units = UnitRows(ids, options.get("rows_per_unit", 8))
+    if units.n_rows != n:
+        raise ConfigurationError(
+            f"unit must give one identifier for each of the {n} rows. Got {units.n_rows} instead."
+        )
+    return units
+
+
+def _grouping(units: UnitRows | None, options: Options) -> Grouping | None:
+    views = whole("group_size", options.get("group_size", 1))
+    within = choice("within_unit", options.get("within_unit", "mean"), ("mean", "sum"))
+    return None if units is None and views == 1 else Grouping(views, within == "mean")
+
+
+def _conditions(sampler: Sampler, seed: int | None, units: UnitRows | None) -> Iterator[str]:
     """What the guarantee rests on that no program can check."""
     yield "the weights at the start do not come from these rows"
+    if units is not None:
+        yield (
+            f"one unit with all its rows is protected; up to {units.rows_per_unit} of its rows "
+            "enter a step"
+        )
     if sampler.public_n:
-        yield f"n = {sampler.n} is public: it sets the sampling rate"
+        what = "n" if units is None else "the number of units, n"
+        yield f"{what} = {sampler.n} is public: it sets the sampling rate"
     if seed is not None:
         yield "noise from a known seed: whoever knows the seed can subtract it"
 
@@ -213,7 +279,7 @@ class PlannedSteps:
             return self.asked.with_noise(noise_multiplier, self.sampler.expected_size)
         names: dict[str, type[Gaussian] | type[Laplace]]
         names = {"gaussian": Gaussian, "laplace": Laplace}
-        remedy = "Or pass winsor.ModelMix(...)."
+        remedy = "Or pass winsor.ModelMix(...) or winsor.Banded(...)."
         return names[choice("mechanism", self.asked, names, remedy)](noise_multiplier)
 
     def events(self, noise_multiplier: float) -> list[tuple[dp_event.DpEvent, int]]:

@@ -69,9 +69,10 @@ def _drawn_step(key: bytes, octave: int) -> int:
 def rows_to_check(feed: Feed, step: int) -> list[Any]:
     """A few rows, drawn by the run's key. They are private."""
     typical = feed.limit or round(feed.sampler.expected_size)
-    count = min(feed.sampler.n, max(BASE + SPARE, min(typical, LARGE_BATCH)))
+    n = feed.sampler.n if feed.units is None else feed.units.n_rows
+    count = min(n, max(BASE + SPARE, min(typical, LARGE_BATCH)))
     coins = stream(feed.key, "check", step)
-    chosen = coins.choice(feed.sampler.n, count, replace=False)
+    chosen = coins.choice(n, count, replace=False)
     with same_randomness(int(coins.integers(1 << 31))):
         return [feed.dataset[int(i)] for i in chosen]
 

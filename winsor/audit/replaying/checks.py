@@ -12,12 +12,16 @@ from scipy import stats
 
 from winsor.audit.replaying.report import Finding
 from winsor.audit.replaying.tape import Passage, Tape, part_of
+from winsor.sampling.blocks import BlockSampler
+from winsor.sampling.cyclic import CyclicPoisson
 from winsor.sampling.samplers import FixedSize, Poisson, Sampler
 
 Array = NDArray[np.float64]
 DIGITS = 12.0
 """Two independent draws agree by chance to so many digits, over all coordinates, once in 1e12."""
 FALSE_ALARM = 1e-10
+CORRELATED = 4.0
+"""Noise may be correlated over steps (`mechanisms/banded.py`); so many values count as one."""
 _BEGINNING = 8  # coordinates that are looked at before all of them are
 _DRAWS = 200
 
@@ -47,6 +51,26 @@ def noise_findings(tape: Tape) -> Iterator[Finding]:
                     yield Finding("noise", detail, step=passage.step, part=name)
                     break
             earlier.append((noise[:_BEGINNING].copy(), passage, name))
+
+
+def loudness_findings(tape: Tape) -> Iterator[Finding]:
+    """Gaussian noise that is softer than was paid for, or louder: added twice, by every rank."""
+    squares, count = 0.0, 0
+    for passage in tape.passages:
+        for name, part in passage.parts.items():
+            known = passage.std.get(name, 0.0) > 0 and not part.claim.laplace
+            if known and part.value.size and np.isfinite(part.value).all():
+                noise = _noise(passage, name)
+                squares += float(noise @ noise)
+                count += noise.size
+    if not count:
+        return
+    free = max(1.0, count / CORRELATED)
+    scaled = squares / count * free
+    if min(stats.chi2.cdf(scaled, free), stats.chi2.sf(scaled, free)) < FALSE_ALARM / 2:
+        found = math.sqrt(squares / count)
+        detail = f"noise has {found:.3g} times the standard deviation that is paid for"
+        yield Finding("noise", detail, measured=found, claimed=1.0)
 
 
 def _reused(first: Passage, name: str, second: Passage, its_name: str, error: float) -> bool:
@@ -82,6 +106,8 @@ def _noisy(passage: Passage, name: str) -> Array:
 def sampling_findings(tape: Tape) -> Iterator[Finding]:
     """Samplers whose draws are more than the ledger says. Called outside the taps."""
     for sampler, ledger in tape.samplers_paid:
+        if isinstance(sampler, BlockSampler):
+            yield from _returns(sampler)
         rates = {rate for event, _ in ledger.history() for rate in event_rates(event)}
         if not isinstance(sampler, Poisson | FixedSize) or sampler.rate == 1.0 or not rates:
             continue
@@ -94,6 +120,26 @@ def sampling_findings(tape: Tape) -> Iterator[Finding]:
         if stats.binom.sf(drawn - 1, flips, paid) < FALSE_ALARM:
             detail = f"{drawn} of {flips} draws had a row, at a rate of {paid:g} in the ledger"
             yield Finding("sampling", detail, measured=drawn / flips, claimed=paid)
+
+
+def _returns(sampler: BlockSampler) -> Iterator[Finding]:
+    """A row that is drawn twice where the ledger pays for once: in a block, or, where noise is
+    correlated, in any ``block`` steps in a row."""
+    key = b"a key for the audit of draws" + bytes(4)
+    last: dict[int, int] = {}
+    for step in range(min(3 * sampler.block, _DRAWS)):
+        for row in sampler.indices(key, step).tolist():
+            before = last.get(row)
+            again = before is not None and (
+                step - before < sampler.block
+                if isinstance(sampler, CyclicPoisson)
+                else step // sampler.block == before // sampler.block
+            )
+            if again:
+                detail = f"row {row} is drawn at steps {before} and {step}: the ledger pays for one"
+                yield Finding("sampling", detail, step=step)
+                return
+            last[row] = step
 
 
 def _drawn(sampler: Sampler) -> tuple[int, int]:

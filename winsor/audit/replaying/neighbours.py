@@ -1,8 +1,9 @@
 """Neighbouring datasets: one row taken away, or replaced by a hostile one.
 
-A row that is taken away keeps its place, so that n stays what it is (PRIVACY, section 8: "one row's
-contribution present or absent, n public"): samplers never draw it (`rows.py`), and the place holds
-a hostile row, so that whoever reads the table around the samplers is seen.
+A row that is taken away keeps its place, so that n stays what it is (docs/privacy.md, "The
+setting": n is public, one row's contribution is present or absent): samplers never draw it
+(`rows.py`), and the place holds a hostile row, so that whoever reads the table around the samplers
+is seen.
 """
 
 from __future__ import annotations

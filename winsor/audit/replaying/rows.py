@@ -20,6 +20,7 @@ from winsor.linear.batches import BlockPoisson
 from winsor.means import clipped
 from winsor.means.groups import Groups
 from winsor.sampling.samplers import FixedSize, Indices, Sampler
+from winsor.sampling.units import UnitRows
 
 
 class Rows:
@@ -33,13 +34,19 @@ class Rows:
         self.since: list[bool] = []
         """The same for the draws since the last release."""
         self.samplers: dict[str, Sampler] = {}
+        self.units: UnitRows | None = None
+        """Where samplers draw units: the one that is watched is the row's, with all its rows."""
         self.on_held_back: list[Callable[[], None]] = []
 
     def arranged(self, indices: Indices, droppable: bool = True) -> Indices:
         """``indices`` with the row at the end, or without it."""
         if self.row is None and len(indices):
-            self.row = int(indices[-1])
-        here = indices == self.row
+            last = int(indices[-1])
+            self.row = last if self.units is None else int(self.units.of(last)[0])
+        watched = self.row
+        if self.units is not None and self.row is not None:
+            watched = self.units.unit_of(self.row)
+        here = indices == watched
         self.since.append(bool(here.any()))
         if self.held_back and droppable:
             self.tell()
@@ -60,6 +67,13 @@ class Rows:
             return found
 
         return indices
+
+    def unit_rows(self, original: Callable[..., None]) -> Callable[..., None]:
+        def build(units: UnitRows, *arguments: Any, **options: Any) -> None:
+            original(units, *arguments, **options)
+            self.units = units
+
+        return build
 
     def batches(self, original: Callable[..., Iterator[Indices]]) -> Callable[..., Any]:
         def batches(sampler: BlockPoisson, key: bytes, first: int, steps: int) -> Iterator[Indices]:
@@ -119,6 +133,7 @@ def watched(rows: Rows) -> Iterator[None]:
     """Let ``rows`` see, and arrange, every draw."""
     taps: list[tuple[Any, str, Callable[..., Any]]] = [
         *((cls, "indices", rows.indices) for cls in kinds_of_sampler()),
+        (UnitRows, "__init__", rows.unit_rows),
         (BlockPoisson, "batches", rows.batches),
         (Design, "chunks", rows.chunks),
         (Groups, "members", rows.members),

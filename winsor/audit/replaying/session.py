@@ -31,7 +31,11 @@ from pathlib import Path
 from typing import Any
 
 from winsor.audit.replaying import neighbours
-from winsor.audit.replaying.checks import noise_findings, sampling_findings
+from winsor.audit.replaying.checks import (
+    loudness_findings,
+    noise_findings,
+    sampling_findings,
+)
 from winsor.audit.replaying.coins import Coins, same_coins
 from winsor.audit.replaying.doors import Taps, tapped
 from winsor.audit.replaying.reachable import Leaf, difference, files, leaves
@@ -152,7 +156,7 @@ class _Comparison:
         first, left = self.runner.first(neighbours.copied(self.dataset), row)
         found = first.rows.row
         row = neighbours.size(self.dataset) // 2 if found is None else found
-        alone = [*noise_findings(first), *sampling_findings(first)]
+        alone = [*noise_findings(first), *loudness_findings(first), *sampling_findings(first)]
         pairs = [_Pair("", row, first, alone)]
         without: Tape | None = None
         for name, content in self._contents(row).items():

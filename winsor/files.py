@@ -1,0 +1,45 @@
+"""Files that are replaced in one act: a kill or a full disk leaves the old content or the new."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def unfinished(path: Path) -> Path:
+    """Where the new content of ``path`` stands until it is whole; a kill may leave it there."""
+    return path.with_name(f".{path.name}.new")
+
+
+def replace_file(path: Path, content: bytes, private: bool = False) -> None:
+    """Write ``content``, durably; ``private`` files can be read by their owner only.
+
+    Raises `OSError` if that cannot be done; the old content is then untouched.
+    """
+    temporary = unfinished(path)
+    try:
+        temporary.unlink(missing_ok=True)  # never write through a link that somebody left
+        mode = 0o600 if private else 0o644
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+        try:
+            _write(descriptor, content)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        os.replace(temporary, path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
+    if os.name == "posix":  # elsewhere a folder cannot be opened, nor need it be
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
+def _write(descriptor: int, content: bytes) -> None:
+    """All of it: a single call may write less than it was given."""
+    rest = memoryview(content)
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]

@@ -1,0 +1,182 @@
+"""A whole run in one file: model, optimiser, scheduler, and the private part (`checkpoint.py`).
+
+Written in one act, readable by the owner only, loaded with ``weights_only=True``: a checkpoint is
+data, never code. What does not fit is refused before anything changes, and what fails in the middle
+is undone.
+"""
+
+from __future__ import annotations
+
+import copy
+import io
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from winsor.contract import ConfigurationError, LedgerError, WinsorError
+from winsor.files import replace_file
+from winsor.training.settings import refuse_different, settings_of_model
+
+if TYPE_CHECKING:
+    from winsor.training.checkpoint import Resumable
+
+FORMAT = 1
+
+
+class Stateful(Protocol):
+    """Whatever can be saved and put back: a scheduler, an average of weights, a scaler."""
+
+    def state_dict(self) -> dict[str, Any]: ...
+    def load_state_dict(self, state_dict: dict[str, Any], /) -> Any: ...
+
+
+def everything(private: Resumable, also: Mapping[str, Stateful]) -> dict[str, Any]:
+    """All that continues a run, as plain values."""
+    state = {
+        "whole_run": FORMAT,
+        "settings": settings_of_model(private.model) | private._built_with,
+        "model": private.model.state_dict(),
+        "also": {name: thing.state_dict() for name, thing in also.items()},
+        "private": private.state_dict(),
+    }
+    for name, thing in _beside(private).items():
+        state[name] = thing.state_dict()
+    _refuse_objects(state, "")
+    return state
+
+
+def restore(
+    private: Resumable, state: Mapping[str, Any], also: Mapping[str, Stateful], repeat: bool
+) -> None:
+    """Continue from ``state``. If anything is wrong with it, nothing has changed afterwards."""
+    if state.get("whole_run") != FORMAT:
+        raise LedgerError(
+            f"the checkpoint must be of a whole run, in format {FORMAT}. Got "
+            f"{state.get('whole_run')!r} instead. Save it with private.save(path) of this version."
+        )
+    try:
+        here = private.settings() | settings_of_model(private.model) | private._built_with
+        refuse_different({**state["private"]["settings"], **state["settings"]}, here)
+        _refuse_other_tensors(state["model"], private.model)
+        _refuse_other_names(state["also"], also)
+    except WinsorError:
+        raise
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise _damaged(error) from error
+    things = {**_beside(private), **{f"also {name}": thing for name, thing in also.items()}}
+    saved = {**state, **{f"also {name}": value for name, value in state["also"].items()}}
+    weights = _copied(private.model.state_dict())
+    before = {name: _copied(thing.state_dict()) for name, thing in things.items()}
+    try:
+        private.model.load_state_dict(state["model"])
+        for name, thing in things.items():
+            thing.load_state_dict(_copied(saved[name]))
+        private.load_state_dict(state["private"], repeat=repeat)
+    except BaseException as error:
+        private.model.load_state_dict(weights)
+        for name, thing in things.items():
+            thing.load_state_dict(before[name])
+        private._guard.adopt()
+        if isinstance(error, WinsorError) or not isinstance(error, Exception):
+            raise
+        raise _damaged(error) from error
+
+
+# --------------------------------------------------------------------------------------- files
+
+
+def write(path: str | os.PathLike[str], state: Mapping[str, Any]) -> None:
+    """Replace the file in one act; only its owner may read it."""
+    try:
+        replace_file(Path(path), as_bytes(state), private=True)
+    except OSError as error:
+        raise LedgerError(
+            f"cannot write the checkpoint {path}: {error.strerror or error}. The one before it is "
+            "untouched. Make room or give a writable path."
+        ) from error
+
+
+def read(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """A checkpoint as plain values; a file that holds anything else is refused."""
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # torch raises many kinds for damaged files
+        raise LedgerError(
+            f"{path} must be a checkpoint of private.save. It cannot be read "
+            f"({type(error).__name__}). Use an intact copy."
+        ) from error
+    if not isinstance(state, dict):
+        raise LedgerError(
+            f"{path} must be a checkpoint of private.save. Got {type(state).__name__} instead."
+        )
+    return state
+
+
+def as_bytes(state: Mapping[str, Any]) -> bytes:
+    buffer = io.BytesIO()
+    torch.save(state, buffer)
+    return buffer.getvalue()
+
+
+# -------------------------------------------------------------------------------------- checks
+
+
+def _beside(private: Resumable) -> dict[str, Stateful]:
+    """What the update uses beside the model."""
+    names = ("optimizer", "scheduler")
+    found = {name: getattr(private._update, name, None) for name in names}
+    return {name: thing for name, thing in found.items() if thing is not None}
+
+
+def _refuse_other_tensors(saved: Mapping[str, Any], model: nn.Module) -> None:
+    """Names and shapes: what settings cannot show, such as a buffer of another size."""
+
+    def shape(value: Any) -> str:
+        return f"{tuple(value.shape)} {value.dtype}" if isinstance(value, Tensor) else "no tensor"
+
+    refuse_different(
+        {f"model's {name}": shape(value) for name, value in saved.items()},
+        {f"model's {name}": shape(value) for name, value in model.state_dict().items()},
+    )
+
+
+def _refuse_other_names(saved: Mapping[str, Any], also: Mapping[str, Any]) -> None:
+    if set(saved) != set(also):
+        raise ConfigurationError(
+            f"also must name what was saved beside the run: {sorted(saved)}. Got {sorted(also)} "
+            "instead."
+        )
+
+
+def _refuse_objects(value: Any, path: str) -> None:
+    """Only plain values can be loaded again without running code from the file."""
+    if value is None or isinstance(value, bool | int | float | str | bytes | Tensor | torch.dtype):
+        return
+    if isinstance(value, Mapping):
+        for name, part in value.items():
+            _refuse_objects(part, f"{path}.{name}" if path else str(name))
+    elif isinstance(value, list | tuple | set):
+        for i, part in enumerate(value):
+            _refuse_objects(part, f"{path}[{i}]")
+    else:
+        raise ConfigurationError(
+            f"a checkpoint must hold plain values and tensors. Got {type(value).__name__} at "
+            f"{path} instead, which could not be loaded again. Give that object a state_dict of "
+            "plain values."
+        )
+
+
+def _copied(state: Any) -> Any:
+    """Optimisers and schedulers keep what they are given, and change it."""
+    return copy.deepcopy(state)
+
+
+def _damaged(error: Exception) -> LedgerError:
+    return LedgerError(
+        f"the checkpoint is damaged: {type(error).__name__}: {error}. Nothing was changed. Use an "
+        "intact copy."
+    )

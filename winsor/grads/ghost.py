@@ -222,6 +222,20 @@ class PieceView:
         self._checked = False
 
     @property
+    def recorded(self) -> Mapping[str, Piece]:
+        """What is known of each parameter."""
+        return self._pieces
+
+    @property
+    def raw_losses(self) -> Tensor:
+        """As they came, finite or not."""
+        return self._loss
+
+    def with_pieces(self, pieces: dict[str, Piece], losses: Tensor) -> PieceView:
+        """The view of other rows of the same parameters."""
+        return PieceView(self._parameters, pieces, losses, self._layout)
+
+    @property
     def size(self) -> int:
         return self._n
 
@@ -240,6 +254,9 @@ class PieceView:
 
     def group_norms(self, groups: Sequence[Sequence[str]]) -> Tensor:
         self._check()
+        if torch.is_grad_enabled():  # recorded tensors carry a graph: do not extend it
+            with torch.no_grad():
+                return self.group_norms(groups)
         if self._squares is None:
             self._squares = {name: piece.square() for name, piece in self._pieces.items()}
         squares, zero = self._squares, self._loss.new_zeros(self._n)

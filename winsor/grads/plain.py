@@ -56,6 +56,12 @@ class LossesView:
     def map_sum(self, f: Callable[[dict[str, Tensor]], dict[str, Tensor]]) -> Tree:
         raise _refusal("map_sum")
 
+    def total(self) -> Tree:
+        raise _refusal("total")
+
+    def weighted_sum(self, weights: Tensor | Mapping[str, Tensor], last: bool = False) -> Tree:
+        raise _refusal("weighted_sum")
+
 
 class PlainView(LossesView):
     """Losses and totals by autograd."""
@@ -73,9 +79,6 @@ class PlainView(LossesView):
                 for g, p in zip(found, parameters, strict=True)
             ]
         )
-
-    def weighted_sum(self, weights: Tensor | Mapping[str, Tensor], last: bool = False) -> Tree:
-        raise _refusal("weighted_sum")
 
 
 class DirectView(LossesView):

@@ -25,18 +25,18 @@ class RowsView:
     def __init__(
         self, rows: Mapping[str, Tensor], losses: Tensor | None = None, chunk: int = 256
     ) -> None:
-        self._raw = {name: tensor.detach() for name, tensor in rows.items()}
-        self._n = _common_size(self._raw, losses)
-        first = next(iter(self._raw.values()))
-        self._loss = first.new_zeros(self._n) if losses is None else losses.detach()
+        self.raw = {name: tensor.detach() for name, tensor in rows.items()}
+        self._n = _common_size(self.raw, losses)
+        first = next(iter(self.raw.values()))
+        self.raw_losses = first.new_zeros(self._n) if losses is None else losses.detach()
         self._chunk = chunk
         self._square_norms = {  # float64: squares of 1e30 must not overflow
-            name: _row_norms(tensor).square() for name, tensor in self._raw.items()
+            name: _row_norms(tensor).square() for name, tensor in self.raw.items()
         }
         largest = torch.finfo(first.dtype).max
         square = torch.stack(list(self._square_norms.values())).sum(0)
         # Each test looks at its own row only, so neutralising keeps every per-sample bound.
-        self._kept = self._loss.isfinite() & (square.sqrt() <= largest)
+        self._kept = self.raw_losses.isfinite() & (square.sqrt() <= largest)
 
     @property
     def size(self) -> int:
@@ -47,15 +47,15 @@ class RowsView:
         return self._n - int(self._kept.sum())
 
     def losses(self) -> Tensor:
-        return torch.where(self._loss.isfinite(), self._loss, 0.0)
+        return torch.where(self.raw_losses.isfinite(), self.raw_losses, 0.0)
 
     def norms(self) -> Tensor:
-        return self.group_norms([list(self._raw)])[:, 0]
+        return self.group_norms([list(self.raw)])[:, 0]
 
     def group_norms(self, groups: Sequence[Sequence[str]]) -> Tensor:
         squares = [sum((self._square_norms[name] for name in group), start=0) for group in groups]
         table = torch.stack([torch.as_tensor(s).expand(self._n) for s in squares], dim=1)
-        dtype = next(iter(self._raw.values())).dtype
+        dtype = next(iter(self.raw.values())).dtype
         return torch.where(self._kept[:, None], table.sqrt(), 0.0).to(dtype)
 
     def sketch(self, directions: Directions) -> Tensor:
@@ -63,7 +63,7 @@ class RowsView:
         return sketch_rows(with_axis, directions)
 
     def total(self) -> Tree:
-        return {name: tensor.sum(0) for name, tensor in self._raw.items()}
+        return {name: tensor.sum(0) for name, tensor in self.raw.items()}
 
     def weighted_sum(self, weights: Tensor | Mapping[str, Tensor], last: bool = False) -> Tree:
         return {
@@ -72,11 +72,11 @@ class RowsView:
         }
 
     def map_sum(self, f: Callable[[dict[str, Tensor]], dict[str, Tensor]]) -> Tree:
-        total = {name: torch.zeros_like(t[:0].sum(0)) for name, t in self._raw.items()}
+        total = {name: torch.zeros_like(t[:0].sum(0)) for name, t in self.raw.items()}
         for chosen in torch.split(self._kept.nonzero()[:, 0], self._chunk):
             if len(chosen) == 0:
                 continue
-            mapped = f({name: tensor[chosen] for name, tensor in self._raw.items()})
+            mapped = f({name: tensor[chosen] for name, tensor in self.raw.items()})
             for name in total:
                 total[name] += mapped[name].sum(0)
         return total
@@ -84,14 +84,14 @@ class RowsView:
     def _usable(self, weights: Tensor | Mapping[str, Tensor], name: str) -> Tensor:
         chosen = weights if isinstance(weights, Tensor) else weights[name]
         # The weight of a neutralised row is irrelevant: it may be infinite, and inf * 0 is NaN.
-        return torch.where(self._kept, chosen.to(self._raw[name].dtype), 0.0)
+        return torch.where(self._kept, chosen.to(self.raw[name].dtype), 0.0)
 
     def _clean(self) -> Tree:
         if self.neutralised == 0:
-            return dict(self._raw)
+            return dict(self.raw)
         return {
             name: torch.where(self._kept.view(-1, *[1] * (t.dim() - 1)), t, 0.0)
-            for name, t in self._raw.items()
+            for name, t in self.raw.items()
         }
 
 

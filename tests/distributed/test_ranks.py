@@ -1,0 +1,80 @@
+"""Two ranks release what one process releases, once, and into one ledger."""
+
+import numpy as np
+import pytest
+import rank_jobs as jobs
+import torch
+from torch import nn
+
+from winsor.contract import UnsupportedModel
+from winsor.distributed.wrapped import inside
+
+SETTINGS = [
+    {"kind": "mlp", "rule": "flat", "steps": 40},
+    {"kind": "mlp", "rule": "quantile", "wrapper": "ddp"},
+    {"kind": "cnn", "rule": "per layer", "wrapper": "ddp"},
+    {"kind": "transformer", "rule": "flat", "steps": 12},
+    {"kind": "mlp", "rule": "averaged"},
+    {"kind": "mlp", "rule": "microbatch", "wrapper": "ddp"},
+    {"kind": "mlp", "rule": "dc", "max_physical_batch_size": 3},
+    {"kind": "mlp", "rule": "flat", "mechanism": "modelmix"},
+    {"kind": "mlp", "rule": "flat", "batch_size": 1},
+    {"kind": "mlp", "rule": "flat", "sampling": "allocation"},
+    {"kind": "mlp", "rule": "flat", "unit": np.arange(jobs.N) // 2, "batch_size": 8},
+]
+
+
+@pytest.fixture(scope="module")
+def two_ranks():
+    found = jobs.on_ranks(2, jobs.many, SETTINGS)
+    assert not any(isinstance(one, str) for one in found), found
+    return found
+
+
+@pytest.mark.parametrize("case", range(len(SETTINGS)), ids=lambda i: str(SETTINGS[i])[1:60])
+def test_two_ranks_equal_one(two_ranks, case):
+    alone = jobs.trained(0, **SETTINGS[case] | {"wrapper": "none"})
+    first, second = (rank[case] for rank in two_ranks)
+    for together in (first, second):
+        assert together["spent"] == alone["spent"]
+        assert together["history"] == alone["history"]
+        assert torch.allclose(together["noise"], alone["noise"], rtol=1e-5, atol=1e-5)
+        for name, weight in alone["weights"].items():
+            error = (together["weights"][name] - weight).abs().max() / weight.abs().max()
+            assert error < 1e-5, name
+    for name in first["weights"]:  # bit by bit: both applied the same release
+        assert torch.equal(first["weights"][name], second["weights"][name])
+
+
+def test_ranks_that_differ_are_refused_and_told_in_what():
+    kinds = {"rule": "configuration", "noise": "configuration", "data": "dataset",
+             "weights": "weights at the start"}  # fmt: skip
+    for rank in jobs.on_ranks(2, jobs.refused, list(kinds)):
+        for said, word in zip(rank, kinds.values(), strict=True):
+            assert said.startswith("ProtocolError"), said
+            assert f"same {word}" in said
+
+
+def test_one_ledger_and_nothing_released_before_it_is_written(tmp_path):
+    path = tmp_path / "run.ledger"
+    first, second = jobs.on_ranks(2, jobs.with_ledger, str(path))
+    assert (first["entries"], second["entries"], first["told"]) == (12, 12, "")
+    assert [p.name for p in tmp_path.iterdir() if p.suffix == ".ledger"] == ["run.ledger"]
+
+    path = tmp_path / "dying.ledger"
+    first, second = jobs.on_ranks(2, jobs.with_ledger, str(path), 5)
+    assert second == "gone"
+    assert "ProtocolError" in first["told"]
+    assert "broken connection" in first["told"]
+    assert first["released"] <= first["entries"] <= 6
+
+
+def test_replay_across_ranks_finds_noise_that_is_not_added_once():
+    mutants = ["none", "scaled by 1/world", "on every rank"]
+    for rank in jobs.on_ranks(2, jobs.replayed, [*mutants, "honest"], 3):
+        assert rank == {**dict.fromkeys(mutants, 3), "honest": 0}
+
+
+def test_threads_over_devices_are_refused():
+    with pytest.raises(UnsupportedModel, match="one process per device"):
+        inside(nn.DataParallel(nn.Linear(2, 2)))

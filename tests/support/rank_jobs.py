@@ -1,0 +1,235 @@
+"""Trainings that tests run on several processes, with gloo, and what they leave behind."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import traceback
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from torch import nn
+from torch.nn import functional as F
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import TensorDataset
+
+import winsor
+from winsor import rules
+from winsor.mechanisms.noise import leaves_of
+
+N = 96
+
+
+def on_ranks(world: int, job: Callable[..., Any], *arguments: Any) -> list[Any]:
+    """``job(rank, *arguments)`` on ``world`` ranks; what each returned, or its error in words."""
+    with tempfile.TemporaryDirectory() as folder:
+        context = mp.get_context("spawn")
+        processes = [
+            context.Process(target=_one, args=(rank, world, folder, job, arguments))
+            for rank in range(world)
+        ]
+        for process in processes:
+            process.start()
+        for process in processes:
+            process.join(timeout=240)
+            if process.is_alive():
+                process.kill()
+        paths = [Path(folder, f"{rank}.pt") for rank in range(world)]
+        return [torch.load(p, weights_only=False) if p.exists() else "gone" for p in paths]
+
+
+def _one(rank: int, world: int, folder: str, job: Callable[..., Any], arguments: Any) -> None:
+    torch.set_num_threads(1)
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    dist.init_process_group(
+        "gloo", init_method=f"file://{folder}/store", rank=rank, world_size=world,
+        timeout=timedelta(seconds=60),
+    )  # fmt: skip
+    try:
+        result = job(rank, *arguments)
+    except Exception as error:
+        result = f"{type(error).__name__}: {error}"
+        if not isinstance(error, winsor.contract.WinsorError):
+            traceback.print_exc()
+    torch.save(result, Path(folder, f"{rank}.pt"))
+    dist.destroy_process_group()
+
+
+# ------------------------------------------------------------------------------------- models
+
+MODELS: dict[str, Callable[[], nn.Module]] = {
+    "mlp": lambda: nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Linear(16, 3)),
+    "cnn": lambda: nn.Sequential(
+        nn.Unflatten(1, (1, 2, 3)), nn.Conv2d(1, 4, 2), nn.GroupNorm(2, 4), nn.ReLU(),
+        nn.Flatten(), nn.Linear(8, 3),
+    ),
+    "transformer": lambda: nn.Sequential(
+        nn.Unflatten(1, (3, 2)), nn.Linear(2, 8),
+        nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True),
+        nn.Flatten(), nn.Linear(24, 3),
+    ),
+}  # fmt: skip
+
+RULES: dict[str, Callable[[], Any]] = {
+    "flat": lambda: rules.Flat(0.5),
+    "quantile": lambda: rules.Quantile(0.5),
+    "per layer": lambda: rules.PerLayer(0.5, joint=True),
+    "averaged": lambda: rules.Averaged(0.5),
+    "microbatch": lambda: rules.Microbatch(0.5, size=2),
+    "dc": lambda: rules.Discriminative(0.5, 0.1),
+}
+
+
+def rows(shift: float = 0.0) -> TensorDataset:
+    x = torch.randn(N, 6, generator=torch.Generator().manual_seed(0)) + shift
+    return TensorDataset(x, (x[:, 0] > 0).long() + (x[:, 1] > 0).long())
+
+
+def build(model: nn.Module, rule: Any, steps: int, **options: Any) -> Any:
+    chosen = {"noise_multiplier": 0.8, "seed": 5, "batch_size": 16, "dataset": rows()}
+    chosen["optimizer"] = torch.optim.SGD(model.parameters(), lr=0.1)
+    return winsor.make_private(
+        model=model, rule=rule, steps=steps, delta=1e-4, **(chosen | options)
+    )
+
+
+def train(private: Any, model: nn.Module, steps: int | None = None) -> None:
+    for x, y in private.batches(steps):
+        private.step(F.cross_entropy(model(x), y, reduction="none"))
+
+
+def trained(
+    rank: int, kind: str = "mlp", rule: str = "flat", steps: int = 30, wrapper: str = "none",
+    **options: Any,
+) -> dict[str, Any]:  # fmt: skip
+    """A whole training; weights, account and noise of it."""
+    torch.manual_seed(1)
+    model = MODELS[kind]()
+    shown = DistributedDataParallel(model) if wrapper == "ddp" else model
+    if options.get("mechanism") == "modelmix":
+        options["mechanism"] = winsor.ModelMix(0.1)
+    private = build(shown, RULES[rule](), steps, **options)
+    noises = noted_noise(private)
+    train(private, shown)
+    return {
+        "weights": {name: p.detach().clone() for name, p in model.named_parameters()},
+        "spent": str(private.spent()),
+        "history": [(str(event), count) for event, count in private.ledger.history()],
+        "noise": torch.stack(noises),
+    }
+
+
+def noted_noise(private: Any) -> list[torch.Tensor]:
+    """The noise of every release, as it is added."""
+    noises: list[torch.Tensor] = []
+    mechanism = private._door.mechanism
+    add = mechanism.add_noise
+
+    def noted(parts: Any, std: Any, draw: Any) -> Any:
+        def flat() -> torch.Tensor:
+            leaves = [leaf for part in parts.values() for leaf in leaves_of(part.value)]
+            return torch.cat([leaf.reshape(-1).double() for leaf in leaves])
+
+        before = flat().clone()
+        released = add(parts, std, draw)
+        noises.append(flat() - before)
+        return released
+
+    object.__setattr__(mechanism, "add_noise", noted)
+    return noises
+
+
+# ------------------------------------------------------------------------- what tests ask of ranks
+
+
+def many(rank: int, settings: list[dict[str, Any]]) -> list[Any]:
+    """Several trainings, one after the other: starting processes is what takes time."""
+    return [trained(rank, **setting) for setting in settings]
+
+
+def refused(rank: int, kinds: list[str]) -> list[str]:
+    """What each rank is told when rank 1 differs from rank 0."""
+    return [_refusal(rank, kind) for kind in kinds]
+
+
+def _refusal(rank: int, kind: str) -> str:
+    torch.manual_seed(1 + (kind == "weights" and rank))
+    model = MODELS["mlp"]()
+    odd = rank == 1
+    options: dict[str, Any] = {
+        "rule": {"noise_multiplier": 0.8},
+        "noise": {"noise_multiplier": 0.8 + odd * 0.1},
+        "data": {"dataset": rows(0.5 * odd)},
+        "weights": {},
+    }[kind]
+    rule = rules.Flat(0.5 + odd * (kind == "rule"))
+    try:
+        build(model, rule, 5, **options)
+    except winsor.contract.WinsorError as error:
+        return f"{type(error).__name__}: {error}"
+    return "accepted"
+
+
+def with_ledger(rank: int, path: str, dies_at: int | None = None) -> dict[str, Any]:
+    """A training with a ledger on disk; rank 1 dies before a step, if it is told to."""
+    torch.manual_seed(1)
+    model = MODELS["mlp"]()
+    private = build(model, rules.Flat(0.5), 12, ledger=path)
+    told, released = "", 0
+    try:
+        for x, y in private.batches():
+            if rank == 1 and private.steps_done == dies_at:
+                os._exit(9)
+            private.step(F.cross_entropy(model(x), y, reduction="none"))
+            released = private.steps_done
+    except winsor.contract.WinsorError as error:
+        told = f"{type(error).__name__}: {error}"
+    return {"told": told, "released": released, "entries": len(private.ledger)}
+
+
+def replayed(rank: int, mutants: list[str], repeats: int) -> dict[str, int]:
+    """How often replay raises an alarm for each mutant of the noise of several ranks."""
+    return {
+        mutant: sum(not _replay(mutant, seed).passed for seed in range(repeats))
+        for mutant in mutants
+    }
+
+
+def _replay(mutant: str, seed: int) -> Any:
+    def fit(data: TensorDataset) -> nn.Module:
+        torch.manual_seed(1)
+        model = MODELS["mlp"]()
+        private = build(model, rules.Flat(0.5), 5, dataset=data, seed=None)
+        _spoil(private, mutant)
+        train(private, model)
+        return model
+
+    return winsor.audit.replay(fit, rows(), seed=seed)
+
+
+def _spoil(private: Any, mutant: str) -> None:
+    mechanism, ranks = private._door.mechanism, private._ranks
+    add = mechanism.add_noise
+
+    def scaled(parts: Any, std: Any, draw: Any) -> Any:
+        return add(parts, {name: s / ranks.world for name, s in std.items()}, draw)
+
+    def none(parts: Any, std: Any, draw: Any) -> Any:
+        return {name: part.value for name, part in parts.items()}
+
+    def by_every_rank(parts: Any, std: Any, draw: Any) -> Any:
+        """The others' noise as well: what is left when noise is added before sums are."""
+        released = add(parts, std, draw)
+        for name, value in released.items():
+            for leaf in value.values():
+                leaf += std[name] * (ranks.world - 1) ** 0.5 * torch.randn_like(leaf)
+        return released
+
+    spoilt = {"scaled by 1/world": scaled, "none": none, "on every rank": by_every_rank}
+    if mutant != "honest":
+        object.__setattr__(mechanism, "add_noise", spoilt[mutant])

@@ -1,0 +1,7 @@
+"""One training over several processes: each rank computes a part, and one release leaves.
+
+ranks.py     who is here; what all must agree on; sums over ranks
+ledger.py    one ledger: rank 0 writes, and no rank draws noise before it has written
+view.py      all rows of a logical batch, for rules that must see them at once
+wrapped.py   models inside DistributedDataParallel
+"""

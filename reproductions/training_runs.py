@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +20,7 @@ from torch.nn import functional as F
 from torch.utils.data import TensorDataset
 
 from winsor.accounting import calibrate
+from winsor.accounting.events import History
 from winsor.contract import ConfigurationError
 from winsor.contrib.modelmix.mechanism import ModelMix
 from winsor.rules.rule import Rule
@@ -64,6 +65,8 @@ class Outcome:
     epsilon: float
     noise_multiplier: float
     trail: tuple[float, ...]
+    history: History = field(default=(), repr=False)
+    """The events of the run, for those that spend on something else too."""
 
 
 Look = Callable[[nn.Module], None]
@@ -99,7 +102,9 @@ def train(
             look(model)
     spent = private.spent()
     private.detach()
-    return Outcome(accuracy, trail[-1], spent.epsilon, private.noise_multiplier, tuple(trail))
+    history = tuple(private.ledger.history())
+    noise = private.noise_multiplier
+    return Outcome(accuracy, trail[-1], spent.epsilon, noise, tuple(trail), history)
 
 
 def over_seeds(problem: Problem, recipe: TrainingRecipe, seeds: Sequence[int]) -> list[Outcome]:
@@ -156,18 +161,28 @@ def fashion_mnist(folder: str | os.PathLike[str]) -> tuple[tuple[Tensor, Tensor]
     return images(folder, "fashion_mnist.npz")
 
 
-def images(folder: str | os.PathLike[str], file: str) -> tuple[tuple[Tensor, Tensor], ...]:
-    """Training and test images in [0, 1] with labels, from a file of bytes."""
-    path = Path(folder) / file
+def images(
+    folder: str | os.PathLike[str], file: str, *instead: str
+) -> tuple[tuple[Tensor, Tensor], ...]:
+    """Training and test images in [0, 1] with labels, from a file of bytes.
+
+    ``instead`` names files that are as good or better: the last one that is there is read.
+    """
     names = ("x_train", "y_train", "x_test", "y_test")
-    if not path.is_file():
+    found = [path for name in (file, *instead) if (path := Path(folder) / name).is_file()]
+    if not found:
         raise ConfigurationError(
-            f"folder must hold {file} with the arrays {', '.join(names)}. Got "
-            f"{os.fspath(folder)!r} instead, which has no such file."
+            f"folder must hold {' or '.join((file, *instead))} with the arrays "
+            f"{', '.join(names)}. Got {os.fspath(folder)!r} instead, which has no such file."
         )
-    with np.load(path, allow_pickle=False) as archive:
+    with np.load(found[-1], allow_pickle=False) as archive:
         arrays = {name: torch.from_numpy(archive[name]) for name in names}
     return tuple(
         (arrays[f"x_{part}"].float() / 255, arrays[f"y_{part}"].long())
         for part in ("train", "test")
     )
+
+
+def cifar10(folder: str | os.PathLike[str]) -> tuple[tuple[Tensor, Tensor], ...]:
+    """CIFAR-10: all 50,000 and 10,000 images where ``cifar10.npz`` is there, else the subset."""
+    return images(folder, "cifar10_20k_5k.npz", "cifar10.npz")

@@ -20,7 +20,6 @@ import statistics
 from dataclasses import dataclass
 
 from torch import Tensor, nn
-from torch.func import functional_call, grad, vmap
 from torch.nn import functional as F
 from winsor_reproductions.reproduction import Measured
 from winsor_reproductions.training_runs import (
@@ -32,10 +31,10 @@ from winsor_reproductions.training_runs import (
     plain_noise,
 )
 
-from winsor.contract import Tree
 from winsor.contrib.modelmix.mechanism import ModelMix
-from winsor.rules.embedding import Basis, Embedding, PublicBasis
+from winsor.rules.embedding import Embedding
 from winsor.rules.flat import Flat
+from winsor.rules.public_gradients import PublicGradients
 from winsor.rules.rule import Rule
 
 
@@ -63,41 +62,6 @@ class EmbeddingRow:
     certified_epsilon: float
     noise_multiplier: float
     accuracies: Measured
-
-
-class PublicGradients(Basis):
-    """The top k directions of the gradients of public rows, at the model as it was released last.
-
-    ``structure`` is a module of the same kind as the one that is trained, and not that one: the
-    engine of the private run must not see passes over public rows. Its own weights are not used.
-    """
-
-    def __init__(
-        self, structure: nn.Module, rows: tuple[Tensor, Tensor], k: int, refresh: int
-    ) -> None:
-        self.structure = structure
-        self.rows = rows
-        self.k = k
-        self.refresh = refresh
-        self._parameters: Tree = {}
-
-    def __repr__(self) -> str:
-        return f"PublicGradients(rows={len(self.rows[1])}, k={self.k}, refresh={self.refresh})"
-
-    def directions(self, parameters: Tree) -> Tensor:
-        self._parameters = parameters  # those of the run: they move with it
-        return self._top(parameters)
-
-    def refreshed(self, step: int) -> Tensor | None:
-        return self._top(self._parameters) if step % self.refresh == 0 else None
-
-    def _top(self, parameters: Tree) -> Tensor:
-        def loss(weights: Tree, x: Tensor, y: Tensor) -> Tensor:
-            return F.cross_entropy(functional_call(self.structure, weights, (x[None],)), y[None])
-
-        weights = {name: tensor.detach() for name, tensor in parameters.items()}
-        gradients = vmap(grad(loss), in_dims=(None, 0, 0))(weights, *self.rows)
-        return PublicBasis.of_gradients(gradients, self.k).directions(weights)
 
 
 def synthetic_problem() -> tuple[Problem, tuple[Tensor, Tensor]]:

@@ -7,7 +7,7 @@ their few coordinates only.
 
 Guarantee
 ---------
-None of its own: W and b must not depend on the private rows (here they come from public text).
+None of its own: W and b must not depend on the private rows; they come from public training.
 
 References
 ----------
@@ -16,7 +16,12 @@ Hu et al.: LoRA: low-rank adaptation of large language models, ICLR 2022.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from torch import Tensor, nn
+
+from winsor.checks import positive, whole
+from winsor.contract import ConfigurationError
 
 
 class LowRank(nn.Module):
@@ -36,12 +41,39 @@ class LowRank(nn.Module):
         return out
 
 
-def low_rank(model: nn.Module, rank: int = 4, scale: float = 8.0) -> nn.Module:
-    """Freeze ``model`` and put a correction beside each of its linear layers, in place."""
+def low_rank(
+    model: nn.Module, rank: int = 4, scale: float = 8.0, train: Sequence[str] = ()
+) -> nn.Module:
+    """Freeze ``model`` and put a correction beside each of its linear layers, in place.
+
+    ``train`` names modules that stay as they are and are trained whole: a new head, for instance.
+
+    >>> model = low_rank(nn.Sequential(nn.Linear(50, 20), nn.ReLU(), nn.Linear(20, 3)), rank=2)
+    >>> sum(p.numel() for p in model.parameters() if p.requires_grad)
+    186
+    """
+    whole("rank", rank)
+    positive("scale", scale)
+    kept = _named(model, train)
     for parameter in model.parameters():
         parameter.requires_grad_(False)
     for parent in list(model.modules()):
         for name, child in list(parent.named_children()):
-            if isinstance(child, nn.Linear) and not isinstance(parent, LowRank):
+            done = child in kept or isinstance(parent, LowRank)
+            if isinstance(child, nn.Linear) and not done:
                 setattr(parent, name, LowRank(child, rank, scale))
+    for module in kept:
+        module.requires_grad_(True)
     return model
+
+
+def _named(model: nn.Module, names: Sequence[str]) -> set[nn.Module]:
+    """The modules called ``names``, with all that is inside them."""
+    known = dict(model.named_modules())
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise ConfigurationError(
+            f"train must name modules of the model. Got {unknown} instead; it has "
+            f"{', '.join(name for name in known if name)}."
+        )
+    return {inside for name in names for inside in known[name].modules()}

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
+from winsor.checks import whole
 from winsor.contract import ConfigurationError
 
 
@@ -32,6 +33,8 @@ def mlp(sizes: Sequence[int], *, bias: bool = True) -> nn.Sequential:
         raise ConfigurationError(
             f"sizes must name at least an input and an output width. Got {list(sizes)!r} instead."
         )
+    for place, size in enumerate(sizes):
+        whole(f"sizes[{place}]", size)
     layers: list[nn.Module] = [nn.Flatten()]
     for i, (d_in, d_out) in enumerate(itertools.pairwise(sizes)):
         layers += [nn.Linear(d_in, d_out, bias=bias)]

@@ -5,7 +5,7 @@ that draw join fragments first). The order of a batch carries no information abo
 independent draws attached to positions have the same joint law as independent draws attached to
 records. So the released value has the law it would have if every record carried its own draw,
 and a proof may fix the draws of all common records and compare batches that differ by one record
-(PRIVACY, fact F1). For the same reason the record in question may be imagined in the last
+(docs/privacy.md, F1). For the same reason the record in question may be imagined in the last
 position, where taking it away leaves every other draw in place; draws of n - 1 rows are a prefix
 of the draws of n rows.
 

@@ -36,8 +36,9 @@ flip: the shift grows with the number of chunks, so no bound can be given.
 
 References
 ----------
-PRIVACY.md section 2. A size of at least q n recovers Jin et al. 2023 (`averaged.py`). The
-``num_microbatches`` of TensorFlow Privacy makes chunks in order, the assignment refused here.
+docs/privacy.md, "Rules, one by one". A size of at least q n recovers Jin et al. 2023
+(`averaged.py`). The ``num_microbatches`` of TensorFlow Privacy makes chunks in order, the
+assignment refused here.
 """
 
 from __future__ import annotations

@@ -12,9 +12,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
+from winsor.checks import refusal
 from winsor.contract import ConfigurationError
+from winsor.losses import LdamDrw
 from winsor.runs.config import Config
 from winsor.runs.data import Data
+from winsor.runs.reading import Part, bind
+from winsor.training.loop import PrivateTraining
 
 EVALUATION_ROWS = 1000
 Metrics = dict[str, float]
@@ -33,10 +37,20 @@ class Task:
     """The metric to look at first."""
 
 
-def make_task(config: Config) -> Task:
-    name, loss = config.data.task, config.training.loss
+class Progress:
+    """The part of a run that is over. Without a run to follow it is 0."""
+
+    def __init__(self) -> None:
+        self.run: PrivateTraining | None = None
+
+    def __call__(self) -> float:
+        return 0.0 if self.run is None else self.run.steps_done / self.run.budget.planned_steps
+
+
+def make_task(config: Config, progress: Callable[[], float] = Progress()) -> Task:  # noqa: B008
+    name, (loss, options) = config.data.task, _named(config.training.loss)
     allowed = {
-        "classification": ("auto", "cross_entropy"),
+        "classification": ("auto", "cross_entropy", "ldam_drw"),
         "regression": ("auto", "squared", "huber"),
         "language": ("auto", "cross_entropy"),
     }[name]
@@ -49,7 +63,37 @@ def make_task(config: Config) -> Task:
         return Task(name, lambda m, b: _errors(m, b, huber), _squares, _real_metrics, "rmse")
     if name == "language":
         return Task(name, _token_losses, _token_totals, _token_metrics, "perplexity")
+    if loss == "ldam_drw":
+        margins = _ldam(options, config)
+        return Task(
+            name,
+            lambda model, batch: margins(model(batch[0]), batch[1], progress()),
+            _class_totals,
+            _class_metrics,
+            "accuracy",
+        )
     return Task(name, _class_losses, _class_totals, _class_metrics, "accuracy")
+
+
+def _named(part: Part) -> tuple[str, dict[str, Any]]:
+    """A loss and its options; only one of them has any."""
+    if part.name != "ldam_drw":
+        bind(lambda: None, part.options, "training.loss")
+    return part.name, part.options
+
+
+def _ldam(options: dict[str, Any], config: Config) -> LdamDrw:
+    try:
+        loss = LdamDrw(**bind(LdamDrw, options, "training.loss"))
+    except ConfigurationError as error:
+        known = str(error).startswith("training.loss")
+        raise error if known else ConfigurationError(f"training.loss: {error}") from error
+    classes = config.data.classes
+    count = len(classes) if isinstance(classes, list) else classes
+    if count is not None and count != len(loss.profile):
+        wanted = f"one count for each of {count} classes"
+        raise refusal("training.loss.profile", wanted, loss.profile)
+    return loss
 
 
 def higher_is_better(metric: str) -> bool:

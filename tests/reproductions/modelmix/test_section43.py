@@ -12,11 +12,11 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 from winsor_reproductions.modelmix import table1 as modelmix_table1
-from winsor_reproductions.modelmix.embedding import EmbeddingComparison, PublicGradients, compare
+from winsor_reproductions.modelmix.embedding import EmbeddingComparison, compare
 from winsor_reproductions.modelmix.embedding import synthetic_problem as embedding_problem
 from winsor_reproductions.modelmix.figure2 import Figure2, figure_2, quadratic, synthetic_problem
 from winsor_reproductions.modelmix.section43 import Section43, section_43
-from winsor_reproductions.modelmix.table1 import Table1, scattering_features, table_1
+from winsor_reproductions.modelmix.table1 import Table1, table_1
 from winsor_reproductions.training_runs import (
     Problem,
     TrainingRecipe,
@@ -29,8 +29,11 @@ from winsor_reproductions.training_runs import (
 
 from winsor.contract import ConfigurationError
 from winsor.contrib.modelmix.mechanism import ModelMix
+from winsor.features import scattering as wavelets
+from winsor.features import scattering_features
 from winsor.papers.published import PublishedClaim
 from winsor.rules.flat import Flat
+from winsor.rules.public_gradients import PublicGradients
 
 # ----------------------------------------------------------------------------------- section 4.3
 
@@ -126,7 +129,7 @@ def channels(images):
 
 
 def test_table_1_at_equal_certified_epsilon(folder, tmp_path, monkeypatch):
-    monkeypatch.setattr(modelmix_table1, "_transform", lambda shape: channels)
+    monkeypatch.setattr(wavelets, "transform_of", lambda shape: channels)
     monkeypatch.setattr(modelmix_table1, "DELTA", 1e-3)
     rows = list(table_1(folder, tmp_path / "cache", SMALL))
     assert [row.method for row in rows] == ["DP-SGD", "mixing", "mixing, narrow"]
@@ -144,10 +147,11 @@ def test_features_are_computed_once_and_kept(folder, tmp_path, monkeypatch):
         calls.append(shape)
         return channels
 
-    monkeypatch.setattr(modelmix_table1, "_transform", transform)
+    monkeypatch.setattr(wavelets, "transform_of", transform)
     cache = tmp_path / "cache"
-    first = modelmix_table1.scattering_problem(folder, cache, SMALL)
-    again = modelmix_table1.scattering_problem(folder, cache, SMALL)
+    first, spent = modelmix_table1.scattering_problem(folder, cache, SMALL)
+    again, _ = modelmix_table1.scattering_problem(folder, cache, SMALL)
+    assert spent == ()
     assert len(calls) == 2  # training and test rows
     assert torch.equal(first.train[0], again.train[0])
     assert {path.suffix for path in cache.iterdir()} == {".npy"}

@@ -7,7 +7,10 @@ Xiao et al. 2022, Algorithm 1, with tau_k = tau_over_lr * eta_k, G the sum of cl
 w_{k-1} and B the expected batch size. Lines 5 to 8 of the paper push two close iterates apart by
 tau, in the direction of their difference; since the mixing weight is uniform, only the width
 matters, and writing it as above also serves equal iterates, where a sign of zero would leave no
-width at all. w_{-1} = w_0 is the start.
+width at all. w_{-1} is the start w_0 unless ``earlier`` gives another public iterate.
+
+tau_k is a multiple of the learning rate (``tau_over_lr``), or absolute (``tau``, as Algorithm 1 has
+it) beside the largest learning rate ``lr`` that is promised for those steps.
 
 Guarantee
 ---------
@@ -18,13 +21,17 @@ visible outside the update, plain SGD. Momentum and weight decay are offered as 
 released iterates only. The account is never worse than the plain Gaussian's: what is released is
 post-processing of it.
 
+An absolute tau: in units of the gradient the width of step k is tau_k B / eta_k. The account uses
+tau_k B / lr_k, which is no more while eta_k <= lr_k, and a wider uniform only helps (see the
+proof); the update refuses a step whose learning rate is larger. A given w_{-1} is public: the event
+of a step bounds every pair of released iterates, the first pair included.
+
 Differences from the authors' code: theirs was not public when this was written. The paper's
 averaging by the realised batch is replaced by the expected one.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -32,6 +39,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from dp_accounting import dp_event
 
 from winsor.accounting.widened.gaussian import MixedGaussianDpEvent
+from winsor.checks import choice
 from winsor.contract import (
     Bounded,
     ConfigurationError,
@@ -39,6 +47,8 @@ from winsor.contract import (
     UnsoundRelease,
     UnsupportedRelation,
 )
+from winsor.contrib.modelmix.earlier import Earlier
+from winsor.contrib.modelmix.steps import at, stretches
 from winsor.mechanisms.events import GaussianEvent, joint_event
 from winsor.mechanisms.gaussian import Gaussian
 from winsor.mechanisms.protocol import Mechanism
@@ -65,30 +75,33 @@ class ModelMix:
         Subtracts ``eta * weight_decay * w_{k-1}``.
     noise
         "gaussian", or "laplace" for a rule that bounds L1 norms (`winsor.rules.L1`).
+    tau
+        In place of ``tau_over_lr``: the least distance itself, a number or a schedule. The
+        learning rate may then change without changing the width.
+    lr
+        With ``tau``: the largest learning rate, a number or a schedule. The account rests on it; a
+        step with a larger one is refused.
+    earlier
+        w_{-1}: "start" (w_0, the default), "zero", or `Earlier` weights, which must be public.
 
     Examples
     --------
     >>> ModelMix(((0, 0.3), (100, 0.15))).at(99)
     0.3
+    >>> ModelMix(tau=0.03, lr=((0, 0.1), (50, 0.05))).schedule
+    ((0, 0.3), (50, 0.6))
     """
 
-    tau_over_lr: float | tuple[tuple[int, float], ...]
+    tau_over_lr: float | tuple[tuple[int, float], ...] | None = None
     heavy_ball: float = 0.0
     weight_decay: float = 0.0
     noise: str = "gaussian"
+    tau: float | tuple[tuple[int, float], ...] | None = None
+    lr: float | tuple[tuple[int, float], ...] | None = None
+    earlier: Earlier | str = "start"
 
     def __post_init__(self) -> None:
-        schedule = self.schedule
-        if not schedule or schedule[0][0] != 0 or list(schedule) != sorted(schedule):
-            raise ConfigurationError(
-                "tau_over_lr must be a number or ((0, value), (later step, value), ...) in order. "
-                f"Got {self.tau_over_lr!r} instead."
-            )
-        for _, value in schedule:
-            if not (math.isfinite(value) and value >= 0):
-                raise ConfigurationError(
-                    f"tau_over_lr must be finite and at least 0. Got {value!r} instead."
-                )
+        self._refuse_wrong_widths()
         if not 0 <= self.heavy_ball < 1 or not self.weight_decay >= 0:
             raise ConfigurationError(
                 "heavy_ball must be in [0, 1) and weight_decay at least 0. Got "
@@ -98,12 +111,32 @@ class ModelMix:
             raise ConfigurationError(
                 f'noise must be "gaussian" or "laplace". Got {self.noise!r} instead.'
             )
+        if not isinstance(self.earlier, Earlier):
+            remedy = "Or pass Earlier(weights)."
+            choice("earlier", self.earlier, ("start", "zero"), remedy)
+
+    def _refuse_wrong_widths(self) -> None:
+        if (self.tau_over_lr is None) == (self.tau is None) or (self.tau is None) != (
+            self.lr is None
+        ):
+            raise ConfigurationError(
+                "tau_over_lr must be given, or tau with lr, the largest learning rate. Got "
+                f"tau_over_lr={self.tau_over_lr!r}, tau={self.tau!r}, lr={self.lr!r} instead."
+            )
+        if self.tau_over_lr is not None:
+            stretches("tau_over_lr", self.tau_over_lr)
+        else:
+            stretches("tau", self.tau)
+            stretches("lr", self.lr, above_zero=True)
 
     @property
     def schedule(self) -> tuple[tuple[int, float], ...]:
-        if isinstance(self.tau_over_lr, int | float):
-            return ((0, float(self.tau_over_lr)),)
-        return tuple((int(step), float(value)) for step, value in self.tau_over_lr)
+        """tau/eta that the account uses, from each first step on."""
+        if self.tau_over_lr is not None:
+            return stretches("tau_over_lr", self.tau_over_lr)
+        tau, lr = stretches("tau", self.tau), stretches("lr", self.lr)
+        firsts = sorted({first for first, _ in (*tau, *lr)})
+        return tuple((first, at(tau, first) / at(lr, first)) for first in firsts)
 
     hides_randomness: ClassVar[bool] = True
     """The amplification rests on the mixing weights, so their key stays out of checkpoints."""
@@ -127,8 +160,20 @@ class ModelMix:
         return MixingUpdate(parameters, optimizer, scheduler, expected_size, self, key)
 
     def at(self, step: int) -> float:
-        """tau/eta in force at ``step``."""
-        return next(value for first, value in reversed(self.schedule) if first <= step)
+        """tau/eta in force at ``step``, as the account has it."""
+        return at(self.schedule, step)
+
+    def distance(self, step: int, lr: float) -> float:
+        """tau in force at ``step`` for a learning rate of ``lr``."""
+        if self.tau is None:
+            return self.at(step) * lr
+        most = at(stretches("lr", self.lr), step)
+        if not lr <= most:
+            raise UnsoundRelease(
+                f"the learning rate must be at most lr = {most!r} of ModelMix at step {step}: the "
+                f"account of an absolute tau rests on it. Got {lr!r} instead. Promise a larger lr."
+            )
+        return at(stretches("tau", self.tau), step)
 
 
 @dataclass(frozen=True)

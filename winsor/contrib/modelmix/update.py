@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from winsor.contract import ConfigurationError, Released
+from winsor.contrib.modelmix.earlier import before_the_start
 from winsor.contrib.modelmix.mechanism import ModelMix
 from winsor.mechanisms.grid import WIDEST
 from winsor.randomness import stream
@@ -45,7 +46,7 @@ class MixingUpdate:
         self._key = key
         self._step = 0
         self._last = -1
-        self._before = {name: p.detach().clone() for name, p in parameters.items()}
+        self._before: dict[str, Tensor] = before_the_start(mix.earlier, parameters)
         self._group = {
             name: index
             for index, group in enumerate(optimizer.param_groups)
@@ -69,15 +70,14 @@ class MixingUpdate:
         much, so that their ratio is at least the one that is accounted for.
         """
         uniform = self._uniform(entry)
-        ratio = self.mix.at(self._step) * WIDEST
+        rates = [float(group["lr"]) for group in self.optimizer.param_groups]
+        taus = [self.mix.distance(self._step, lr) * WIDEST for lr in rates]  # refuses, or all move
         start = 0
         for name, parameter in self.parameters.items():
-            lr = float(self.optimizer.param_groups[self._group[name]]["lr"])
+            lr, tau = rates[self._group[name]], taus[self._group[name]]
             weights = uniform[start : start + parameter.numel()].view_as(parameter)
             start += parameter.numel()
-            self._move(
-                name, parameter, grad[name].mul_(lr / self.expected_size), weights, ratio * lr
-            )
+            self._move(name, parameter, grad[name].mul_(lr / self.expected_size), weights, tau)
         self._step += 1
         if self.scheduler is not None:
             self.optimizer._opt_called = True  # type: ignore[attr-defined]  # the step was ours
@@ -97,6 +97,11 @@ class MixingUpdate:
             new.sub_(parameter, alpha=float(group["lr"]) * self.mix.weight_decay)
         before.copy_(parameter)
         parameter.copy_(new)
+
+    @property
+    def before(self) -> dict[str, Tensor]:
+        """The iterate before the model's: at the start, w_-1."""
+        return self._before
 
     def _uniform(self, entry: int) -> Tensor:
         """U(-1/2, 1/2) for every coordinate of a release; each has draws of its own."""

@@ -61,6 +61,20 @@ class Banded:
     """What a user asks for: ``mechanism=Banded(bands=16)``, or ``Banded()`` to have it chosen.
 
     ``optimised`` fits the coefficients to the run instead of taking those of the square root.
+
+    Examples
+    --------
+    >>> import torch, winsor
+    >>> from torch.utils.data import TensorDataset
+    >>> model = torch.nn.Linear(3, 2)
+    >>> private = winsor.make_private(
+    ...     model=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.1),
+    ...     dataset=TensorDataset(torch.randn(1000, 3), torch.zeros(1000, dtype=torch.long)),
+    ...     rule=winsor.rules.Flat(1.0), batch_size=20, steps=50, epsilon=8.0, delta=1e-4,
+    ...     mechanism=winsor.Banded(),
+    ... )
+    >>> print(private.sampler)
+    CyclicPoisson(n=1000, rate=0.02, 32 groups)
     """
 
     bands: int | None = None

@@ -8,7 +8,7 @@ result = winsor.tuning.tune(
 result.best_model, result.best_setting, result.best_score, result.guarantee
 """
 
-from winsor.tuning.importance import importance
+from winsor.tuning.what_matters import importance
 from winsor.tuning.outcome import PRUNED, Job, TrialRow, TuningResult
 from winsor.tuning.pruning import PrivateScore, Pruning
 from winsor.tuning.search import PrivateRandomizedSearchCV

@@ -156,6 +156,11 @@ class ConfiguredTuning:
                 'a tuning must have record.monitor = "off" and a task of classification or '
                 f"regression. Got {config.record.monitor!r} and {config.data.task!r} instead."
             )
+        if config.data.unit is not None:
+            raise ConfigurationError(
+                "data.unit must be left out of a tuning: the scores of its trials protect single "
+                f"rows. Got {config.data.unit!r} instead. Tune on public rows, or train once."
+            )
         if not isinstance(build_mechanism(config.mechanism), str):
             raise ConfigurationError(
                 "mechanism.name must be gaussian or laplace in a tuning. Got "

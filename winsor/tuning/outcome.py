@@ -26,7 +26,7 @@ from winsor.ledger.guarantee import together
 from winsor.ledger.ledger import Ledger
 from winsor.metrics import Estimate, Measurement, measure
 from winsor.randomness import KEY_BYTES
-from winsor.tuning.importance import importance
+from winsor.tuning.what_matters import importance
 from winsor.tuning.pruning import PrivateScore, Pruning
 
 PRUNED = -math.inf

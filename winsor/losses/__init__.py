@@ -1,0 +1,7 @@
+"""Losses that need more than a line: one value per row, each a function of its own row alone."""
+
+from __future__ import annotations
+
+from winsor.losses.ldam import LdamDrw, exponential_profile
+
+__all__ = ["LdamDrw", "exponential_profile"]

@@ -41,8 +41,8 @@ from winsor.linear import (
 METHODS: dict[str, Any] = {
     "default": "flat",
     "flat, batches of 200, 30 epochs": FlatDescent(batch_size=200, epochs=30, learning_rate=2.0),
-    "plain DP-SGD, batches of 200, 30 epochs": FlatDescent(
-        batch_size=200, epochs=30, learning_rate=0.5, decay=False, tail=1e-9, cautious=False
+    "plain DP-SGD, batches of 200, 30 epochs": FlatDescent.plain(
+        batch_size=200, epochs=30, learning_rate=0.5
     ),
     "automatic": "automatic",
     "simple": Simple(clip=1.0, steps=100, learning_rate=8.0),

@@ -35,8 +35,8 @@ from winsor.ledger.ledger import Ledger
 from winsor.linear import AveragedDescent, FlatDescent, Simple
 from winsor.linear.options import Method
 from winsor.linear.task import LinearTask, Session
-from winsor.means.budget import Target
 from winsor.randomness import new_key
+from winsor.release.budget import Target
 from winsor.release.prepaid import PrepaidDoor
 
 EPOCHS, BATCH = 30, 200
@@ -99,7 +99,7 @@ def epochs_of_a9a(directory: str, rounds: int) -> dict[str, object]:
     options = {"batch_size": BATCH, "epochs": EPOCHS, "learning_rate": 0.1}
     jobs = {
         "numpy": lambda: numpy_sgd(x, y),
-        "flat": private(FlatDescent(decay=False, tail=1.0, cautious=False, **options), x, y),
+        "flat": private(FlatDescent.plain(**options), x, y),
         "flat, with default caution": private(FlatDescent(**options), x, y),
         "averaged": private(AveragedDescent(clip=0.5, radius=10.0, **options), x, y),
     }

@@ -22,8 +22,8 @@ CLASSES_AND_FUNCTIONS = {
     "PrivateTraining", "fit", "make_private", "recipe", "recommend", "resume", "tune",
 }  # fmt: skip
 MODULES = {
-    "accounting", "audit", "contract", "data", "features", "grads", "linear", "losses", "means",
-    "metrics", "models", "rules", "tails", "theory", "tuning",
+    "accounting", "additive", "audit", "contract", "data", "features", "grads", "linear", "losses",
+    "means", "metrics", "models", "rules", "tails", "theory", "tuning",
 }  # fmt: skip
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from winsor import (
         accounting,
+        additive,
         audit,
         contract,
         data,
@@ -56,6 +57,7 @@ __all__ = [
     "Poisson",
     "PrivateTraining",
     "accounting",
+    "additive",
     "audit",
     "contract",
     "data",

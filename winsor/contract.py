@@ -104,7 +104,8 @@ class Sensitivity:
 
     ``mixture`` optionally refines ``add_remove`` for a record whose shift is itself random and
     independent of all other records: pairs (probability, shift) with shifts along one direction
-    (PRIVACY fact F3). Its largest shift equals ``add_remove``.
+    (docs/privacy.md, "Three facts that everything rests on", F3). Its largest shift equals
+    ``add_remove``.
 
     ``l1`` is the largest move in L1 when a record joins or leaves, where the rule bounds it: what
     Laplace noise needs. A replaced record leaves and another joins, hence at most twice as much.

@@ -19,6 +19,7 @@ from winsor.data import gaussian_design
 from winsor.linear import (
     AveragedDescent,
     FlatDescent,
+    PrivacyBudget,
     PrivateHuberRegressor,
     PrivateLinearRegression,
     PrivateLogisticRegression,
@@ -119,9 +120,12 @@ def test_sparse_and_dense_agree(labelled, intercept, monkeypatch):
 
 def test_public_units_are_units(labelled, targets):
     x, y = labelled
-    one = PrivateLogisticRegression(random_state=KEY, feature_bound=4.0).fit(x, y)
-    two = PrivateLogisticRegression(random_state=KEY).fit(x / 4.0, y)
+    one = PrivateLogisticRegression(method="flat", random_state=KEY, feature_bound=4.0).fit(x, y)
+    two = PrivateLogisticRegression(method="flat", random_state=KEY).fit(x / 4.0, y)
     assert np.allclose(one.coef_ * 4.0, two.coef_)
+    one = PrivateLogisticRegression(random_state=KEY, feature_bound=4.0).fit(x, y)
+    two = PrivateLogisticRegression(random_state=KEY, feature_bound=1.0).fit(x / 4.0, y)
+    assert np.allclose(one.coef_ * 4.0, two.coef_)  # to the default, a bound is news
     x, y, _ = targets
     near = PrivateLinearRegression(random_state=KEY, target_range=(-1, 1)).fit(x, y)
     far = PrivateLinearRegression(random_state=KEY, target_range=(900, 1100)).fit(x, 1000 + 100 * y)
@@ -145,7 +149,8 @@ def test_a_seed_reproduces_and_no_seed_does_not(labelled):
     fits = [PrivateLogisticRegression(random_state=seed).fit(x, y).coef_ for seed in (0, 0, 1)]
     assert np.array_equal(fits[0], fits[1])
     assert not np.array_equal(fits[0], fits[2])
-    secret = [PrivateLogisticRegression().fit(x, y).coef_ for _ in range(2)]
+    budget = PrivacyBudget()
+    secret = [PrivateLogisticRegression(budget=budget).fit(x, y).coef_ for _ in range(2)]
     assert not np.array_equal(*secret)
     state = np.random.RandomState(0)
     moving = [PrivateLogisticRegression(random_state=state).fit(x, y).coef_ for _ in range(2)]
@@ -172,7 +177,9 @@ def test_noise_by_hand_reports_what_it_spends(labelled, relation):
 def test_grid_search_reaches_the_options_of_a_method(labelled):
     x, y = labelled
     search = GridSearchCV(
-        PrivateLogisticRegression(method=FlatDescent(steps=20), random_state=0),
+        PrivateLogisticRegression(
+            method=FlatDescent(steps=20), random_state=0, budget=PrivacyBudget()
+        ),
         {"method__max_grad_norm": [0.1, 1.0], "epsilon": [0.5, 4.0]},
         cv=2,
     ).fit(x, y)

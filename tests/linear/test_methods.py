@@ -25,8 +25,8 @@ from winsor.linear.averaged import into_ball
 from winsor.linear.base import method_of
 from winsor.linear.descent import Schedule, descend
 from winsor.linear.task import LinearTask, Session
-from winsor.means.budget import Target
 from winsor.randomness import new_key
+from winsor.release.budget import Target
 from winsor.release.prepaid import PrepaidDoor, Receipt
 from winsor.rules.flat import Flat as FlatRule
 from winsor.theory import AclipProblem, aclip_constrained, aclip_unconstrained

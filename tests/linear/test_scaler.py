@@ -21,6 +21,16 @@ def test_it_learns_means_and_deviations():
     assert np.abs(scaler.transform(x).mean(0)).max() < 0.2
 
 
+def test_it_learns_ranges_in_any_unit():
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((20_000, 2)) * [1e-3, 5e5] + [2.0, -1e6]
+    scaler = PrivateScaler(low=None, high=None, epsilon=1.0, random_state=0).fit(x)
+    assert np.abs(scaler.transform(x).mean(axis=0)).max() < 0.5
+    assert np.allclose(scaler.transform(x)[:, 1].std(), 1.0, rtol=0.2)
+    assert 0.99 < scaler.epsilon_ <= 1.0
+    assert len(scaler.ledger_) == 4
+
+
 @pytest.mark.parametrize("row", [0.0, 1e9, -1e9])
 def test_one_record_moves_the_moments_by_no_more_than_its_sensitivity(monkeypatch, row):
     seen = []

@@ -68,7 +68,10 @@ def test_the_certified_epsilon_is_the_target(relation, epsilon):
 
 
 def test_rho_gives_exactly_the_papers_noise():
-    """Lemma 4: s^2 = 2 R^2/(rho n^2) is rho-zCDP under replace-one; PRIVACY: eps at 1e-5."""
+    """Lemma 4: s^2 = 2 R^2/(rho n^2) is rho-zCDP under replace-one.
+
+    docs/privacy.md, "Reference numbers": epsilon at 1e-5.
+    """
     result = clipped_mean(np.ones(500), rho=0.02, radius=3.0, relation="replace_one")
     assert result.noise_std == pytest.approx(np.sqrt(2 * 3.0**2 / (0.02 * 500**2)))
     assert result.rho == pytest.approx(0.02)

@@ -18,6 +18,7 @@ from dp_accounting import dp_event
 from winsor import rules
 from winsor.audit.adversaries import NOMINAL, canary, pairs, worst
 from winsor.audit.claims import USUAL_DELTA, gaussian_mu
+from winsor.audit.drawing_worlds import CorrelatedExperiment, CorrelatedTraining, UnitTraining
 from winsor.audit.mean_worlds import (
     AveragedMeanExperiment,
     CalledMeanExperiment,
@@ -26,17 +27,20 @@ from winsor.audit.mean_worlds import (
 )
 from winsor.audit.records import MODEL, Parts
 from winsor.audit.suite import Audit, Prepared, certified
+from winsor.audit.table_worlds import WORLDS, TableExperiment
 from winsor.audit.training_worlds import TrainingExperiment
 from winsor.audit.transcripts import RandomRuleExperiment, TranscriptExperiment
 from winsor.audit.value_worlds import value_records
 from winsor.audit.worlds import AuditSetting, RuleExperiment
 from winsor.contract import Neighbouring
+from winsor.mechanisms.banded import BandedGaussian
 from winsor.mechanisms.gaussian import Gaussian
 from winsor.mechanisms.laplace import Laplace
 from winsor.mechanisms.protocol import Mechanism
 from winsor.rules.flat import Flat
 from winsor.rules.l1 import L1
 from winsor.rules.rule import Rule, dry_run
+from winsor.sampling.cyclic import CyclicPoisson
 from winsor.sampling.samplers import FixedSize, FullBatch, Poisson, Sampler
 from winsor.tails.monitor import PrivateMonitor
 
@@ -48,7 +52,7 @@ SINGLE = 1 / gaussian_mu(EPSILON, USUAL_DELTA)
 
 def honest_audits() -> list[Audit]:
     """All audits whose claims are certified: a violation of any is a bug in winsor."""
-    families = (_rules, _samplers, _stateful, _networks, _means, _training)
+    families = (_rules, _samplers, _stateful, _networks, _means, _tables, _training)
     return [audit for family in families for audit in family()]
 
 
@@ -106,6 +110,9 @@ def _samplers() -> Iterator[Audit]:
     drawn = partial(sampled, FixedSize(5, 2), 3, REPLACE, silent=4, real_sampler=True)
     yield Audit("fixed size 2 of 5, 3 steps, sampler's own draws", drawn, 20_000, 4_000)
     yield Audit("full batch, 8 steps, gradients turned round", partial(turning, 8))
+    rounds = calibrated(Poisson(NOMINAL, 0.4), 3, ADD)
+    banded = partial(correlated, CyclicPoisson(NOMINAL, 4, 0.1), 12, 4, rounds)
+    yield Audit("correlated noise, 4 bands, 12 cyclic steps", banded, 400_000, 200_000)
     yield Audit("Laplace noise, L1 clipping, full batch", partial(_laplace, FullBatch(NOMINAL), 1))
     laplace = partial(_laplace, Poisson(NOMINAL, 0.2), 10)
     yield Audit("Laplace noise, L1 clipping, Poisson q=0.2, 10 steps", laplace)
@@ -205,13 +212,43 @@ def _means() -> Iterator[Audit]:
         yield Audit(f"private radius, {suffix}", counted, 20_000, 3_000)
 
 
+def _tables() -> Iterator[Audit]:
+    for name in WORLDS:
+        for relation in (ADD, REPLACE):
+            released = TableExperiment(name, SINGLE * 2.0, relation)
+            prepare = partial(certified, released, "the record that moves the sum most")
+            yield Audit(f"sums of a table: {name}, {short(relation)}", prepare, 20_000, 2_500)
+
+
 def _training() -> Iterator[Audit]:
     yield Audit("the whole training loop, Poisson q=0.5", _loop, 10_000, 1_500)
+
+    yield Audit(
+        "the whole training loop, correlated noise, 2 bands", _correlated_loop, 10_000, 1_500
+    )
+    yield Audit("the whole training loop, a person with 50 rows", units, 10_000, 1_500)
 
 
 def _loop() -> Prepared:
     experiment = TrainingExperiment(calibrated(Poisson(NOMINAL, 0.5), 1, ADD))
     return certified(experiment, "Dirac canary among silent records")
+
+
+def _correlated_loop() -> Prepared:
+    experiment = CorrelatedTraining(calibrated(Poisson(NOMINAL, 0.5), 1, ADD))
+    return certified(experiment, "Dirac canary whose group is known")
+
+
+def units(**changes: Any) -> Prepared:
+    experiment = UnitTraining(calibrated(Poisson(NOMINAL, 0.5), 1, ADD), **changes)
+    return certified(experiment, "a person with 50 loud rows among silent persons")
+
+
+def correlated(sampler: Sampler, steps: int, bands: int, noise_multiplier: float) -> Prepared:
+    """Noise of several bands over a record that speaks whenever it is drawn."""
+    noise = BandedGaussian.of_bands(noise_multiplier, bands)
+    setting = AuditSetting(noise, sampler, ADD, steps)
+    return certified(CorrelatedExperiment(setting), "C times the releases, visits enumerated")
 
 
 # ---------------------------------------------------------------------------------------- names

@@ -19,15 +19,18 @@ from torch import Tensor
 from winsor.audit.adversaries import NOMINAL, canary
 from winsor.audit.claims import gaussian_mu, point_claim
 from winsor.audit.curve import PRESENT
+from winsor.audit.drawing_worlds import Overlapping
 from winsor.audit.honest import (
     ADD,
     SINGLE,
     calibrated,
+    correlated,
     full_batch,
     network,
     sampled,
     transcript,
     turning,
+    units,
 )
 from winsor.audit.suite import Audit, Prepared, certified
 from winsor.audit.worlds import AuditSetting, Floats, RuleExperiment, StackedExperiment, log_sum
@@ -54,6 +57,9 @@ def mutants() -> list[Audit]:
     poisson = partial(sampled, Poisson(NOMINAL, 0.05), 200, ADD, LowNoise)
     ranked = RankAtC1(1.0, 0.1, selection="rank", rank_by="norm", seed=0)
     silent = "silent record: the noise tells the batch size"
+    returning = Overlapping(NOMINAL, 0.5)
+    noise = calibrated(returning, 8, ADD)
+    one_by_one = partial(units, bounded_once=False)
     return [
         Audit("noise 10 % low, full batch", partial(full_batch, Flat(1.0), ADD, LowNoise(SINGLE))),
         Audit("noise 10 % low, Poisson, 200 steps", poisson, 100_000, 50_000),
@@ -69,6 +75,8 @@ def mutants() -> list[Audit]:
         Audit("rank cut accounted at c1", partial(full_batch, ranked)),
         Audit("noise reused between steps", partial(turning, 2, ReusedNoise)),
         Audit("shuffled batches accounted as Poisson", _shuffled),
+        Audit("correlated noise under plain Poisson", partial(correlated, returning, 8, 4, noise)),
+        Audit("a person's rows clipped one by one", one_by_one, 10_000, 1_500),
         Audit(
             "adaptive threshold from unreleased counts",
             partial(transcript, LeakyQuantile(1.0)),

@@ -31,7 +31,7 @@ from winsor.training.make_private import make_private
 HUGE = 1e4
 
 
-class _Recorder(torch.optim.SGD):
+class Recorder(torch.optim.SGD):
     """Keeps what it is given, and leaves the weight alone."""
 
     def __init__(self, model: nn.Module) -> None:
@@ -66,10 +66,10 @@ class TrainingExperiment:
         setting = AuditSetting(Gaussian(self.noise_multiplier), sampler, self.relation)
         return RuleExperiment(self.rule, self.records, setting)
 
-    def training(self, world: int, steps: int, part: int) -> tuple[PrivateTraining, _Recorder]:
+    def training(self, world: int, steps: int, part: int) -> tuple[PrivateTraining, Recorder]:
         inputs = self.records.rows(world)
         model = nn.Linear(1, 1, bias=False)
-        optimizer = _Recorder(model)
+        optimizer = Recorder(model)
         key = self._reference.setting.key("training", world, part)
         private = make_private(
             model=model,
@@ -89,20 +89,20 @@ class TrainingExperiment:
     def history(self) -> list[tuple[DpEvent, int]]:
         """One step of the ledger that a real run wrote."""
         private, _ = self.training(0, 2, -1)
-        _train(private)
+        train(private)
         ((event, _),) = private.ledger.history()
         return [(event, 1)]
 
     def scores(self, world: int, runs: int, part: int) -> Floats:
         private, optimizer = self.training(world, runs, part)
-        _train(private)
+        train(private)
         released = torch.stack(optimizer.seen).double().numpy() * private.sampler.expected_size
         _, likelihoods = self._reference._steps[0]
         std = self.noise_multiplier * 1.0  # times the clipping norm
         return likelihoods.ratio(np.asarray(released) / std)
 
 
-def _train(private: PrivateTraining) -> None:
+def train(private: PrivateTraining) -> None:
     for (inputs,) in private.batches():
         private.step(private.model(inputs)[:, 0])
     private.detach()

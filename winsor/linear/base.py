@@ -1,13 +1,14 @@
 """What the estimators share: checking input, choosing a method, one private fit, what is kept.
 
 Learned attributes: ``coef_``, ``intercept_``, ``n_iter_`` (private steps), ``epsilon_`` and
-``delta_`` (certified, for everything in ``ledger_``), ``guarantee_``, ``ledger_``.
+``delta_`` (certified, for everything in ``ledger_``), ``guarantee_``, ``ledger_``; and
+``trajectory_``, if the method was told to ``record``.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +23,7 @@ from winsor.contract import ConfigurationError, Guarantee
 from winsor.grads.glm import Design, Loss
 from winsor.ledger.ledger import Ledger
 from winsor.linear.averaged import AveragedDescent
+from winsor.linear.bounded import BoundedSolution, BoundedTask
 from winsor.linear.flat import FlatDescent
 from winsor.linear.iterative import Iterative
 from winsor.linear.options import Method
@@ -29,15 +31,21 @@ from winsor.linear.restarted import Restarted
 from winsor.linear.robust_gd import RobustGD
 from winsor.linear.ruled import Ruled
 from winsor.linear.simple import Simple
-from winsor.linear.task import LinearTask, Session
-from winsor.means.budget import Target
+from winsor.linear.sufficient import SufficientStatistics
+from winsor.linear.surroundings import warn_of_reuse, warn_of_surroundings
+from winsor.linear.task import Session
+from winsor.linear.whitened import Whitened
 from winsor.randomness import new_key
+from winsor.ranges.bounds import as_bounds
+from winsor.release.budget import Target
 from winsor.release.prepaid import PrepaidDoor
 from winsor.rules.rule import Rule
 
 Array = NDArray[np.float64]
 
 METHODS: dict[str, type[Method]] = {
+    "whitened": Whitened,
+    "suffstats": SufficientStatistics,
     "flat": FlatDescent,
     "averaged": AveragedDescent,
     "restarted": Restarted,
@@ -45,6 +53,14 @@ METHODS: dict[str, type[Method]] = {
     "iterative": Iterative,
     "robust_gd": RobustGD,
 }
+
+
+class Recorded(NamedTuple):
+    """The parameters after so many private steps, for methods with ``record``."""
+
+    step: int
+    coef: Array
+    intercept: Any
 
 
 def method_of(method: Any) -> Method:
@@ -75,6 +91,11 @@ class PrivateLinearModel(BaseEstimator, ABC):
     random_state: Any
     allow_large_delta: bool
     _theta: Array
+    feature_range_: Array
+    """(d, 2): where ``method="whitened"`` winsorised the columns."""
+    coef_: Array
+    intercept_: Any
+    trajectory_: list[Recorded]
     ledger_: Ledger
     guarantee_: Guarantee
 
@@ -86,7 +107,8 @@ class PrivateLinearModel(BaseEstimator, ABC):
     def _check_continues(self) -> None:
         if not method_of(self.method).continues:
             raise ConfigurationError(
-                f'method must be "flat" or "averaged" for partial_fit. Got {self.method!r} instead.'
+                'method must be "whitened", "flat" or "averaged" for partial_fit. Got '
+                f"{self.method!r} instead."
             )
 
     def _check_table(self, X: Any, y: Any, reset: bool) -> tuple[Any, Any]:
@@ -120,6 +142,8 @@ class PrivateLinearModel(BaseEstimator, ABC):
         """One private fit of ``loss``; with ``resume``, on from the present parameters and in the
         same ledger. The key is never kept: a saved model must not carry what undoes its noise."""
         method = method_of(self.method)
+        shared = getattr(self, "budget", None)
+        warn_of_surroundings(self, shared is not None)
         at_least("alpha", self.alpha, 0)
         bound = self.feature_bound
         unit = 1.0 if bound is None else 1 / positive("feature_bound", bound)
@@ -133,16 +157,38 @@ class PrivateLinearModel(BaseEstimator, ABC):
         else:
             start = np.zeros(design.shape(loss.outputs))
             ledger = Ledger(self._config(method, design))
-        key = fresh_key(self.random_state, len(ledger), self.get_params(), *data_of(X), y)
+        key = fresh_key(self.random_state, len(ledger), self._settings(), *data_of(X), y)
         door = PrepaidDoor(ledger, relation, key)
         multiplier = self.noise_multiplier
         if multiplier is not None:
             multiplier = positive("noise_multiplier", multiplier)
         row_bound = None if bound is None else float(np.sqrt(1.0 + design.intercept))
-        task = LinearTask(design, y, loss, float(self.alpha), start, row_bound)
+        task = BoundedTask(
+            design,
+            y,
+            loss,
+            float(self.alpha),
+            start,
+            row_bound,
+            bounds=self._bounds(design.d, unit),
+            target_known=getattr(self, "target_range", None) is not None,
+            learn_threshold=all(
+                getattr(self, name, None) is None for name in ("threshold", "target_range")
+            ),
+        )
         solution = method.solve(task, Session(door, target, key, multiplier))
         self._theta = solution.theta
         self.n_iter_ = solution.steps
+        if isinstance(solution, BoundedSolution) and solution.scaling is not None:
+            # Rows are winsorised in predictions as they were in the fit.
+            low, high = solution.scaling.low / unit, solution.scaling.high / unit
+            self.feature_range_ = np.stack([low, high], axis=1)
+            if solution.statistics is not None:
+                self.statistics_ = solution.statistics
+        if solution.trajectory:
+            self.trajectory_ = [
+                self._recorded(step, theta, unit) for step, theta in solution.trajectory
+            ]
         self._keep_parameters(solution.theta, unit)
         self.ledger_ = ledger
         if self.random_state is not None:
@@ -150,7 +196,35 @@ class PrivateLinearModel(BaseEstimator, ABC):
         conditions = (f"n = {design.n} is public", *conditions, *earlier)
         self.guarantee_ = door.guarantee(target.delta, conditions)
         self.epsilon_, self.delta_ = self.guarantee_.epsilon, self.guarantee_.delta
+        warn_of_reuse(X, self.random_state is not None or resume, shared is not None)
+        if shared is not None:
+            shared.register(ledger, self.guarantee_)
         return self
+
+    def _bounds(self, d: int, unit: float) -> Array:
+        """Public bounds of columns in the design's units; NaN where there are none."""
+        bounds = as_bounds(getattr(self, "bounds", None), d)
+        if bounds is None and self.feature_bound is not None:
+            bounds = np.tile([-self.feature_bound, self.feature_bound], (d, 1))
+        return np.full((d, 2), np.nan) if bounds is None else bounds * unit
+
+    def _winsorised(self, X: Any) -> Any:
+        """A table cut to ``feature_range_``, if the fit has one."""
+        ranges = getattr(self, "feature_range_", None)
+        if ranges is None:
+            return X
+        low, high = ranges[:, 0], ranges[:, 1]
+        if not sparse.issparse(X):
+            return np.clip(X, low, high)
+        if (low > 0).any() or (high < 0).any():
+            return np.clip(X.toarray(), low, high)
+        cut = X.copy()
+        cut.data = np.clip(cut.data, low[cut.indices], high[cut.indices])
+        return cut
+
+    def _settings(self) -> dict[str, Any]:
+        """The parameters that a key from a seed belongs to."""
+        return {name: value for name, value in self.get_params().items() if name != "budget"}
 
     def _config(self, method: Method, design: Design) -> dict[str, Any]:
         return {
@@ -159,6 +233,11 @@ class PrivateLinearModel(BaseEstimator, ABC):
             "n": design.n,
             "d": design.d,
         }
+
+    def _recorded(self, step: int, theta: Array, unit: float) -> Recorded:
+        """What the fit would have learned had it stopped there: post-processing of releases."""
+        self._keep_parameters(theta, unit)
+        return Recorded(step, self.coef_, self.intercept_)
 
     @abstractmethod
     def _keep_parameters(self, theta: Array, unit: float) -> None: ...

@@ -12,8 +12,8 @@ number of steps is (n mu)^2 / p, within 10..150: beyond it the noise of a step e
 Features of any scale are safe: if ``cautious``, the step size is halved when released gradients
 swing back and forth (`descent.py`), which looks at released values only.
 
-Plain DP-SGD, the papers' baseline, is ``FlatDescent(decay=False, tail=1e-9,
-cautious=False)``: constant steps, last iterate.
+Plain DP-SGD, the papers' baseline, is ``FlatDescent.plain(...)``: constant steps, and the average
+of all iterates, which is what the methods it is compared with return.
 
 Guarantee
 ---------
@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,10 +33,10 @@ from numpy.typing import NDArray
 from winsor.checks import positive
 from winsor.contract import Sensitivity
 from winsor.linear.batches import batch_sums, sampler_of
-from winsor.linear.descent import Schedule, descend
+from winsor.linear.descent import Schedule, Trail, descend
 from winsor.linear.options import Method
 from winsor.linear.task import LinearTask, Session, Solution
-from winsor.means.budget import Payment
+from winsor.release.budget import Payment
 from winsor.release.prepaid import Receipt
 from winsor.sampling.choose import planned_steps
 from winsor.sampling.samplers import Sampler
@@ -49,7 +50,8 @@ PROOF = "residuals limited row by row so that |g_i| <= C (Abadi et al. 2016, Alg
 @dataclass
 class FlatDescent(Method):
     """Options of DP-SGD. None means the default described above; ``learning_rate`` then is
-    2/(curvature C): 8/C for logistic, 2/C for squared and Huber losses."""
+    2/(curvature C): 8/C for logistic, 2/C for squared and Huber losses. ``record`` keeps the answer
+    every so many steps, in the estimator's ``trajectory_``."""
 
     max_grad_norm: float = 1.0
     batch_size: float | None = None
@@ -60,18 +62,25 @@ class FlatDescent(Method):
     tail: float = 0.25
     radius: float | None = None
     cautious: bool = True
+    record: int | None = None
 
     continues = True
+
+    @classmethod
+    def plain(cls, max_grad_norm: float = 1.0, **options: Any) -> FlatDescent:
+        """Constant steps and the average of all iterates: the baseline of the tables."""
+        return cls(max_grad_norm, decay=False, tail=1.0, cautious=False, **options)
 
     def solve(self, task: LinearTask, session: Session) -> Solution:
         bound = positive("max_grad_norm", self.max_grad_norm)
         self._check("batch_size", "learning_rate", "radius")
         positive("tail", self.tail)
+        trail = Trail(self.record)
         sampler = sampler_of(task.n, self.batch_size or min(task.n, WHOLE))
         signal = (task.n * session.yardstick(task.n)) ** 2 / task.parameters
         default = int(min(150, max(10, signal)) / sampler.rate)
         steps = planned_steps(self.epochs, self.steps, sampler, default)
-        rate = self.learning_rate or 2 / (task.loss.curvature * bound)
+        rate = self.learning_rate or 2 / (task.curvature * bound)
         sensitivity = Sensitivity.per_sample(bound, PROOF)
         receipt = session.pay(Payment(sampler, sensitivity, steps), task.start.shape)
         gradient = clipped_gradients(task, sampler, bound, receipt, session.key)
@@ -85,8 +94,8 @@ class FlatDescent(Method):
             self.decay,
             noise=noise if self.cautious else None,
         )
-        theta = descend(task.start, gradient, schedule, task.design.intercept)
-        return Solution(theta, steps)
+        theta = descend(task.start, gradient, schedule, task.design.intercept, trail)
+        return Solution(theta, steps, trajectory=tuple(trail.points))
 
 
 def clipped_gradients(

@@ -7,13 +7,14 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.linear_model._base import LinearClassifierMixin
-from sklearn.utils.extmath import softmax
+from sklearn.utils.extmath import safe_sparse_dot, softmax
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from winsor.contract import ConfigurationError
 from winsor.grads.glm import Logistic, Loss, Softmax
 from winsor.linear.base import PrivateLinearModel, theta_parts
+from winsor.linear.shared_budget import PrivacyBudget
 
 Array = NDArray[np.float64]
 
@@ -28,7 +29,8 @@ class PrivateLogisticRegression(LinearClassifierMixin, PrivateLinearModel):
     epsilon, delta
         The budget of one `fit`. ``delta=None`` means 1e-5, or 1/(2n) if that is smaller.
     method
-        ``"flat"`` (DP-SGD, the default), ``"averaged"``, ``"restarted"``, ``"simple"``,
+        ``"whitened"`` (the default: ranges and X'X learnt within the budget, then a few clipped
+        steps), ``"flat"`` (DP-SGD), ``"averaged"``, ``"restarted"``, ``"simple"``,
         ``"iterative"``, ``"robust_gd"``; the name of any clipping rule (``"automatic"``); a rule;
         or one of the classes with options, such as ``FlatDescent(max_grad_norm=0.5, epochs=30,
         batch_size=200)``, whose options a grid search reaches as ``method__max_grad_norm``.
@@ -37,9 +39,12 @@ class PrivateLogisticRegression(LinearClassifierMixin, PrivateLinearModel):
     fit_intercept
         Whether to learn an intercept.
     feature_bound
-        Public bound on the norm of a row; rows count as x / feature_bound inside. ``"flat"`` needs
-        none. Methods whose parameters come from theorems need it: without it they look at the data
-        and raise a `PrivacyLeakWarning`.
+        Public bound on the norm of a row; rows count as x / feature_bound inside. ``"whitened"``
+        and ``"flat"`` need none. Methods whose parameters come from theorems need it: without it
+        they look at the data and raise a `PrivacyLeakWarning`.
+    bounds
+        Public bounds of the columns for ``"whitened"``: a pair for all, or a pair or None for each.
+        What is not given is learnt within the budget.
     noise_multiplier
         Overrides the calibration: noise over sensitivity. ``epsilon_`` is what it really spends.
     relation
@@ -48,12 +53,15 @@ class PrivateLogisticRegression(LinearClassifierMixin, PrivateLinearModel):
         None draws a secret key. An int makes a fit reproducible, hence not secret.
     allow_large_delta
         Accept a ``delta`` of 1/n or more, at which publishing one record at random would pass.
+    budget
+        A `PrivacyBudget` in which the fits of all clones register, for searches.
 
     Guarantee
     ---------
     ``guarantee_`` certifies all records of the tables given to `fit` or `partial_fit`, their number
     and the set of class labels being public. Every further fit of the same records (each fold and
-    setting of a grid search) spends its own budget; `winsor.linear.total_guarantee` adds them up.
+    setting of a grid search) spends its own budget; with ``budget=`` they register, and
+    `winsor.linear.total_guarantee` adds them up.
 
     Examples
     --------
@@ -70,14 +78,16 @@ class PrivateLogisticRegression(LinearClassifierMixin, PrivateLinearModel):
         self,
         epsilon: float = 1.0,
         delta: float | None = None,
-        method: Any = "flat",
+        method: Any = "whitened",
         alpha: float = 0.0,
         fit_intercept: bool = True,
         feature_bound: float | None = None,
+        bounds: Any = None,
         noise_multiplier: float | None = None,
         relation: str = "add_or_remove_one",
         random_state: Any = None,
         allow_large_delta: bool = False,
+        budget: PrivacyBudget | None = None,
     ) -> None:
         self._store(locals())
 
@@ -125,6 +135,14 @@ class PrivateLogisticRegression(LinearClassifierMixin, PrivateLinearModel):
         weights, intercept = theta_parts(theta, bool(self.fit_intercept))
         self.coef_ = np.atleast_2d(weights.T * unit)
         self.intercept_ = np.atleast_1d(intercept).astype(np.float64)
+
+    def decision_function(self, X: ArrayLike) -> Array:
+        """Scores: (n,) for two classes, (n, classes) for more."""
+        check_is_fitted(self)
+        X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
+        scores = safe_sparse_dot(self._winsorised(X), self.coef_.T, dense_output=True)
+        scores = scores + self.intercept_
+        return scores.ravel() if scores.shape[1] == 1 else scores
 
     def predict_proba(self, X: ArrayLike) -> Array:
         """(n, classes) probabilities."""

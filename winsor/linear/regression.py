@@ -10,19 +10,22 @@ from sklearn.base import RegressorMixin
 from sklearn.utils.extmath import safe_sparse_dot
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from winsor.checks import positive
+from winsor.checks import at_least, positive
 from winsor.contract import ConfigurationError
 from winsor.grads.glm import Huber, Loss, Squared
 from winsor.linear.base import PrivateLinearModel, theta_parts
+from winsor.linear.shared_budget import PrivacyBudget
 
 Array = NDArray[np.float64]
 
 
-class _PrivateRegressor(RegressorMixin, PrivateLinearModel):
+class PrivateRegressor(RegressorMixin, PrivateLinearModel):
     """What the regressors share: public scaling of the target."""
 
     target_range: tuple[float, float] | None
     threshold: float | None
+    statistics_: Any
+    """What ``method="suffstats"`` released."""
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Fit to all rows of ``X`` within the budget."""
@@ -35,6 +38,25 @@ class _PrivateRegressor(RegressorMixin, PrivateLinearModel):
         self._check_continues()
         X, y = self._check_table(X, y, reset=not hasattr(self, "coef_"))
         return self._fit_target(X, y, resume=True)
+
+    def regularisation_path(self, alphas: ArrayLike) -> list[tuple[float, Array, float]]:
+        """(alpha, coef, intercept) for each of ``alphas``, after a fit with ``"suffstats"``.
+
+        Solved from the statistics that the fit released: it costs nothing.
+        """
+        check_is_fitted(self)
+        if not hasattr(self, "statistics_"):
+            raise ConfigurationError(
+                'method must be "suffstats" for a regularisation path: only then a fit releases '
+                f"what it is solved from. Got {self.method!r} instead."
+            )
+        kept, found = (self.coef_, self.intercept_), []
+        unit = 1.0 if self.feature_bound is None else 1 / self.feature_bound
+        for alpha in np.atleast_1d(np.asarray(alphas, dtype=np.float64)).tolist():
+            self._keep_parameters(self.statistics_.theta(at_least("alpha", alpha, 0)), unit)
+            found.append((alpha, self.coef_, self.intercept_))
+        self.coef_, self.intercept_ = kept
+        return found
 
     def _fit_target(self, X: Any, y: Any, resume: bool) -> Self:
         centre, scale = self._target_units()
@@ -70,6 +92,7 @@ class _PrivateRegressor(RegressorMixin, PrivateLinearModel):
         """Predicted targets."""
         check_is_fitted(self)
         X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
+        X = self._winsorised(X)
         return safe_sparse_dot(X, self.coef_, dense_output=True) + self.intercept_
 
     def __sklearn_tags__(self) -> Any:
@@ -79,7 +102,7 @@ class _PrivateRegressor(RegressorMixin, PrivateLinearModel):
         return tags
 
 
-class PrivateLinearRegression(_PrivateRegressor):
+class PrivateLinearRegression(PrivateRegressor):
     """Least squares with a certified (epsilon, delta) guarantee.
 
     Minimises the mean of (x w + b - y)^2 / 2. Parameters as in `PrivateLogisticRegression`, without
@@ -88,8 +111,9 @@ class PrivateLinearRegression(_PrivateRegressor):
     target_range
         Public (low, high) in which most targets lie: inside, targets count as (y - centre) divided
         by half the width. It sets the scale that the defaults expect; targets beyond it are not
-        cut, their gradients are clipped like any other. For heavy-tailed targets see
-        `PrivateHuberRegressor`.
+        cut, their gradients are clipped like any other. The default method needs none: it learns
+        where the targets are, in any unit, and fits the level of the prediction by a heavy-tailed
+        mean of the residuals. For the bulk of heavy-tailed targets see `PrivateHuberRegressor`.
 
     Examples
     --------
@@ -108,65 +132,73 @@ class PrivateLinearRegression(_PrivateRegressor):
         self,
         epsilon: float = 1.0,
         delta: float | None = None,
-        method: Any = "flat",
+        method: Any = "whitened",
         fit_intercept: bool = True,
         feature_bound: float | None = None,
         target_range: tuple[float, float] | None = None,
+        bounds: Any = None,
         noise_multiplier: float | None = None,
         relation: str = "add_or_remove_one",
         random_state: Any = None,
         allow_large_delta: bool = False,
+        budget: PrivacyBudget | None = None,
     ) -> None:
         self._store(locals())
 
 
-class PrivateRidge(_PrivateRegressor):
+class PrivateRidge(PrivateRegressor):
     """Ridge regression with a certified (epsilon, delta) guarantee.
 
     Minimises the mean of (x w + b - y)^2 / 2 plus alpha/2 |w|^2, both in the units of
     ``feature_bound`` and ``target_range``. The penalty is applied outside the private part.
-    Parameters as in `PrivateLinearRegression`, and ``alpha``.
+    Parameters as in `PrivateLinearRegression`, and ``alpha``. ``method="suffstats"`` releases X'X,
+    X'y and y'y once and solves in closed form; `regularisation_path` is free afterwards.
     """
 
     def __init__(
         self,
         epsilon: float = 1.0,
         delta: float | None = None,
-        method: Any = "flat",
+        method: Any = "whitened",
         alpha: float = 1e-3,
         fit_intercept: bool = True,
         feature_bound: float | None = None,
         target_range: tuple[float, float] | None = None,
+        bounds: Any = None,
         noise_multiplier: float | None = None,
         relation: str = "add_or_remove_one",
         random_state: Any = None,
         allow_large_delta: bool = False,
+        budget: PrivacyBudget | None = None,
     ) -> None:
         self._store(locals())
 
 
-class PrivateHuberRegressor(_PrivateRegressor):
+class PrivateHuberRegressor(PrivateRegressor):
     """Regression with Huber's loss, for heavy-tailed targets, with a certified guarantee.
 
     Residuals beyond ``threshold`` (in the units of y) count linearly, so that a few enormous
     targets neither steer the fit nor use up the clipping bound. Parameters as in `PrivateRidge`,
-    and ``threshold``; None takes a quarter of the half width of ``target_range``, or 1.
+    and ``threshold``; None takes a quarter of the half width of ``target_range``, or without one
+    follows the released scale of y (with the other methods than ``"whitened"``: 1).
     """
 
     def __init__(
         self,
         epsilon: float = 1.0,
         delta: float | None = None,
-        method: Any = "flat",
+        method: Any = "whitened",
         threshold: float | None = None,
         alpha: float = 0.0,
         fit_intercept: bool = True,
         feature_bound: float | None = None,
         target_range: tuple[float, float] | None = None,
+        bounds: Any = None,
         noise_multiplier: float | None = None,
         relation: str = "add_or_remove_one",
         random_state: Any = None,
         allow_large_delta: bool = False,
+        budget: PrivacyBudget | None = None,
     ) -> None:
         self._store(locals())
 

@@ -83,7 +83,7 @@ class Ruled(Method):
             gradient, state = rule.after(door.release(step, parts), state)
             return from_tree(gradient.values["grad"], theta.shape) / sampler.expected_size
 
-        rate = self.learning_rate or 2 / task.loss.curvature
+        rate = self.learning_rate or 2 / task.curvature
         schedule = Schedule(steps, rate, task.alpha, tail=min(1.0, self.tail), decay=self.decay)
         return Solution(descend(task.start, gradient, schedule, task.design.intercept), steps)
 

@@ -9,8 +9,9 @@ common mistake. Where public ranges are enough, scale by them (`feature_bound`),
 
 Guarantee
 ---------
-Every |u| <= 1, so a record's vector (u, u^2) has norm at most sqrt(2d): sensitivity sqrt(2d) under
-add/remove, twice that under replace-one (u alone moves by 2, u^2 by 1; the bound is not tight).
+Learnt ranges: that of `winsor.ranges.zoom`. Every |u| <= 1, so a record's vector (u, u^2) has norm
+at most sqrt(2d): sensitivity sqrt(2d) under add/remove, twice that under replace-one (u alone moves
+by 2, u^2 by 1; the bound is not tight).
 """
 
 from __future__ import annotations
@@ -27,8 +28,10 @@ from winsor.checks import as_delta, as_relation
 from winsor.contract import ConfigurationError, Sensitivity
 from winsor.ledger.ledger import Ledger
 from winsor.linear.base import fresh_key
-from winsor.means.budget import Payment, Target, noise_multiplier
+from winsor.linear.scaled import learnt_range
 from winsor.mechanisms.gaussian import Gaussian
+from winsor.ranges.zoom import Zoom
+from winsor.release.budget import Payment, Target, noise_multiplier
 from winsor.release.prepaid import PrepaidDoor
 from winsor.sampling.samplers import FullBatch
 
@@ -46,7 +49,8 @@ class PrivateScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     ----------
     low, high
         Public range of each column (numbers, or one per column); values beyond it are cut when
-        moments are taken. The default -1..1 suits features that were scaled by public bounds.
+        moments are taken. The default -1..1 suits features that were scaled by public bounds. None
+        for both has ranges learnt with half of the budget (`winsor.ranges`).
     epsilon, delta
         The budget of one `fit`, on top of whatever the model spends: see `total_guarantee`.
     relation, random_state, allow_large_delta
@@ -55,8 +59,8 @@ class PrivateScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 
     def __init__(
         self,
-        low: ArrayLike = -1.0,
-        high: ArrayLike = 1.0,
+        low: ArrayLike | None = -1.0,
+        high: ArrayLike | None = 1.0,
         epsilon: float = 0.1,
         delta: float | None = None,
         relation: str = "add_or_remove_one",
@@ -75,7 +79,8 @@ class PrivateScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         """Release the moments of the columns of ``X``."""
         X = validate_data(self, X, dtype=np.float64)
         n, d = X.shape
-        centre, half = self._units(d)
+        learnt = self.low is None and self.high is None
+        centre, half = (np.zeros(d), np.ones(d)) if learnt else self._units(d)
         delta = as_delta(self.delta, n, self.allow_large_delta)
         target = Target(self.epsilon, delta, None, as_relation(self.relation))
         key = fresh_key(self.random_state, 0, self.get_params(), X)
@@ -85,9 +90,18 @@ class PrivateScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         sensitivity = Sensitivity.per_sample(
             math.sqrt(2 * d), "columns cut to a public range: |(u, u^2)| <= sqrt(2d)"
         )
-        line = Payment(FullBatch(n), sensitivity, 1)
-        mechanism = Gaussian(noise_multiplier([line], target))
-        receipt = door.pay(mechanism, line.sampler, sensitivity, 1, (2, d))
+        zoom = Zoom(d)
+        scale, zoomed = (math.sqrt(2), math.sqrt(2 * zoom.rounds)) if learnt else (1.0, 1.0)
+        plan = [Payment(FullBatch(n), sensitivity, 1, scale)]
+        if learnt:
+            plan.append(zoom.payment(n, zoomed))
+        multiplier = noise_multiplier(plan, target)
+        if learnt:
+            found = zoom.release(X, door, Gaussian(multiplier * zoomed), n=n)
+            low, high, _ = np.array([learnt_range(each) for each in found]).T
+            centre, half = (low + high) / 2, (high - low) / 2
+        mechanism = Gaussian(multiplier * scale)
+        receipt = door.pay(mechanism, FullBatch(n), sensitivity, 1, (2, d))
         u = np.clip((X - centre) / half, -1.0, 1.0)
         first, second = receipt.release(np.stack([u.sum(axis=0), (u**2).sum(axis=0)])) / n
         first = np.clip(first, -1.0, 1.0)

@@ -1,10 +1,23 @@
-"""Private means of heavy-tailed data (paper 2, Algorithms 2 and 3)."""
+"""Private means of heavy-tailed data (paper 2, Algorithms 2 and 3; paper 4, estimator (7))."""
 
 from __future__ import annotations
 
+from winsor.means.averaged import averaged_mean
 from winsor.means.clipped import clipped_mean
+from winsor.means.describe import Description, describe
 from winsor.means.iterative import iterative_mean
 from winsor.means.radius import PrivateRadius
 from winsor.means.result import MeanEstimate
+from winsor.means.winsorised import WinsorisedMean, winsorised_mean
 
-__all__ = ["MeanEstimate", "PrivateRadius", "clipped_mean", "iterative_mean"]
+__all__ = [
+    "Description",
+    "MeanEstimate",
+    "PrivateRadius",
+    "WinsorisedMean",
+    "averaged_mean",
+    "clipped_mean",
+    "describe",
+    "iterative_mean",
+    "winsorised_mean",
+]

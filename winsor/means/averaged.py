@@ -31,9 +31,10 @@ from winsor.checks import as_delta, as_relation, at_least, positive, probability
 from winsor.contract import Neighbouring, Sensitivity
 from winsor.ledger.ledger import Ledger
 from winsor.means.result import MeanEstimate
+from winsor.means.units import Unit, protected_rows
 from winsor.mechanisms.gaussian import Gaussian
 from winsor.release.budget import Payment, Target, noise_multiplier
-from winsor.release.inputs import as_centre, as_key, as_rows
+from winsor.release.inputs import as_centre, as_key
 from winsor.release.prepaid import PrepaidDoor
 from winsor.sampling.samplers import FullBatch, Poisson, Sampler
 from winsor.theory import MeanError
@@ -55,6 +56,7 @@ def averaged_mean(
     deviation: float | None = None,
     centre: ArrayLike | None = None,
     beta: float = 0.05,
+    unit: Unit | None = None,
     relation: str | Neighbouring = Neighbouring.ADD_OR_REMOVE_ONE,
     random_state: int | bytes | None = None,
     allow_large_delta: bool = False,
@@ -77,7 +79,7 @@ def averaged_mean(
         Public guess of the mean (default the origin).
     beta
         The error bound holds with probability 1 - beta.
-    relation, random_state, allow_large_delta
+    unit, relation, random_state, allow_large_delta
         As in `clipped_mean`.
 
     Examples
@@ -88,7 +90,7 @@ def averaged_mean(
     >>> bool(np.linalg.norm(result.estimate - 1.0) < 2.0), result.guarantee.epsilon <= 20.0
     (True, True)
     """
-    rows, column = as_rows(x)
+    rows, column, conditions = protected_rows(x, unit)
     n, d = rows.shape
     positive("clip", clip)
     probability("beta", beta)
@@ -106,7 +108,7 @@ def averaged_mean(
     whole = isinstance(sampler, FullBatch)
     return MeanEstimate(
         estimate=estimate[0] if column else estimate,
-        guarantee=door.guarantee(target.delta, (f"n = {n} is public",)),
+        guarantee=door.guarantee(target.delta, conditions),
         error_bound=_error_bound(clip, sampler, receipt.std, d, deviation, beta),
         radius=clip,
         noise_std=receipt.std,

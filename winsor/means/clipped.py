@@ -25,11 +25,12 @@ from numpy.typing import ArrayLike, NDArray
 from winsor.checks import as_delta, as_relation, positive, probability
 from winsor.contract import ConfigurationError, Neighbouring, Sensitivity
 from winsor.ledger.ledger import Ledger
-from winsor.means.budget import Payment, Target, noise_multiplier
-from winsor.means.inputs import as_centre, as_key, as_rows
 from winsor.means.radius import PrivateRadius
 from winsor.means.result import MeanEstimate
+from winsor.means.units import Unit, protected_rows
 from winsor.mechanisms.gaussian import Gaussian
+from winsor.release.budget import Payment, Target, noise_multiplier
+from winsor.release.inputs import as_centre, as_key
 from winsor.release.prepaid import PrepaidDoor
 from winsor.sampling.samplers import FullBatch
 from winsor.theory import MeanError, simple_clipping_error, simple_clipping_radius
@@ -80,6 +81,7 @@ def clipped_mean(
     moments: tuple[float, float] | None = None,
     centre: ArrayLike | None = None,
     beta: float = 0.05,
+    unit: Unit | None = None,
     relation: str | Neighbouring = Neighbouring.ADD_OR_REMOVE_ONE,
     random_state: int | bytes | None = None,
     allow_large_delta: bool = False,
@@ -103,6 +105,9 @@ def clipped_mean(
         Public guess of the mean (default the origin).
     beta
         The error bound holds with probability 1 - beta.
+    unit
+        Whose each row is, where a person has several: the mean over persons of their own means is
+        estimated, and a person with all rows is protected. ``n`` then counts persons.
     relation
         ``"add_or_remove_one"`` or ``"replace_one"``.
     random_state
@@ -118,7 +123,7 @@ def clipped_mean(
     >>> bool(np.linalg.norm(result.estimate - 1.0) < 0.1), round(result.guarantee.epsilon, 3)
     (True, 0.999)
     """
-    rows, column = as_rows(x)
+    rows, column, conditions = protected_rows(x, unit)
     n, d = rows.shape
     probability("beta", beta)
     target = Target(epsilon, as_delta(delta, n, allow_large_delta), rho, as_relation(relation))
@@ -143,7 +148,7 @@ def clipped_mean(
     spent_rho = (sensitivity.under(target.relation) / receipt.std) ** 2 / 2
     return MeanEstimate(
         estimate=estimate[0] if column else estimate,
-        guarantee=door.guarantee(target.delta, (f"n = {n} is public",)),
+        guarantee=door.guarantee(target.delta, conditions),
         error_bound=_error_bound(assumed, reach, receipt.std, n, beta),
         radius=reach,
         noise_std=receipt.std,

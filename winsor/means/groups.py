@@ -25,9 +25,9 @@ from numpy.typing import NDArray
 
 from winsor.checks import choice, whole
 from winsor.contract import ConfigurationError, Neighbouring, Sensitivity
-from winsor.means.budget import Payment
 from winsor.mechanisms.gaussian import Gaussian
 from winsor.randomness import stream
+from winsor.release.budget import Payment
 from winsor.release.prepaid import PrepaidDoor, Receipt
 from winsor.sampling.samplers import FullBatch, Poisson
 

@@ -38,10 +38,11 @@ from winsor.means.clipped import Moments, clip_factors, distances, settle_radius
 from winsor.means.groups import Groups
 from winsor.means.radius import PrivateRadius
 from winsor.means.result import MeanEstimate
+from winsor.means.units import Unit, protected_rows
 from winsor.means.updating import checked_updating, combined, least_constant
 from winsor.mechanisms.gaussian import Gaussian
 from winsor.release.budget import Target
-from winsor.release.inputs import as_centre, as_key, as_rows
+from winsor.release.inputs import as_centre, as_key
 from winsor.release.prepaid import PrepaidDoor
 from winsor.theory import MeanError, iterative_error, iterative_groups
 
@@ -68,6 +69,7 @@ def iterative_mean(
     combine: str = "iterative",
     start: str | ArrayLike = "outside",
     updates: int | None = None,
+    unit: Unit | None = None,
     relation: str | Neighbouring = Neighbouring.ADD_OR_REMOVE_ONE,
     random_state: int | bytes | None = None,
     allow_large_delta: bool = False,
@@ -98,7 +100,7 @@ def iterative_mean(
     >>> result.updates > 0
     True
     """
-    rows, column = as_rows(x)
+    rows, column, conditions = protected_rows(x, unit)
     n, d = rows.shape
     probability("beta", beta)
     first = checked_updating(combine, start, updates, d)
@@ -125,7 +127,7 @@ def iterative_mean(
     shift = parts.sensitivity(reach).under(target.relation)
     return MeanEstimate(
         estimate=estimate[0] if column else estimate,
-        guarantee=door.guarantee(target.delta, (f"n = {n} is public",)),
+        guarantee=door.guarantee(target.delta, conditions),
         error_bound=_error_bound(assumed, reach, receipt.std, n, beta),
         radius=reach,
         noise_std=receipt.std,

@@ -25,8 +25,8 @@ from numpy.typing import NDArray
 
 from winsor.checks import positive, probability
 from winsor.contract import ConfigurationError, Sensitivity
-from winsor.means.budget import Payment, Target, noise_multiplier
 from winsor.mechanisms.gaussian import Gaussian
+from winsor.release.budget import Payment, Target, noise_multiplier
 from winsor.release.prepaid import PrepaidDoor
 from winsor.sampling.samplers import FullBatch
 

@@ -32,3 +32,5 @@ class MeanEstimate:
     ledger: Ledger = field(repr=False)
     group_means: Array | None = field(default=None, repr=False)
     """The noisy means Q_1..Q_k that were released (iterative estimator only)."""
+    updates: int | None = None
+    """How many updates led to the estimate (iterative combination only)."""

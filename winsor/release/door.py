@@ -16,7 +16,7 @@ from __future__ import annotations
 import hashlib
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -46,8 +46,10 @@ class Door(HoldsKey):
         sampler: Sampler,
         relation: Neighbouring,
         key: bytes,
+        source: Callable[[bytes], NoiseSource] = NoiseSource,
     ) -> None:
         self.ledger = ledger
+        self._source = source
         self.mechanism = mechanism
         self._correlated = mechanism if isinstance(mechanism, Correlated) else None
         self.sampler = sampler
@@ -67,7 +69,7 @@ class Door(HoldsKey):
         Correlated noise goes on from ``past`` (`noise_state`), or begins anew without it.
         """
         self.run = fingerprint(key)
-        self.noise = NoiseSource(key)
+        self.noise = self._source(key)
         if self._correlated is not None:
             if past:
                 self._correlated.load_state(past)

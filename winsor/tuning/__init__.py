@@ -8,12 +8,12 @@ result = winsor.tuning.tune(
 result.best_model, result.best_setting, result.best_score, result.guarantee
 """
 
-from winsor.tuning.what_matters import importance
 from winsor.tuning.outcome import PRUNED, Job, TrialRow, TuningResult
 from winsor.tuning.pruning import PrivateScore, Pruning
 from winsor.tuning.search import PrivateRandomizedSearchCV
 from winsor.tuning.space import Choice, Integer, LogUniform, Space, Uniform
 from winsor.tuning.trials import tune
+from winsor.tuning.what_matters import importance
 
 __all__ = [
     "PRUNED",

@@ -26,8 +26,8 @@ from winsor.ledger.guarantee import together
 from winsor.ledger.ledger import Ledger
 from winsor.metrics import Estimate, Measurement, measure
 from winsor.randomness import KEY_BYTES
-from winsor.tuning.what_matters import importance
 from winsor.tuning.pruning import PrivateScore, Pruning
+from winsor.tuning.what_matters import importance
 
 PRUNED = -math.inf
 """The score of a trial that gave up: it never wins against one that did not."""

@@ -32,6 +32,7 @@ from winsor.accounting.trial_counts import TruncatedNegativeBinomial
 from winsor.checks import as_delta, as_relation, fraction, positive
 from winsor.contract import CalibrationError, ConfigurationError, Neighbouring, UnsoundRelease
 from winsor.linear.base import data_of, fresh_key
+from winsor.linear.surroundings import fitted_on_purpose
 from winsor.metrics import R2, Accuracy, Metric
 from winsor.randomness import new_key, stream
 from winsor.tuning.outcome import Job
@@ -120,7 +121,8 @@ class PrivateRandomizedSearchCV(MetaEstimatorMixin, BaseEstimator):
         budget = self._trial_budget(inside, labels, delta, score, relation)
 
         def train(setting: dict[str, Any], job: Job) -> tuple[Any, Any, Any]:
-            model = self._one(setting, budget, delta, job.key).fit(inside, labels)
+            with fitted_on_purpose():
+                model = self._one(setting, budget, delta, job.key).fit(inside, labels)
             if score is None:
                 return model, model.ledger_, model.score(X_public, y_public)
             guesses = model.predict(rows[split])
@@ -189,7 +191,8 @@ class PrivateRandomizedSearchCV(MetaEstimatorMixin, BaseEstimator):
         options = np.linspace(0, 1, 7) if is_regressor(self.estimator) else np.unique(y)
         labels = options[np.arange(len(y)) % len(options)]
         some = Space.of(dict(self.param_distributions)).draw(np.random.default_rng(0))
-        model = self._one(some, budget, delta, new_key(0)).fit(made_up, labels)
+        with fitted_on_purpose():
+            model = self._one(some, budget, delta, new_key(0)).fit(made_up, labels)
         history: History = model.ledger_.history()
         return history
 

@@ -44,6 +44,7 @@ from winsor.audit.replaying.rows import Rows, watched
 from winsor.audit.replaying.tape import Diverged, Tape
 from winsor.checks import at_least
 from winsor.contract import ConfigurationError
+from winsor.linear.surroundings import fitted_on_purpose
 
 Adapter = Callable[[Tape, Rows], AbstractContextManager[Any]]
 """Taps on another library's release, for the length of one run."""
@@ -275,6 +276,7 @@ class _Runner:
         text = io.StringIO()
         with _emptied(self.folder) as folder, ExitStack() as stack:
             stack.enter_context(same_coins(tape.coins))
+            stack.enter_context(fitted_on_purpose())
             stack.enter_context(watched(tape.rows))
             stack.enter_context(tapped(Taps(tape, tape.rows)))
             for adapter in self.adapters:

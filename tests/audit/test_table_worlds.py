@@ -1,0 +1,25 @@
+"""Sums over tables under attack: the adversary of each sees the whole shift that is paid for."""
+
+import numpy as np
+import pytest
+
+from winsor.audit.curve import ABSENT, PRESENT
+from winsor.audit.table_worlds import WORLDS, TableExperiment
+from winsor.contract import Neighbouring
+
+ADD, REPLACE = Neighbouring.ADD_OR_REMOVE_ONE, Neighbouring.REPLACE_ONE
+LOOSE = {("gram", REPLACE)}  # claims 2, where two positive semi-definite matrices differ by sqrt(2)
+
+
+@pytest.mark.parametrize("relation", [ADD, REPLACE])
+@pytest.mark.parametrize("name", WORLDS)
+def test_the_adversary_sees_all_that_the_ledger_allows_and_no_more(name, relation):
+    experiment = TableExperiment(name, 2.0, relation)
+    absent, present = (experiment.scores(world, 1_000, 0) for world in (ABSENT, PRESENT))
+    shift = (present.mean() - absent.mean()) / np.sqrt((absent.var() + present.var()) / 2)
+    ((event, count),) = experiment.history
+    assert count == 1
+    if (name, relation) in LOOSE:
+        assert 0.4 / event.noise_multiplier < shift < 1 / event.noise_multiplier
+    else:
+        assert shift == pytest.approx(1 / event.noise_multiplier, abs=0.15)

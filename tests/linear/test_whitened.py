@@ -1,0 +1,221 @@
+"""Whitened descent and sufficient statistics: raw units, bounds, one record's influence."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from winsor.contract import ConfigurationError, Neighbouring
+from winsor.linear import (
+    PrivateHuberRegressor,
+    PrivateLinearRegression,
+    PrivateLogisticRegression,
+    PrivateRidge,
+    SufficientStatistics,
+    Whitened,
+)
+from winsor.linear.scaled import Scaling
+from winsor.release.prepaid import PrepaidDoor, Receipt
+
+RAW = [PrivateLinearRegression, PrivateRidge]
+
+
+@pytest.fixture(scope="module")
+def raw():
+    """Columns in units nobody scaled, and a target in euros with a heavy tail."""
+    rng = np.random.default_rng(0)
+    n = 20_000
+    x = np.column_stack(
+        [
+            1950 + 60 * rng.random(n),
+            rng.lognormal(8, 1, size=n),
+            rng.random(n) < 0.1,
+            rng.normal(size=n) * 1e-3,
+        ]
+    )
+    mean = 1000 + 20 * (x[:, 0] - 1980) + 800 * x[:, 2] + 3e5 * x[:, 3]
+    y = mean + 500 * (rng.pareto(2.2, size=n) - 1 / 1.2)
+    return x, y, mean
+
+
+@pytest.mark.parametrize("estimator", RAW)
+def test_raw_units_need_no_scaling(raw, estimator):
+    x, y, mean = raw
+    model = estimator(epsilon=1.0, random_state=0).fit(x, y)
+    assert np.mean(model.predict(x)) == pytest.approx(y.mean(), rel=0.05)
+    assert np.corrcoef(model.predict(x), mean)[0, 1] > 0.95
+    assert 0.99 < model.epsilon_ <= 1.0
+
+
+def test_the_unit_of_the_target_does_not_matter(raw):
+    x, y, _ = raw
+    key = bytes(range(32))
+    euros = PrivateLinearRegression(random_state=key, target_range=(0, 1e4)).fit(x, y)
+    cents = PrivateLinearRegression(random_state=key, target_range=(0, 1e6)).fit(x, 100 * y)
+    assert np.allclose(100 * euros.predict(x), cents.predict(x))
+
+
+def test_huber_follows_the_bulk(raw):
+    x, y, _ = raw
+    model = PrivateHuberRegressor(epsilon=1.0, random_state=0).fit(x, y)
+    middle = np.median(y - model.predict(x))
+    assert abs(middle) < 150  # euros: the scale of the residuals is 500
+
+
+def test_bounds_do_not_make_it_worse():
+    rng = np.random.default_rng(0)
+    x = (rng.random((8000, 30)) < 0.15).astype(float)
+    y = (x @ rng.normal(size=30) + rng.logistic(size=8000) > 0).astype(int)
+    scores = {
+        name: np.mean(
+            [
+                PrivateLogisticRegression(random_state=i, **options).fit(x, y).score(x, y)
+                for i in range(3)
+            ]
+        )
+        for name, options in {
+            "learnt": {},
+            "bounds": {"bounds": (0, 1)},
+            "norm": {"feature_bound": 4.0},
+        }.items()
+    }
+    assert scores["bounds"] > scores["learnt"] - 0.005
+    assert scores["norm"] > scores["learnt"] - 0.005
+
+
+def test_predictions_are_winsorised_like_the_fit(raw):
+    x, y, _ = raw
+    model = PrivateLinearRegression(epsilon=1.0, random_state=0).fit(x, y)
+    low, high = model.feature_range_.T
+    far = np.vstack([low - 1e9, high + 1e9])
+    assert np.allclose(model.predict(far), model.predict(np.vstack([low, high])))
+
+
+def test_few_rows_are_taken_for_standardised_ones():
+    x = np.random.default_rng(0).normal(size=(100, 30))
+    model = PrivateLogisticRegression(random_state=0).fit(x, (x[:, 0] > 0).astype(int))
+    assert model.feature_range_.tolist() == [[-4.0, 4.0]] * 30
+
+
+# ------------------------------------------------------------------------- sufficient statistics
+
+
+def test_the_closed_form_and_its_free_path(raw):
+    x, y, mean = raw
+    model = PrivateRidge(method="suffstats", alpha=0.0, epsilon=2.0, random_state=0).fit(x, y)
+    assert np.corrcoef(model.predict(x), mean)[0, 1] > 0.9
+    before = len(model.ledger_)
+    path = model.regularisation_path([0.0, 0.1, 10.0])
+    assert len(model.ledger_) == before
+    assert np.allclose(path[0][1], model.coef_)
+    assert path[0][2] == pytest.approx(model.intercept_)
+    scale = np.ptp(model.feature_range_, axis=1)
+    lengths = [np.linalg.norm(coef * scale) for _, coef, _ in path]
+    assert lengths[0] > lengths[1] > lengths[2]
+
+
+def test_refining_winsorises_residuals(raw):
+    x, y, mean = raw
+    gaps = {
+        steps: np.mean(
+            [
+                np.std(
+                    PrivateRidge(
+                        method=SufficientStatistics(refine=steps), alpha=0.0, random_state=seed
+                    )
+                    .fit(x, y)
+                    .predict(x)
+                    - mean
+                )
+                for seed in range(3)
+            ]
+        )
+        for steps in (0, 6)
+    }
+    assert gaps[6] < gaps[0]
+
+
+def test_other_losses_have_no_sufficient_statistics():
+    x = np.random.default_rng(0).normal(size=(200, 2))
+    with pytest.raises(ConfigurationError, match="squared"):
+        PrivateHuberRegressor(method="suffstats").fit(x, x[:, 0])
+    with pytest.raises(ConfigurationError, match="suffstats"):
+        PrivateRidge(random_state=0).fit(x, x[:, 0]).regularisation_path([1.0])
+
+
+@pytest.mark.parametrize("regulariser", ["floor", "adassp"])
+def test_regularisers_survive_noise_far_above_the_data(regulariser):
+    x = np.random.default_rng(0).normal(size=(60, 5))
+    method = SufficientStatistics(regulariser)
+    model = PrivateRidge(method=method, epsilon=0.1, random_state=0).fit(x, x[:, 0])
+    assert np.isfinite(model.predict(x)).all()
+
+
+# -------------------------------------------------------------------------- one record's influence
+
+
+class Recorder:
+    """Every release of a fit before noise, with its sensitivity. The noise is replayed, so that a
+    second fit sees what the first saw, and differs in what its own rows contribute only."""
+
+    def __init__(self, monkeypatch, replay=None):
+        self.released, self.bounds, self.proofs = [], [], []
+        honest_pay, honest_release = PrepaidDoor.pay, Receipt.release
+        recorder = self
+
+        def pay(door, mechanism, sampler, sensitivity, steps, shape):
+            recorder.bounds += [sensitivity] * steps
+            return honest_pay(door, mechanism, sampler, sensitivity, steps, shape)
+
+        def release(receipt, value):
+            number = len(recorder.released)
+            before = value.copy()
+            noisy = honest_release(receipt, value)
+            if replay is not None:
+                noisy[...] = replay.released[number][1]
+            recorder.released.append((before, noisy.copy()))
+            return noisy
+
+        monkeypatch.setattr(PrepaidDoor, "pay", pay)
+        monkeypatch.setattr(Receipt, "release", release)
+
+
+METHODS = ["whitened", "suffstats", SufficientStatistics(refine=3), Whitened(steps=4)]
+
+
+@pytest.mark.parametrize("method", METHODS, ids=str)
+@pytest.mark.parametrize("relation", [each.value for each in Neighbouring])
+@pytest.mark.parametrize("extreme", [0.0, 1e9, -1e9])
+def test_one_record_moves_each_release_by_no_more_than_stated(
+    monkeypatch, method, relation, extreme
+):
+    """Given everything released before it, as composition asks. n is public: kept as it is."""
+    rng = np.random.default_rng(1)
+    x, y = rng.normal(size=(40, 3)), rng.normal(size=40)
+    other_x, other_y = x.copy(), y.copy()
+    other_x[-1], other_y[-1] = extreme, -extreme
+    model = PrivateLinearRegression(method=method, epsilon=20.0, relation=relation, random_state=0)
+    with monkeypatch.context() as patch:
+        first = Recorder(patch)
+        model.fit(x, y)
+    with monkeypatch.context() as patch:
+        second = Recorder(patch, first)
+        model.fit(other_x, other_y)
+    assert len(first.released) == len(second.released) == len(first.bounds)
+    for (one, _), (two, _), bound in zip(
+        first.released, second.released, first.bounds, strict=True
+    ):
+        assert np.linalg.norm(one - two) <= bound.replace * (1 + 1e-9)
+
+
+@given(
+    st.lists(st.floats(-1e6, 1e6), min_size=3, max_size=3),
+    st.lists(st.floats(-1e6, 1e6), min_size=3, max_size=3),
+)
+@settings(max_examples=100, deadline=None)
+def test_scaled_columns_stay_within_one(row, ends):
+    low, high = np.array(ends) - 1.0, np.array(ends) + 1.0
+    scaling = Scaling.of(np.stack([low, high], axis=1), [])
+    assert np.abs(scaling.apply(np.array([row]))).max() <= 1.0

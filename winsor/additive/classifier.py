@@ -1,0 +1,92 @@
+"""Additive classification: log-odds as sums of shape functions."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import expit, softmax
+from sklearn.base import ClassifierMixin
+from sklearn.utils.multiclass import check_classification_targets
+
+from winsor.additive.base import PrivateAdditiveModel
+from winsor.additive.losses import Logistic
+from winsor.contract import ConfigurationError
+
+Array = NDArray[np.float64]
+
+
+class PrivateAdditiveClassifier(ClassifierMixin, PrivateAdditiveModel):
+    """Log-odds as a sum of shape functions, with a certified (epsilon, delta) guarantee.
+
+    Two classes have one score; more have one each (softmax). Parameters as in
+    `PrivateAdditiveRegressor`. The set of class labels is public.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.standard_normal((20_000, 2))
+    >>> y = np.where(X[:, 0] ** 2 + 0.3 * rng.standard_normal(20_000) > 1, "out", "in")
+    >>> model = PrivateAdditiveClassifier(epsilon=1.0, random_state=0).fit(X, y)
+    >>> bool(model.score(X, y) > 0.85), bool(model.epsilon_ <= 1.0)
+    (True, True)
+    """
+
+    def __init__(
+        self,
+        epsilon: float = 1.0,
+        delta: float | None = None,
+        interactions: int = 3,
+        bounds: Any = None,
+        relation: str = "add_or_remove_one",
+        random_state: Any = None,
+        allow_large_delta: bool = False,
+    ) -> None:
+        self.epsilon = epsilon
+        self.delta = delta
+        self.interactions = interactions
+        self.bounds = bounds
+        self.relation = relation
+        self.random_state = random_state
+        self.allow_large_delta = allow_large_delta
+
+    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
+        """Fit to all rows within the budget."""
+        table, y = self._check_table(X, y)
+        check_classification_targets(y)
+        self.classes_, codes = np.unique(y, return_inverse=True)
+        count = len(self.classes_)
+        if count < 2:
+            raise ConfigurationError(
+                f"y must hold at least two classes. Got one class, {self.classes_}, instead."
+            )
+        loss = Logistic(codes.astype(np.float64), count)
+        nothing = np.empty((len(table), 0))
+        condition = "the classes are public: they were read off y"
+        self._fit(table, nothing, [], lambda _: loss, (condition,), codes.astype(np.float64))
+        return self
+
+    def decision_function(self, X: ArrayLike) -> Array:
+        """Log-odds of the second class; with more than two classes, a score for each."""
+        scores = self._scores(X)
+        return scores[:, 0] if len(self.classes_) == 2 else scores
+
+    def predict_proba(self, X: ArrayLike) -> Array:
+        """(n, classes) probabilities."""
+        scores = self._scores(X)  # refuses a model that was not fitted
+        if len(self.classes_) > 2:
+            return softmax(scores, axis=1)
+        second = expit(scores[:, 0])
+        return np.c_[1 - second, second]
+
+    def predict(self, X: ArrayLike) -> NDArray[Any]:
+        """The most likely class."""
+        chances = self.predict_proba(X)
+        return np.asarray(self.classes_)[np.argmax(chances, axis=1)]
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.poor_score = True
+        return tags

@@ -1,0 +1,74 @@
+"""How one budget pays for everything a fit releases: shares in units of 1/multiplier^2.
+
+All releases are Gaussian and of all rows, so that shares add up exactly: a part with the share w
+and T releases has the multiplier nm sqrt(T / w), where nm is that of one release alone. The
+accountant certifies the whole list, and the ledger records it line by line.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from winsor.additive import masses, pairs
+from winsor.contract import Sensitivity
+from winsor.linear import residual_cut
+from winsor.mechanisms.gaussian import Gaussian
+from winsor.ranges.binner import Bins
+from winsor.release.budget import Payment, Target, noise_multiplier
+from winsor.sampling.samplers import FullBatch
+
+RANGES, MASSES, FIRST, THRESHOLD, PAIRS, LEVEL = 0.10, 0.02, 0.12, 0.01, 0.07, 0.02
+"""Shares of the distributions of all columns, the masses of knots, the first descent (main effects
+under a generous cut), the histogram of residuals, the choice of pairs, and the overall level. The
+last descent gets the rest."""
+FIRST_STEPS, LAST_STEPS = 60, 150
+
+_GRADIENT = Sensitivity.per_sample(1.0, "yardstick of a descent")
+
+
+@dataclass(frozen=True)
+class Part:
+    """A line of the plan: so many releases with this share of the budget."""
+
+    sensitivity: Sensitivity
+    steps: int
+    share: float
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The parts of a fit by name, and the multiplier of one release with the whole budget."""
+
+    parts: dict[str, Part]
+    multiplier: float
+
+    @staticmethod
+    def of(bins: Bins, cuts: bool, looks_for_pairs: bool, n: int, target: Target) -> Plan:
+        """``cuts`` says whether residuals need a cut that is learnt."""
+        ranges = bins.payment(n)
+        parts = {
+            "ranges": Part(ranges.sensitivity, ranges.steps, RANGES),
+            "masses": Part(masses.sensitivity(1), 1, MASSES),
+            "first": Part(_GRADIENT, FIRST_STEPS, FIRST),
+        }
+        if cuts:
+            parts["threshold"] = Part(residual_cut.SENSITIVITY, 1, THRESHOLD)
+            parts["level"] = Part(_GRADIENT, 1, LEVEL)
+        if looks_for_pairs:
+            parts["pairs"] = Part(pairs.sensitivity(1, 1.0), 1, PAIRS)
+        rest = 1.0 - math.fsum(part.share for part in parts.values())
+        parts["last"] = Part(_GRADIENT, LAST_STEPS, rest)
+        lines = [
+            Payment(FullBatch(n), part.sensitivity, part.steps, math.sqrt(part.steps / part.share))
+            for part in parts.values()
+        ]
+        return Plan(parts, noise_multiplier(lines, target))
+
+    def mechanism(self, name: str) -> Gaussian:
+        part = self.parts[name]
+        return Gaussian(self.multiplier * math.sqrt(part.steps / part.share))
+
+    def spent_on(self, name: str) -> float:
+        """The multiplier of a part as if it were one release."""
+        return self.multiplier / math.sqrt(self.parts[name].share)

@@ -1,0 +1,168 @@
+"""Sums over the rows of a table under attack: additive models and generalised linear ones.
+
+Each experiment calls the very function of the library that makes a release, on two datasets that
+differ in the record that moves it most, through a real prepaid door; the adversary projects what
+leaves on the line between the two values before noise.
+
+    masses        hats of every feature
+    descent       one step's sum of rows times cut residuals
+    pairs         residuals in the cells of every pair
+    residuals     the histogram of residuals
+    information   Fisher information
+    squares       the sum of squared residuals
+    histograms    one round of `winsor.ranges`
+    gram          X'X of whitened descent and of sufficient statistics
+    winsorised    the last sums of the winsorised mean, by group
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from dp_accounting.dp_event import DpEvent
+
+from winsor.additive import masses, pairs
+from winsor.additive.descent import Descent
+from winsor.additive.terms import Design, Term
+from winsor.audit.curve import ABSENT, PRESENT
+from winsor.audit.worlds import Floats, audit_key
+from winsor.contract import Neighbouring
+from winsor.grads import glm
+from winsor.ledger.ledger import Ledger
+from winsor.linear import information, residual_cut, whitened
+from winsor.means.winsorised import Cuts, HeavyMean
+from winsor.mechanisms.gaussian import Gaussian
+from winsor.ranges.zoom import Zoom
+from winsor.release.prepaid import PrepaidDoor, Receipt
+
+History = list[tuple[DpEvent, int]]
+ADD, REPLACE = Neighbouring.ADD_OR_REMOVE_ONE, Neighbouring.REPLACE_ONE
+Release = Callable[[Floats, PrepaidDoor, Gaussian], Any]
+
+OTHERS = 10
+CLIP, REACH = 2.0, 2.0
+KNOTS = np.array([0.0, 1.0, 2.0])
+_EVEN = np.full(3, 1 / 3)
+DESIGN = Design(tuple(Term((j,), (KNOTS,), (_EVEN,)) for j in range(2)))
+
+
+class OpenDoor(PrepaidDoor):
+    """A prepaid door that keeps the value before and after noise."""
+
+    before: Floats
+    after: Floats
+    std: float
+
+    def pay(self, *arguments: Any) -> Receipt:
+        receipt = super().pay(*arguments)
+        release, self.std = receipt.release, receipt.std
+
+        def kept_release(value: Floats) -> Floats:
+            self.before = value.copy()
+            self.after = release(value).copy()
+            return self.after
+
+        receipt.release = kept_release  # type: ignore[method-assign]
+        return receipt
+
+
+# ------------------------------------------------------- releases of (n, 3) rows: two features, r
+
+
+def _masses(rows: Floats, door: PrepaidDoor, noise: Gaussian) -> None:
+    masses.main_effects(rows[:, :2], [KNOTS, KNOTS], door, noise)
+
+
+def _descent(rows: Floats, door: PrepaidDoor, noise: Gaussian) -> None:
+    start = np.zeros((DESIGN.size, 1))
+    table = DESIGN.rows(rows[:, :2])
+    Descent(1, CLIP).run(DESIGN, table, lambda _: rows[:, 2:], start, door, noise)
+
+
+def _pairs(rows: Floats, door: PrepaidDoor, noise: Gaussian) -> None:
+    residuals = pairs.Residuals(rows[:, 2:], CLIP, CLIP)
+    pairs.interacting(rows[:, :2], DESIGN, [(0, 1)], residuals, 1, door, noise)
+
+
+def _residuals(rows: Floats, door: PrepaidDoor, noise: Gaussian) -> None:
+    residual_cut.residual_counts(rows[:, 2], door, noise)
+
+
+def _information(rows: Floats, door: PrepaidDoor, noise: Gaussian) -> None:
+    information.release_information(rows[:, :2], np.full(len(rows), 9.0), 3.0, REACH, door, noise)
+
+
+def _squares(rows: Floats, door: PrepaidDoor, noise: Gaussian) -> None:
+    information.release_squares(rows[:, 2], CLIP, door, noise)
+
+
+def _histograms(rows: Floats, door: PrepaidDoor, noise: Gaussian) -> None:
+    Zoom(2, rounds=1).release(rows[:, :2], door, noise)
+
+
+def _gram(rows: Floats, door: PrepaidDoor, noise: Gaussian) -> None:
+    design = glm.Design(rows[:, :2], False)
+    whitened.release_triangle(whitened.gram_of(design, REACH), REACH, len(rows), door, noise)
+
+
+def _winsorised(rows: Floats, door: PrepaidDoor, noise: Gaussian) -> None:
+    ends, nothing = np.ones(2), np.zeros((2, 2))
+    groups = (rows[:, 2] > 0).astype(np.int64)
+    plan = HeavyMean(len(rows), 2, 2)
+    plan.totals(rows[:, :2], Cuts(-ends, ends, nothing, ends), groups, door, noise)
+
+
+# release, ordinary row, record, and what becomes of the record where it is replaced
+WORLDS: dict[str, tuple[Release, Floats, Floats, Floats]] = {
+    "masses": (_masses, np.array([1, 1, 0.0]), np.array([0, 0, 0.0]), np.array([2, 2, 0.0])),
+    "descent": (_descent, np.array([1, 1, 0.0]), np.array([2, 0, 1e9]), np.array([2, 0, -1e9])),
+    "pairs": (_pairs, np.array([1, 1, 0.0]), np.array([2, 0, 1e9]), np.array([2, 0, -1e9])),
+    "residuals": (_residuals, np.array([0, 0, 0.1]), np.array([0, 0, 1e9]), np.array([0, 0, -1e9])),
+    "information": (
+        _information, np.array([0, 0, 0.0]), np.array([REACH, 0, 0.0]), np.array([0, REACH, 0.0])
+    ),
+    "histograms": (
+        _histograms, np.array([1, 1, 0.0]), np.array([1e9, -1e9, 0.0]), np.array([-1e9, 1e9, 0.0])
+    ),
+    "gram": (_gram, np.array([0, 0, 0.0]), np.array([1e9, 0, 0.0]), np.array([0, 1e9, 0.0])),
+    "winsorised": (
+        _winsorised, np.array([0, 0, 0.0]), np.array([1e9, 1e9, 1.0]), np.array([-1e9, -1e9, 1.0])
+    ),
+    "squares": (_squares, np.array([0, 0, 0.0]), np.array([0, 0, 1e9]), np.array([0, 0, 0.0])),
+}  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class TableExperiment:
+    """One release by the library's own function, seen along the line that the record moves it."""
+
+    name: str
+    noise_multiplier: float
+    relation: Neighbouring = ADD
+
+    def _rows(self, world: int) -> Floats:
+        _, ordinary, record, other = WORLDS[self.name]
+        rows = np.tile(ordinary, (OTHERS, 1))
+        if world == PRESENT:
+            return np.vstack([rows, record])
+        return np.vstack([rows, other]) if self.relation is REPLACE else rows
+
+    def _released(self, world: int, *label: object) -> OpenDoor:
+        door = OpenDoor(Ledger({}), self.relation, audit_key(self.name, world, *label))
+        WORLDS[self.name][0](self._rows(world), door, Gaussian(self.noise_multiplier))
+        return door
+
+    @property
+    def history(self) -> History:
+        return self._released(PRESENT, "history").ledger.history()
+
+    def scores(self, world: int, runs: int, part: int) -> Floats:
+        present, absent = (self._released(each, "line").before for each in (PRESENT, ABSENT))
+        line = present - absent
+        line = line / math.sqrt(float(np.sum(line**2)))
+        doors = (self._released(world, part, run) for run in range(runs))
+        return np.array([float(np.sum(line * door.after)) / door.std for door in doors])

@@ -1,0 +1,70 @@
+"""Columns brought to [-1, 1]: by public bounds where there are any, else by released histograms.
+
+    u = clip((x - c)/h, -1, 1)     bounds (a, b):  c the point of [a, b] nearest to 0, h the reach
+                                   learnt:         c the median, h the reach of the cells
+
+A centre near the bulk (zero, for the indicator of a rare category) keeps rows short, and the noise
+of everything that is released later is in proportion to the squared length of a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from winsor.ranges.distribution import Distribution
+
+Array = NDArray[np.float64]
+
+TAIL = 0.002
+"""Mass beyond which the ends of a learnt range are cut."""
+
+MARGIN = 1.25
+"""How much farther than it was seen a column may reach: the thin ends of a distribution drown in
+the noise of a histogram, and cutting them costs more than the room does."""
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """Centres and reaches of columns; ``low`` and ``high`` are where they are winsorised."""
+
+    low: Array
+    high: Array
+    centre: Array
+
+    @property
+    def reach(self) -> Array:
+        return np.maximum(self.high - self.centre, self.centre - self.low)
+
+    @staticmethod
+    def of(bounds: Array, found: Sequence[Distribution]) -> Scaling:
+        """``bounds`` (d, 2) with NaN where unknown; ``found`` in the order of those columns."""
+        low, high = bounds[:, 0].copy(), bounds[:, 1].copy()
+        centre = np.clip(0.0, low, high)
+        for column, each in zip(np.flatnonzero(np.isnan(low)), found, strict=True):
+            low[column], high[column], centre[column] = learnt_range(each)
+        return Scaling(low, high, centre)
+
+    def apply(self, table: Array) -> Array:
+        """A new table in [-1, 1]."""
+        scaled = np.clip(table, self.low, self.high)
+        scaled -= self.centre
+        scaled /= self.reach * (1 + 1e-12)
+        return scaled
+
+
+def learnt_range(found: Distribution) -> tuple[float, float, float]:
+    """(low, high, centre). A column that shows nothing but zeros is taken for a rare indicator:
+    between -1 and 1, as far as anyone can see."""
+    low, centre, high = found.quantile([TAIL, 0.5, 1 - TAIL]).tolist()
+    tiny = 1e-5
+    if max(abs(low), abs(high)) < tiny:
+        return -1.0, 1.0, 0.0
+    if abs(centre) < tiny:
+        centre = 0.0
+    least = max(1e-9 * max(abs(low), abs(high)), 1e-300)
+    below, above = (MARGIN * max(reach, least) for reach in (centre - low, high - centre))
+    return centre - below, centre + above, centre

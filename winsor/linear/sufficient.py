@@ -1,0 +1,194 @@
+"""Least squares from one release: X'X, X'y and y'y together, then a closed form.
+
+    a_i = (u_i, 1, t_i)    columns scaled to [-1, 1], t = clip((y - c)/(k s), -1, 1), |a_i| cut to B
+    release  sum_i a_i a_i'   (its triangle, off-diagonal entries times sqrt(2)), one Gaussian
+    solve    (X'X + n alpha I)^-1 X'y  with the eigenvalues of X'X raised to the noise
+
+One matrix holds all three statistics in the share that makes its noise smallest: an entry of X'y
+then has the noise of an entry of X'X. Whatever is solved from it later is free: `Statistics.theta`
+for any alpha, and so a whole regularisation path.
+
+``regulariser="adassp"`` adds Wang's (2018) ridge max(0, sqrt(p log(2 p^2/0.05)) s - l_min) to every
+eigenvalue; ``"floor"``, the default, raises only those below twice the noise, and leaves alone what
+the data have shown. ``refine`` winsorises residuals: so many clipped steps from the solution
+(`whitened.py`) with ``steps_share`` of the budget, with a clipping bound from the residual variance
+that the statistics themselves say.
+
+Guarantee
+---------
+Ranges and lengths as in `whitened.py`. The triangle of a a' has length |a|^2 <= B^2, and a_i is a
+function of row i and of what was released before.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from winsor.checks import choice, positive, probability, whole
+from winsor.contract import ConfigurationError, Sensitivity
+from winsor.grads.glm import Design, Squared
+from winsor.linear.bounded import BoundedSolution, BoundedTask
+from winsor.linear.options import Method
+from winsor.linear.scaled import Scaling
+from winsor.linear.task import LinearTask, Session, Solution
+from winsor.linear.whitened import WIDEST, Run, Whitened
+from winsor.release.budget import Payment
+from winsor.sampling.samplers import FullBatch
+
+Array = NDArray[np.float64]
+
+_PROOF = "rows (u, 1, t) cut to length B: the triangle of a a' has length at most B^2"
+_SLACK = 1 + 1e-9
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """Released X'X, X'y and y'y per row, in scaled units, and the way back to raw ones."""
+
+    gram: Array
+    moment: Array
+    square: float
+    noise: float
+    """Standard deviation of the noise of an entry, per row."""
+    regulariser: str
+    intercept: bool
+    scaling: Scaling
+    centre: float
+    unit: float
+    """y = centre + unit t."""
+
+    def inside(self, alpha: float = 0.0) -> Array:
+        """Parameters of (u, 1) for t, with a penalty alpha/2 |w|^2 on those of u."""
+        p = len(self.gram)
+        values, vectors = np.linalg.eigh(self.gram)
+        if self.regulariser == "adassp":
+            wanted = math.sqrt(p * math.log(2 * p**2 / 0.05)) * self.noise
+            values = np.maximum(values, 0.0) + max(0.0, wanted - max(float(values.min()), 0.0))
+        else:
+            values = np.maximum(values, 2 * math.sqrt(2 * p) * self.noise)
+        penalty = np.full(p, float(alpha))
+        if self.intercept:
+            penalty[-1] = 0.0
+        system = (vectors * values) @ vectors.T + np.diag(penalty)
+        return np.asarray(np.linalg.solve(system, self.moment))
+
+    def theta(self, alpha: float = 0.0) -> Array:
+        """Parameters of the raw columns for y."""
+        return self.outside(self.inside(alpha))
+
+    def outside(self, inside: Array) -> Array:
+        """Parameters of (u, 1) for t as those of the raw columns for y."""
+        scaled = self.unit * inside
+        if not self.intercept:
+            return scaled / self.scaling.reach
+        weights = scaled[:-1] / self.scaling.reach
+        level = scaled[-1] + self.centre - self.scaling.centre @ weights
+        return np.concatenate([weights, [level]])
+
+    def residual_deviation(self, inside: Array) -> float:
+        """Of t about its prediction, by the statistics; never below a tenth of that of t."""
+        explained = float(2 * inside @ self.moment - inside @ self.gram @ inside)
+        return math.sqrt(max(self.square - explained, 0.01 * self.square, 1e-6))
+
+
+@dataclass
+class SufficientStatistics(Method):
+    """Options of the closed form. The shares are of the budget, in units of 1/nm^2."""
+
+    regulariser: str = "floor"
+    refine: int = 0
+    ranges: float = 0.10
+    norms: float = 0.03
+    steps_share: float = 0.5
+    clip: float | None = None
+
+    def solve(self, task: LinearTask, session: Session) -> Solution:
+        choice("regulariser", self.regulariser, ("floor", "adassp"))
+        whole("refine", self.refine, 0)
+        self._check("clip")
+        probability("steps_share", self.steps_share)
+        if not isinstance(task.loss, Squared) or not isinstance(task, BoundedTask):
+            raise ConfigurationError(
+                'method "suffstats" must be used with a squared loss: no other has sufficient '
+                f"statistics. Got {type(task.loss).__name__} instead. Use PrivateRidge or "
+                "PrivateLinearRegression, or another method."
+            )
+        if not isinstance(task.design.x, np.ndarray) or task.design.d > WIDEST:
+            raise ConfigurationError(
+                f"the table must be dense with at most {WIDEST} columns for X'X. Got "
+                f'{task.design.d} columns instead. Use method="flat".'
+            )
+        return _SufficientRun(self, task, session).solution()
+
+
+class _SufficientRun(Run):
+    """The same ranges and lengths as `Whitened`; one matrix in place of its gram and steps."""
+
+    def __init__(self, options: SufficientStatistics, task: BoundedTask, session: Session) -> None:
+        self.sufficient = options
+        shares = Whitened(ranges=options.ranges, norms=options.norms, level=0.0, clip=options.clip)
+        super().__init__(shares, task, session)
+
+    def _plan(self) -> dict[str, Payment]:
+        options, everyone = self.sufficient, FullBatch(self.n)
+        lines, spent = self._looks()
+        unit, rest = Sensitivity.per_sample(1.0, ""), 1 - spent
+        if options.refine:
+            steps = rest * options.steps_share
+            scale = math.sqrt(options.refine / steps)
+            lines["steps"] = Payment(everyone, unit, options.refine, scale)
+            rest -= steps
+        lines["gram"] = Payment(everyone, unit, 1, math.sqrt(1 / rest))
+        return lines
+
+    def solution(self) -> Solution:
+        task, options = self.task, self.sufficient
+        found = self._distributions()
+        raw = task.design.x if task.design.unit == 1.0 else task.design.x * task.design.unit
+        scaling = self._scaling(found[:-1])
+        design = Design(scaling.apply(raw), task.design.intercept)
+        centre, deviation = self._target(found[-1])
+        unit = positive("the scale of y", 2 * self.clipping() * deviation)
+        t = np.clip((task.y - centre) / unit, -1.0, 1.0)
+        statistics = self._statistics(design, t, scaling, centre, unit)
+        theta = statistics.inside(task.alpha)
+        if options.refine:
+            deviation = statistics.residual_deviation(theta)
+            root = self._from_gram(statistics.gram, statistics.noise)
+            start = np.asarray(np.linalg.solve(root, theta), dtype=np.float64)
+            y = (task.y - centre) / unit
+            whitened = self._descend(design, y, root, start, deviation, options.refine)
+            theta = np.asarray(root @ whitened)
+        releases = sum(line.steps for line in self.plan.values())
+        return BoundedSolution(
+            statistics.outside(theta), releases, scaling=scaling, statistics=statistics
+        )
+
+    def _statistics(
+        self, design: Design, t: Array, scaling: Scaling, centre: float, unit: float
+    ) -> Statistics:
+        bound = math.hypot(self._longest(design), 1.0)
+        lengths = np.hypot(design.norms, t)
+        cut = np.minimum(1.0, bound / (lengths * _SLACK + 1e-300))
+        size = self.p + 1
+        total = np.zeros((size, size))
+        for piece, rows in design.chunks(1 << 20):
+            ones = [np.ones(len(rows.x))] if design.intercept else []
+            table = np.column_stack([rows.x, *ones, t[piece]]) * cut[piece, None]
+            total += table.T @ table
+        released, std = self._release_triangle(total, bound)
+        return Statistics(
+            gram=released[:-1, :-1],
+            moment=released[:-1, -1],
+            square=float(released[-1, -1]),
+            noise=std,
+            regulariser=self.sufficient.regulariser,
+            intercept=design.intercept,
+            scaling=scaling,
+            centre=centre,
+            unit=unit,
+        )

@@ -1,0 +1,376 @@
+"""Whitened descent: learn ranges and X'X within the budget, then a few clipped Newton-like steps.
+
+    1  ranges  histograms of the columns whose bounds are not given, and of y       share 0.10
+    2  norms   a histogram of the row lengths |(u, 1)|; B its upper end             share 0.03
+               (none if ``feature_bound`` says it)
+    3  X'X     H = (1/n) [ sum_i (u_i, 1)(u_i, 1)' + noise ], rows cut to length B  share 0.25
+    4  steps   v = H^-1/2 (u, 1),  g = (1/n) [ sum_i clip(r_i v_i) + noise ],
+               theta <- theta - g / curvature                                       the rest
+    5  level   squared loss only: the intercept moves by the heavy-tailed mean of the residuals
+                                                                                    share 0.10
+
+In whitened coordinates all directions have the same curvature, so twenty steps reach the optimum
+where plain descent needs thousands, and the noise of a step is the same in every direction that
+matters. The mean of the last half of the iterates is kept: with it the noise of the answer does not
+depend on the number of steps. Eigenvalues of H below twice those of its noise are raised to
+that.
+
+The clipping bound is k s sqrt(p), with s the deviation of the target (1/2 for classes) and
+k = n mu / (64 p) between 1 and 4: at k the noise adds 2 k^2 p^2/(n mu)^2 of the variance of the
+target to the loss, less than 1/2000 until it is the least bound that lets typical rows through.
+
+Bounds that are given save the budget of step 1, if they are those of scaled columns, (0, 1) or
+(-1, 1); inside wider ones it looks for where the rows are, from a better start. Where rows are so
+few that histograms would drown in noise (a decision made on n, the budget and the number of columns
+alone), step 1 takes up to three times its share, and beyond that bounds are used as they are and
+columns without are taken for standardised ones, between -4 and 4.
+ Steps 1 to 3 are the whitening of Nikolov-style
+preconditioners and of AdaSSP (Wang 2018) used as what they are good for, a metric; the answer comes
+from step 4, whose noise falls with the residual and not with the length of y.
+
+Guarantee
+---------
+1, 2, 5: those of `zoom.py` and `winsorised.py`. 3: the upper triangle with off-diagonal entries
+times sqrt(2) has the length |(u, 1)|^2 <= B^2. 4: residuals limited row by row, |r_i v_i| <= C,
+v_i a function of row i and of what was released. All are Gaussian releases, calibrated together.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from winsor.checks import fraction, positive, probability, whole
+from winsor.contract import Sensitivity
+from winsor.grads.glm import Design, Huber, Loss, Squared, clip_residuals
+from winsor.linear.bounded import BoundedSolution, BoundedTask
+from winsor.linear.flat import FlatDescent
+from winsor.linear.options import Method
+from winsor.linear.scaled import Scaling
+from winsor.linear.task import LinearTask, Session, Solution
+from winsor.means.winsorised import HeavyMean
+from winsor.mechanisms.gaussian import Gaussian
+from winsor.ranges.distribution import Distribution
+from winsor.ranges.zoom import Zoom
+from winsor.release.budget import Payment
+from winsor.release.prepaid import PrepaidDoor, Receipt
+from winsor.sampling.samplers import FullBatch
+
+Array = NDArray[np.float64]
+
+WIDEST = 2000
+"""With more columns, or a table kept sparse, X'X is out of reach: `FlatDescent` takes over."""
+
+STANDARD = np.array([-4.0, 4.0])
+"""Taken for the range of a column where rows are too few to learn it: standardised, that is."""
+
+FEW_ROWS = 10_000.0
+"""(n mu)^2 times a share below which a histogram with it is no more than noise."""
+
+_SLACK = 1 + 1e-9
+_PROOF_GRAM = "rows cut to length B: the triangle of (u, 1)(u, 1)' has length at most B^2"
+_PROOF_STEPS = "residuals limited row by row so that |r_i v_i| <= C, v_i = H^-1/2 (u_i, 1)"
+
+
+@dataclass
+class Whitened(Method):
+    """Options of whitened descent; the shares are of the budget, in units of 1/nm^2.
+
+    ``clip`` overrides k above.
+    """
+
+    steps: int = 20
+    ranges: float = 0.10
+    norms: float = 0.03
+    gram: float = 0.25
+    level: float = 0.10
+    clip: float | None = None
+
+    continues = True
+
+    def solve(self, task: LinearTask, session: Session) -> Solution:
+        whole("steps", self.steps)
+        self._check("clip")
+        for name in ("ranges", "norms", "gram"):
+            probability(name, getattr(self, name))
+        fraction("level", self.level)
+        narrow = isinstance(task.design.x, np.ndarray) and task.design.d <= WIDEST
+        if not (narrow and isinstance(task, BoundedTask) and math.isfinite(task.loss.curvature)):
+            return FlatDescent().solve(task, session)
+        return Run(self, task, session).solution()
+
+
+class Run:
+    """One fit: the plan, then its five steps."""
+
+    def __init__(self, options: Whitened, task: BoundedTask, session: Session) -> None:
+        self.options, self.task, self.session = options, task, session
+        self.n, self.p = task.n, task.design.size
+        self.regression = isinstance(task.loss, Squared | Huber)
+        learnt = _to_be_learnt(task.bounds)
+        share = _share_of_ranges(options.ranges, self.n, int(learnt.sum()), session)
+        if share is None:  # too few rows to find any range among this noise
+            bounds = np.where(np.isnan(task.bounds), STANDARD, task.bounds)
+            self.task = task = replace(task, bounds=bounds)
+            learnt[:] = False
+        self.share = options.ranges if share is None else share
+        self.unknown = np.flatnonzero(learnt)
+        columns = len(self.unknown) + self.regression
+        self.zoom = Zoom(columns) if columns else None
+        # A public bound on rows leaves nothing to find out about their lengths.
+        self.norms = Zoom(1, rounds=2) if task.row_bound is None else None
+        enough = options.level * (session.yardstick(self.n) * self.n) ** 2 > FEW_ROWS
+        has_level = isinstance(task.loss, Squared) and task.design.intercept and enough
+        self.level = HeavyMean(self.n, share=options.level) if has_level else None
+        self.plan = self._plan()
+        self.multiplier = session.multiplier(list(self.plan.values()))
+        self.loss: Loss = task.loss
+
+    def _looks(self) -> tuple[dict[str, Payment], float]:
+        """The lines for ranges and lengths, and their share."""
+        lines, spent = {}, 0.0
+        for name, zoom, share in (
+            ("ranges", self.zoom, self.share),
+            ("norms", self.norms, self.options.norms),
+        ):
+            if zoom is not None:
+                lines[name] = zoom.payment(self.n, math.sqrt(zoom.rounds / share))
+                spent += share
+        return lines, spent
+
+    def _plan(self) -> dict[str, Payment]:
+        """A line for every step; one calibration serves them all."""
+        options, everyone = self.options, FullBatch(self.n)
+        unit = Sensitivity.per_sample(1.0, "")
+        lines, spent = self._looks()
+        lines["gram"] = Payment(everyone, unit, 1, math.sqrt(1 / options.gram))
+        spent += options.gram
+        if self.level is not None:
+            lines |= {f"level {i}": line for i, line in enumerate(self.level.payments())}
+            spent += options.level
+        rest = probability("1 - ranges - norms - gram - level", 1 - spent)
+        lines["steps"] = Payment(everyone, unit, options.steps, math.sqrt(options.steps / rest))
+        return lines
+
+    def _mechanism(self, name: str) -> Gaussian:
+        return Gaussian(self.multiplier * self.plan[name].scale)
+
+    def solution(self) -> Solution:
+        task = self.task
+        found = self._distributions()
+        raw = task.design.x if task.design.unit == 1.0 else task.design.x * task.design.unit
+        scaling = self._scaling(found[:-1] if self.regression else found)
+        design = Design(scaling.apply(raw), task.design.intercept)
+        centre, deviation = self._target(found[-1]) if self.regression else (0.0, 0.5)
+        y = task.y - centre
+        root = self._root(design)
+        inside = self._inside(task.start, scaling, centre)
+        start = np.asarray(np.linalg.solve(root, inside), dtype=np.float64)
+        theta: Array = np.asarray(root @ self._descend(design, y, root, start, deviation))
+        if self.level is not None:
+            theta[-1] += self._level(design, y, theta)
+        theta = self._outside(theta, scaling, centre)
+        releases = sum(line.steps for line in self.plan.values())
+        return BoundedSolution(theta, releases, scaling=scaling)
+
+    def _scaling(self, found: list[Distribution]) -> Scaling:
+        """By the bounds, or by what was found where that was looked for."""
+        bounds = self.task.bounds.copy()
+        bounds[self.unknown] = np.nan
+        return Scaling.of(bounds, found)
+
+    def _target(self, found: Distribution) -> tuple[float, float]:
+        """Centre and deviation of y; without an intercept nothing may be subtracted."""
+        mean, deviation = found.mean_and_deviation()
+        low, middle, high = found.quantile([0.25, 0.5, 0.75]).tolist()
+        if isinstance(self.loss, Huber):
+            if self.task.learn_threshold:
+                scale = max(high - low, 1e-3 * (found.high - found.low)) / 1.349
+                self.loss = Huber(1.345 * scale)
+            mean, deviation = middle, min(deviation, self.loss.slope)
+        if not self.task.design.intercept:
+            return 0.0, math.hypot(mean, deviation)
+        return mean, deviation
+
+    def _distributions(self) -> list[Distribution]:
+        """Of the columns without bounds, then of y in a regression."""
+        if self.zoom is None:
+            return []
+        design = self.task.design
+        table = design.x[:, self.unknown] * design.unit
+        start: list[Array | None] = [
+            None if math.isnan(low) else np.linspace(low, high, self.zoom.cells + 1)
+            for low, high in self.task.bounds[self.unknown]
+        ]
+        if self.regression:
+            table = np.column_stack([table, self.task.y])
+            cells = np.linspace(-1.0, 1.0, self.zoom.cells + 1)
+            start.append(cells if self.task.target_known else None)
+        mechanism = self._mechanism("ranges")
+        return self.zoom.release(table, self.session.door, mechanism, start, self.n)
+
+    def _longest(self, design: Design) -> float:
+        """B: the public row bound, or the upper end of the released lengths."""
+        if self.norms is None:
+            assert self.task.row_bound is not None
+            return self.task.row_bound
+        cells = np.linspace(0.0, math.sqrt(self.p) * _SLACK, self.norms.cells + 1)
+        lengths = self.norms.release(
+            design.norms[:, None], self.session.door, self._mechanism("norms"), [cells], self.n
+        )
+        return float(lengths[0].quantile(0.99))
+
+    def _root(self, design: Design) -> Array:
+        """(p, p) released H^-1/2."""
+        bound = self._longest(design)
+        return self._from_gram(*self._release_triangle(gram_of(design, bound), bound))
+
+    def _release_triangle(self, total: Array, bound: float) -> tuple[Array, float]:
+        mechanism = self._mechanism("gram")
+        return release_triangle(total, bound, self.n, self.session.door, mechanism)
+
+    def _from_gram(self, gram: Array, noise: float) -> Array:
+        values, vectors = np.linalg.eigh(gram)
+        # Twice the largest eigenvalue that the noise has by itself, sqrt(2 p) times its deviation.
+        floor = 2 * noise * math.sqrt(2 * len(gram))
+        return np.asarray(vectors / np.sqrt(np.maximum(values, floor)))
+
+    def clipping(self) -> float:
+        """k of the clipping bound."""
+        mu = 1 / self.multiplier
+        return self.options.clip or min(4.0, max(1.0, self.n * mu / (64 * self.p)))
+
+    def _descend(
+        self,
+        design: Design,
+        y: Array,
+        root: Array,
+        start: Array,
+        deviation: float,
+        steps: int | None = None,
+    ) -> Array:
+        """The mean of the last half of the iterates, in whitened coordinates."""
+        task, count = self.task, self.options.steps if steps is None else steps
+        bound = positive("the clipping bound", self.clipping() * deviation * math.sqrt(self.p))
+        lengths = _lengths(design, root)
+        limits = bound / (np.maximum(lengths, 1e-300) * _SLACK)
+        receipt = self.session.door.pay(
+            self._mechanism("steps"),
+            FullBatch(self.n),
+            Sensitivity.per_sample(bound, _PROOF_STEPS),
+            count,
+            start.shape,
+        )
+        theta, kept, total = start.copy(), 0, np.zeros_like(start)
+        for step in range(count):
+            slope = self._slope(design, y, root, theta, limits, receipt)
+            theta = theta - slope / task.loss.curvature
+            if task.alpha:
+                theta = self._shrunk(theta, root)
+            if 2 * step >= count - 1:
+                total += theta
+                kept += 1
+        return total / kept
+
+    def _slope(
+        self,
+        design: Design,
+        y: Array,
+        root: Array,
+        theta: Array,
+        limits: Array,
+        receipt: Receipt,
+    ) -> Array:
+        total = np.zeros_like(theta)
+        inside = root @ theta
+        for piece, rows in design.chunks():
+            residual = self.loss.residual(rows.scores(inside), y[piece])
+            total += rows.pull(clip_residuals(residual, limits[piece]))
+        return receipt.release(np.ascontiguousarray(root.T @ total)) / self.n
+
+    def _shrunk(self, theta: Array, root: Array) -> Array:
+        """The proximal map of alpha/2 |w|^2 in whitened coordinates, intercept left alone."""
+        weights = root[:-1] if self.task.design.intercept else root
+        rate = self.task.alpha / self.task.loss.curvature
+        system = np.eye(self.p) + rate * weights.T @ weights
+        return np.asarray(np.linalg.solve(system, theta), dtype=np.float64)
+
+    def _inside(self, theta: Array, scaling: Scaling, centre: float) -> Array:
+        """Parameters of the raw columns as those of the scaled ones."""
+        if not self.task.design.intercept:
+            return theta * _column(scaling.reach, theta)
+        weights = theta[:-1]
+        intercept = theta[-1] - (centre if theta.any() else 0.0) + scaling.centre @ weights
+        return np.concatenate([weights * _column(scaling.reach, weights), intercept[None]])
+
+    def _outside(self, theta: Array, scaling: Scaling, centre: float) -> Array:
+        if not self.task.design.intercept:
+            return theta / _column(scaling.reach, theta)
+        weights = theta[:-1] / _column(scaling.reach, theta[:-1])
+        intercept = theta[-1] + centre - scaling.centre @ weights
+        return np.concatenate([weights, np.asarray(intercept)[None]])
+
+    def _level(self, design: Design, y: Array, theta: Array) -> float:
+        """The heavy-tailed mean of y minus its prediction."""
+        assert self.level is not None
+        residual = np.concatenate(
+            [y[piece] - rows.scores(theta) for piece, rows in design.chunks()]
+        )
+        cuts, totals, _ = self.level.release(residual[:, None], self.session.door, self.multiplier)
+        return float(cuts.mean(totals.sums[0] / self.n)[0])
+
+
+def release_triangle(
+    total: Array, bound: float, n: int, door: PrepaidDoor, mechanism: Gaussian
+) -> tuple[Array, float]:
+    """A symmetric sum of outer products of rows no longer than ``bound``, per row, and the noise of
+    an entry of its diagonal."""
+    upper = np.triu_indices(len(total))
+    weight = np.where(upper[0] == upper[1], 1.0, math.sqrt(2))
+    sensitivity = Sensitivity.per_sample(bound**2, _PROOF_GRAM)
+    receipt = door.pay(mechanism, FullBatch(n), sensitivity, 1, (len(weight),))
+    table = np.zeros_like(total)
+    table[upper] = receipt.release(total[upper] * weight) / weight / n
+    return table + np.triu(table, 1).T, receipt.std / n
+
+
+def gram_of(design: Design, bound: float) -> Array:
+    """sum_i (u_i, 1)(u_i, 1)' with rows cut to length ``bound``, a chunk at a time."""
+    total = np.zeros((design.size, design.size))
+    for piece, rows in design.chunks(1 << 20):
+        cut = np.minimum(1.0, bound / (design.norms[piece] * _SLACK + 1e-300))
+        table = np.column_stack([rows.x, np.ones(len(cut))]) if design.intercept else rows.x
+        table = table * cut[:, None]
+        total += table.T @ table
+    return total
+
+
+def _to_be_learnt(bounds: Array) -> NDArray[np.bool_]:
+    """Columns without bounds, and those whose bounds are not those of scaled ones: inside wide
+    bounds a column may be anywhere. Columns in (0, 1) and (-1, 1) are taken as they are."""
+    scaled = (np.isin(bounds[:, 0], (-1.0, 0.0))) & (bounds[:, 1] == 1.0)
+    return ~scaled
+
+
+def _share_of_ranges(least: float, n: int, columns: int, session: Session) -> float | None:
+    """The share at which a count's noise is about a hundredth of the rows, between ``least`` and
+    three times that; None if it would still be a twentieth. A function of public values."""
+    noise = math.sqrt(3 * (columns + 1)) / (session.yardstick(n) * n)  # at a share of 1
+    share = min(max((noise / 0.01) ** 2, least), 3 * least)
+    return None if noise / math.sqrt(share) > 0.05 else share
+
+
+def _column(reach: Array, like: Array) -> Array:
+    return reach[:, None] if like.ndim == 2 else reach
+
+
+def _lengths(design: Design, root: Array) -> Array:
+    """|v_i| of every row, a chunk at a time."""
+    lengths = np.empty(design.n)
+    for piece, rows in design.chunks():
+        whitened = rows.scores(root)
+        lengths[piece] = np.sqrt(np.einsum("ij,ij->i", whitened, whitened))
+    return lengths

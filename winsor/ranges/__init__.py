@@ -1,0 +1,19 @@
+"""Ranges, quantiles and bins of columns, learnt inside the budget."""
+
+from __future__ import annotations
+
+from winsor.ranges.binner import BinEdges, Bins, PrivateBinner, codes, private_bins
+from winsor.ranges.bounds import as_bounds
+from winsor.ranges.distribution import Distribution
+from winsor.ranges.zoom import Zoom
+
+__all__ = [
+    "BinEdges",
+    "Bins",
+    "Distribution",
+    "PrivateBinner",
+    "Zoom",
+    "as_bounds",
+    "codes",
+    "private_bins",
+]

@@ -1,0 +1,190 @@
+"""Bin edges of every column from private histograms: cells of about equal mass.
+
+For a plan of one's own (many releases under one budget) use `Bins`: `payment` is its line of the
+plan, `release` makes the edges through the door. `private_bins` is the same with a budget of its
+own, and `PrivateBinner` a transformer for pipelines.
+
+    edges[j]   ascending; cell c of column j holds edges[j][c-1] <= x < edges[j][c], cell 0 what is
+               below the first edge and the last cell what is above: len(edges[j]) + 1 cells
+
+Guarantee
+---------
+That of `zoom.py`: one Gaussian release per round for all columns together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from winsor.checks import as_delta, as_relation, whole
+from winsor.contract import Guarantee, Neighbouring
+from winsor.ledger.ledger import Ledger
+from winsor.mechanisms.gaussian import Gaussian
+from winsor.ranges.bounds import as_bounds
+from winsor.ranges.distribution import Distribution
+from winsor.ranges.zoom import Zoom
+from winsor.release.budget import Payment, Target, noise_multiplier
+from winsor.release.inputs import as_key, as_rows
+from winsor.release.prepaid import PrepaidDoor
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Bins:
+    """A plan for the edges of ``columns`` columns with about ``bins`` cells each.
+
+    ``bounds`` (columns, 2) are public, NaN where a column's are not known. With all of them known
+    one round of histograms is enough, otherwise three.
+    """
+
+    columns: int
+    bins: int = 32
+    bounds: Array | None = None
+
+    @property
+    def zoom(self) -> Zoom:
+        known = self.bounds is not None and bool(np.isfinite(self.bounds).all())
+        return Zoom(self.columns, cells=max(2 * self.bins, 32), rounds=1 if known else 3)
+
+    def payment(self, n: int, scale: float = 1.0) -> Payment:
+        """The line of a plan; ``scale`` times the noise multiplier that is looked for."""
+        return self.zoom.payment(n, scale)
+
+    def release(
+        self, table: Array, door: PrepaidDoor, mechanism: Gaussian
+    ) -> tuple[list[Array], list[Distribution]]:
+        """(edges per column, the released distributions they were read from)."""
+        zoom = self.zoom
+        found = zoom.release(table, door, mechanism, self._start(zoom.cells))
+        return [each.cells(self.bins) for each in found], found
+
+    def _start(self, cells: int) -> list[Array | None]:
+        if self.bounds is None:
+            return [None] * self.columns
+        return [
+            np.linspace(low, high, cells + 1) if np.isfinite(high - low) else None
+            for low, high in self.bounds
+        ]
+
+
+@dataclass(frozen=True)
+class BinEdges:
+    """Edges per column, and what they cost."""
+
+    edges: list[Array]
+    distributions: list[Distribution]
+    guarantee: Guarantee
+    ledger: Ledger
+
+
+def private_bins(
+    columns: ArrayLike,
+    *,
+    bins: int = 32,
+    bounds: Any = None,
+    epsilon: float,
+    delta: float | None = None,
+    relation: str | Neighbouring = Neighbouring.ADD_OR_REMOVE_ONE,
+    random_state: int | bytes | None = None,
+    allow_large_delta: bool = False,
+) -> BinEdges:
+    """Edges of about ``bins`` cells of equal mass for every column of ``columns`` (n, k).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> x = np.random.default_rng(0).lognormal(7, 2, size=(20_000, 1))
+    >>> found = private_bins(x, bins=4, epsilon=1.0, random_state=0)
+    >>> shares = np.bincount(np.searchsorted(found.edges[0], x[:, 0]), minlength=6) / 20_000
+    >>> bool(abs(shares[1:5] - 0.25).max() < 0.03)
+    True
+    """
+    table, _ = as_rows(columns)
+    n, k = table.shape
+    plan = Bins(k, whole("bins", bins, 2), as_bounds(bounds, k))
+    target = Target(epsilon, as_delta(delta, n, allow_large_delta), None, as_relation(relation))
+    key = as_key(random_state, "bins", bins, str(bounds), target, table)
+    door = PrepaidDoor(Ledger({"method": "bins", "n": n, "d": k}), target.relation, key)
+    mechanism = Gaussian(noise_multiplier([plan.payment(n)], target))
+    edges, found = plan.release(table, door, mechanism)
+    guarantee = door.guarantee(target.delta, (f"n = {n} is public",))
+    return BinEdges(edges, found, guarantee, door.ledger)
+
+
+def codes(table: Array, edges: Sequence[Array]) -> NDArray[np.int64]:
+    """The cell of every value, column by column."""
+    return np.stack(
+        [np.searchsorted(own, table[:, j], side="right") for j, own in enumerate(edges)], axis=1
+    )
+
+
+class PrivateBinner(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
+    """Replace every value by the number of its bin; the edges are learnt within a budget.
+
+    Parameters
+    ----------
+    bins
+        About how many cells of equal mass a column gets.
+    bounds
+        Public bounds: None, one pair (low, high), or one pair or None per column.
+    epsilon, delta
+        The budget of one `fit`, on top of whatever the model spends: see `total_guarantee`.
+    relation, random_state, allow_large_delta
+        As in `PrivateLogisticRegression`.
+    """
+
+    def __init__(
+        self,
+        bins: int = 32,
+        bounds: Any = None,
+        epsilon: float = 0.1,
+        delta: float | None = None,
+        relation: str = "add_or_remove_one",
+        random_state: Any = None,
+        allow_large_delta: bool = False,
+    ) -> None:
+        self.bins = bins
+        self.bounds = bounds
+        self.epsilon = epsilon
+        self.delta = delta
+        self.relation = relation
+        self.random_state = random_state
+        self.allow_large_delta = allow_large_delta
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Release the histograms of the columns of ``X`` and keep their edges."""
+        X = validate_data(self, X, dtype=np.float64)
+        state = self.random_state
+        found = private_bins(
+            X,
+            bins=self.bins,
+            bounds=self.bounds,
+            epsilon=self.epsilon,
+            delta=self.delta,
+            relation=self.relation,
+            random_state=int(state.randint(2**31 - 1)) if hasattr(state, "randint") else state,
+            allow_large_delta=self.allow_large_delta,
+        )
+        self.edges_ = found.edges
+        self.ledger_, self.guarantee_ = found.ledger, found.guarantee
+        self.epsilon_, self.delta_ = found.guarantee.epsilon, found.guarantee.delta
+        return self
+
+    def transform(self, X: Any) -> NDArray[np.int64]:
+        """(n, columns) numbers of cells, 0 for what is below the first edge."""
+        check_is_fitted(self)
+        table: Array = validate_data(self, X, dtype=np.float64, reset=False)
+        return codes(table, self.edges_)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.transformer_tags.preserves_dtype = []  # cells are whole numbers
+        return tags

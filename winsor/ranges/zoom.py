@@ -1,0 +1,104 @@
+"""The distribution of every column, by a few joint histograms that zoom in on where the rows are.
+
+    round 1   cells of a public grid (signed, in equal ratios; or of the bounds that were given)
+    round 2.. cells of equal mass by what the round before released, and quarters of those cells
+    each      counts of all columns in one vector, plus N(0, s^2)
+
+A row stands in one cell per column, so k columns move the vector by sqrt(k) however many cells
+there are. Cells that noise alone could have filled count as empty, or a phantom at 1e12 would
+stretch every range; in the tails that winsorises. Three rounds of 32 cells tell the year 1990 from
+2000 and a claim of 10 from one of 10 million, in any unit, without a look at the data.
+
+Guarantee
+---------
+Given the edges, which are public or come from released counts, a record adds 1 to one cell of each
+column: sensitivity sqrt(k) when it joins or leaves, sqrt(2k) when it changes all its cells. Every
+round is one Gaussian release; all are paid for before the first.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from winsor.checks import whole
+from winsor.contract import ConfigurationError, Sensitivity
+from winsor.mechanisms.gaussian import Gaussian
+from winsor.ranges.distribution import ALONE, Distribution
+from winsor.ranges.grid import signed_log_grid
+from winsor.release.budget import Payment
+from winsor.release.prepaid import PrepaidDoor
+from winsor.sampling.samplers import FullBatch
+
+Array = NDArray[np.float64]
+
+PROOF = "histograms of k columns: a record adds 1 to one cell of each (sqrt(k) in L2)"
+
+
+@dataclass(frozen=True)
+class Zoom:
+    """A plan for ``columns`` columns: ``rounds`` joint histograms of ``cells`` cells each."""
+
+    columns: int
+    cells: int = 32
+    rounds: int = 3
+
+    def __post_init__(self) -> None:
+        whole("columns", self.columns)
+        whole("cells", self.cells, 2)
+        whole("rounds", self.rounds)
+
+    @property
+    def sensitivity(self) -> Sensitivity:
+        return Sensitivity(math.sqrt(self.columns), math.sqrt(2 * self.columns), PROOF)
+
+    def payment(self, n: int, scale: float = 1.0) -> Payment:
+        """The line of a plan, with ``scale`` times the noise multiplier that is looked for."""
+        return Payment(FullBatch(n), self.sensitivity, self.rounds, scale)
+
+    def release(
+        self,
+        table: Array,
+        door: PrepaidDoor,
+        mechanism: Gaussian,
+        start: Sequence[Array | None] | None = None,
+        n: int | None = None,
+    ) -> list[Distribution]:
+        """One released distribution per column of ``table`` (n, k).
+
+        ``start`` gives public edges to begin with, column by column; None is the signed grid. ``n``
+        is the public number of rows, where a plan has stated it.
+        """
+        if table.ndim != 2 or table.shape[1] != self.columns:
+            raise ConfigurationError(
+                f"the table must have {self.columns} columns. Got shape {table.shape} instead."
+            )
+        n = len(table) if n is None else n
+        public = [None] * self.columns if start is None else list(start)
+        edges = [signed_log_grid() if each is None else np.asarray(each) for each in public]
+        found: list[Distribution] = []
+        for number in range(self.rounds):  # the number of releases never depends on their values
+            width = max(map(len, edges)) + 1
+            receipt = door.pay(mechanism, FullBatch(n), self.sensitivity, 1, (self.columns, width))
+            counts = receipt.release(_counts(table, edges, width))
+            found = [
+                Distribution.of(own, row[: len(own) + 1], receipt.std, n, finer=number > 0)
+                for own, row in zip(edges, counts, strict=True)
+            ]
+            # Cells so many that each, if rows are where they seem, stands out of the noise.
+            resolved = int(min(self.cells, max(2.0, n / (2 * ALONE * receipt.std))))
+            edges = [each.finer(resolved) for each in found]
+        return found
+
+
+def _counts(table: Array, edges: Sequence[Array], width: int) -> Array:
+    """How many rows stand below, between and above the edges of each column."""
+    counts = np.zeros((len(edges), width))
+    for number, own in enumerate(edges):
+        places = np.searchsorted(own, table[:, number], side="right")
+        counts[number] = np.bincount(places, minlength=width)
+    return counts

@@ -11,7 +11,7 @@ FAST := tests/test_architecture.py tests/ledger tests/release tests/sampling tes
 	tests/rules/test_discovery.py tests/training/test_loop.py tests/grads/test_refusals.py \
 	tests/accounting/test_spending.py tests/accounting/test_events.py tests/runs/test_config.py
 
-.PHONY: demo test check fast lint types unit docs hooks install bench-install clean
+.PHONY: demo test check fast lint types unit docs sbom lock hooks install bench-install clean
 
 demo: install
 	$(BIN)/python examples/demo.py
@@ -43,6 +43,15 @@ docs: install
 	$(BIN)/python docs/theory_page.py
 	$(BIN)/python docs/architecture_page.py
 	$(BIN)/python docs/api_pages.py
+	$(BIN)/python docs/licence_page.py
+
+# What winsor stands on, with versions and licences, as CycloneDX JSON.
+sbom: install
+	$(BIN)/python docs/licence_page.py --sbom build/sbom.json
+
+# constraints.txt anew, from this environment. Run the tests before you commit it.
+lock: install
+	$(BIN)/python docs/licence_page.py --lock
 
 hooks: install
 	$(BIN)/python -m pip install --quiet -c constraints.txt pre-commit

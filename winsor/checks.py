@@ -15,7 +15,7 @@ from winsor.contract import ConfigurationError, Neighbouring, UnknownArgument
 
 
 def positive(name: str, value: Any, remedy: str = "") -> float:
-    if not (_is_number(value) and math.isfinite(value) and value > 0):
+    if not (_is_finite(value) and value > 0):
         raise refusal(name, "a positive finite number", value, remedy)
     return float(value)
 
@@ -26,7 +26,7 @@ def all_positive(**values: Any) -> None:
 
 
 def at_least(name: str, value: Any, least: float, remedy: str = "") -> float:
-    if not (_is_number(value) and math.isfinite(value) and value >= least):
+    if not (_is_finite(value) and value >= least):
         raise refusal(name, f"at least {least:g} and finite", value, remedy)
     return float(value)
 
@@ -118,6 +118,13 @@ def refuse_unknown(
 def refusal(name: str, wanted: str, value: Any, remedy: str = "") -> ConfigurationError:
     hint = f" {remedy}" if remedy else ""
     return ConfigurationError(f"{name} must be {wanted}. Got {value!r} instead.{hint}")
+
+
+def _is_finite(value: Any) -> bool:
+    try:
+        return _is_number(value) and math.isfinite(value)
+    except OverflowError:  # a whole number beyond every float
+        return False
 
 
 def _is_number(value: Any) -> bool:

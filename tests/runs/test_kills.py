@@ -1,4 +1,4 @@
-"""A few kills of a few runs; `benchmarks/durability.py` makes five hundred of fifteen."""
+"""A few kills of a few runs; `benchmarks/durability.py` makes five hundred of nineteen."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ def test_mechanisms():
     assert mixed == ModelMix(((0, 0.1), (50, 0.2)))
     assert build_mechanism(Part("modelmix", {"tau_over_lr": 0.1})) == ModelMix(0.1)
     for part, message in (
-        (Part("gauss"), "mechanism.name must be gaussian, laplace or modelmix"),
+        (Part("gauss"), "mechanism.name must be gaussian, laplace, modelmix or banded"),
         (Part("gaussian", {"std": 1.0}), "mechanism.std is not a setting"),
         (Part("modelmix", {"tau_over_lr": -1.0}), "mechanism: tau_over_lr must be finite"),
     ):

@@ -183,6 +183,20 @@ RUNS: dict[str, Loop | Command] = {
     "loop, banded noise, secret key": Loop(
         options={"mechanism": winsor.Banded(4), "steps": 12}, secret=True
     ),
+    "loop, persons, banded noise": Loop(
+        _adam,
+        options={
+            "unit": [i // 3 for i in range(ROWS)],
+            "rows_per_unit": 2,
+            "batch_size": 6,
+            "mechanism": winsor.Banded(3),
+            "steps": 12,
+        },
+        augmented=True,
+    ),
+    "loop, persons": Loop(
+        options={"unit": [i // 4 for i in range(ROWS)], "rows_per_unit": 3, "batch_size": 5}
+    ),
     "loop, rows held together": Loop(options={"rule": Averaged(1.0), "iterate": "random"}),
     "loop, discriminative, empty batches": Loop(
         options={"rule": Discriminative(1.0, 0.1), "batch_size": 2, "max_physical_batch_size": 1}
@@ -194,6 +208,10 @@ RUNS: dict[str, Loop | Command] = {
     "train, workers": _train(training={"num_workers": 2}),
     "train, ModelMix": _train(
         optimizer={"name": "sgd", "lr": 0.5}, mechanism={"name": "modelmix", "tau_over_lr": 0.1}
+    ),
+    "train, allocation": _train(training={"sampling": "allocation"}),
+    "train, banded": _train(
+        training={"sampling": "cyclic"}, mechanism={"name": "banded", "bands": 3}
     ),
     "train, monitor, averaged": _train(
         record={"monitor": "private", "evaluations": 2}, training={"iterate": "averaged"}

@@ -21,9 +21,11 @@ COMMANDS = {  # name: (where its function or typer app is, its line in `winsor -
     "audit": ("winsor.cli.audit:app", "Try to break every claim, certified or published."),
     "train": ("winsor.cli.train:train", "Train a private model from a TOML file; resumable."),
     "compare": ("winsor.cli.train:compare", "Train variants over seeds, with intervals."),
+    "tune": ("winsor.cli.tune:tune", "Find settings inside one privacy budget; resumable."),
     "reproduce": ("winsor.cli.reproduce:reproduce", "A paper's table, published and certified."),
     "report": ("winsor.cli.report:report", "One HTML page about runs, and JSON beside it."),
     "verify": ("winsor.cli.verify:verify", "Check that the files of a run agree."),
+    "sign": ("winsor.cli.sign:sign", "Sign a finished run with an Ed25519 key."),
     "tails": ("winsor.cli.tails:tails", "Fit the tail of a file of norms; thresholds."),
 }
 

@@ -1,7 +1,7 @@
 """`winsor plan`: the missing number of a private run.
 
-Two other planners answer under the same name, with questions and options of their own:
-`winsor plan --mechanism modelmix` and `winsor plan --data FILE`.
+Three other planners answer under the same name, with questions and options of their own:
+`winsor plan --mechanism modelmix`, `winsor plan --data FILE` and `winsor plan --draw`.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ MECHANISMS = {
     "modelmix": "winsor.cli.plan_modelmix:plan",
 }
 FROM_DATA = "winsor.cli.plan_public_rows:plan"
+DRAWING = "winsor.cli.plan_drawing:plan"
 
 AllowLargeDelta = Annotated[
     bool, typer.Option("--allow-large-delta", help="Accept a delta of 1/n or more.")
@@ -36,6 +37,8 @@ def planner(arguments: Sequence[str]) -> str:
     """Where the planner is that these arguments ask for."""
     if _value(arguments, "--data") is not None:
         return FROM_DATA
+    if "--draw" in arguments:
+        return DRAWING
     return MECHANISMS.get(_value(arguments, "--mechanism") or "", MECHANISMS["gaussian"])
 
 
@@ -87,7 +90,8 @@ def plan(
     The missing one is computed with the accountant that certifies the run, for a rule that clips
     each record's contribution. With --sampling full, n and batch size are not needed. With --data
     FILE of public rows a whole run is proposed instead: see winsor plan --data FILE --help. With
-    --d the rates of the five papers are added, with what they assume.
+    --draw the ways of drawing are compared: see winsor plan --draw --help. With --d the rates of
+    the five papers are added, with what they assume.
     """
     from winsor.planning.plan import Question, solve
 

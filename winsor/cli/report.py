@@ -26,21 +26,29 @@ def report(
             raise ConfigurationError(
                 f"{run} must be the directory of a run or of a comparison. Got none instead."
             )
+        if (run / "tune.json").exists():
+            raise ConfigurationError(
+                f"{run} must be the directory of a run or of a comparison. Got that of a tuning "
+                "instead, which has no steps to draw: its result.json has the setting, the score "
+                "and the guarantee; winsor verify checks it."
+            )
     from winsor.runs.verifying import refuse_disagreements
 
     for directory in sorted({file.parent for run in runs for file in run.rglob("config.json")}):
         refuse_disagreements(directory, leftovers=False)  # before anything is believed
     from winsor.report.collect import collect
     from winsor.report.page import render, to_json
-    from winsor.runs.directory import replace_file, writing
+    from winsor.runs.directory import replace_file, sense, writing
 
     page = output or (runs[0] if len(runs) == 1 else Path()) / "report.html"
     if page.suffix != ".html":
         raise ConfigurationError(f"--output must end in .html. Got {str(page)!r} instead.")
-    report = collect(runs)
+    with sense(", ".join(map(str, runs))):  # an unfinished run's files are not sealed yet
+        report = collect(runs)
+        html, plain = render(report).encode(), json.dumps(to_json(report)) + "\n"
     with writing(page):
         page.parent.mkdir(parents=True, exist_ok=True)
-    replace_file(page, render(report).encode())
-    replace_file(page.with_suffix(".json"), (json.dumps(to_json(report)) + "\n").encode())
+    replace_file(page, html)
+    replace_file(page.with_suffix(".json"), plain.encode())
     print(report.runs[0].statement.promise)
     print(f"Written: {page} and {page.with_suffix('.json').name}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -110,7 +109,7 @@ def read_norms(path: Path, key: str | None = None) -> Floats:
         return np.asarray(_load(path, key), dtype=np.float64).ravel()
     except ConfigurationError:
         raise
-    except (TypeError, ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
+    except Exception as error:  # readers of other people's files raise whatever they like
         # NumPy's own words about .npy files recommend loading pickles
         detail = "" if path.suffix in (".npy", ".npz") else f" {error}."
         raise ConfigurationError(
@@ -121,12 +120,17 @@ def read_norms(path: Path, key: str | None = None) -> Floats:
 def _load(path: Path, key: str | None) -> Any:
     import numpy as np
 
+    from winsor.runs.archives import check_array, check_arrays
+
     match path.suffix:
         case ".npy":
+            check_array(path)
             return np.load(path, allow_pickle=False)
         case ".npz":
             with np.load(path, allow_pickle=False) as archive:
-                return archive[_choose(key, list(archive.files), "arrays")]
+                name = _choose(key, list(archive.files), "arrays")
+                check_arrays(path, [name])
+                return archive[name]
         case ".csv":
             return _column(path, key)
         case ".txt" | ".dat":

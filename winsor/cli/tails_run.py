@@ -21,16 +21,20 @@ LINES = 12
 
 def show_run(path: Path, plots: Path | None, json: bool) -> None:
     """Print the readings of the run in ``path``, and draw its quantiles if ``plots`` is given."""
-    from winsor.runs.directory import RunDirectory
+    from winsor.runs.directory import RunDirectory, sense
 
-    section, rows = readings(RunDirectory(path).metrics(), str(path))
+    with sense(path / "metrics.jsonl"):
+        section, rows = readings(RunDirectory(path).metrics(), str(path))
     if plots is not None:
         from winsor.charts import save_all
 
-        save_all({"quantiles": quantile_chart(section, rows)}, plots)
+        with sense(path / "metrics.jsonl"):
+            chart = quantile_chart(section, rows)
+        save_all({"quantiles": chart}, plots)
     if json:
         print_json({"run": str(path), **_mark(section), "readings": rows})
-    else:
+        return
+    with sense(path / "metrics.jsonl"):
         _show(path, section, rows, plots)
 
 

@@ -15,8 +15,12 @@ def verify(
     head: Annotated[
         str | None, typer.Option(help="The head of the chain, as it was noted before.")
     ] = None,
+    key: Annotated[
+        Path | None,
+        typer.Option(metavar="PUBLIC.pem", help="Also check the signature of `winsor sign`."),
+    ] = None,
 ) -> None:
-    """Check that the files of each run agree: ledger, result, checkpoint, keys.
+    """Check that the files of each run agree: ledger, configuration, result, model, keys.
 
     Exit code 1 if anything disagrees, with what it is. The head of the ledger's chain is printed:
     note it elsewhere, and give it as --head later.
@@ -30,11 +34,21 @@ def verify(
     for run in runs:
         if not run.is_dir():
             raise ConfigurationError(f"{run} must be the directory of a run. Got none instead.")
-        found = disagreements(run, head)
+        if (run / "tune.json").exists():
+            from winsor.tuning.directory import TuningDirectory
+
+            found = TuningDirectory(run).disagreements(head)
+        else:
+            found = disagreements(run, head)
+        if key is not None and not found:
+            from winsor.runs.signing import signature_disagreements
+
+            found = list(signature_disagreements(run, key))
         failed |= bool(found)
         for line in found:
             print(f"{run}: DISAGREES: {line}")
         if not found:
             ledger = Ledger.read(run / "ledger.jsonl")
-            print(f"{run}: agrees. {len(ledger)} releases, head of the chain {ledger.head}")
+            signed = "" if key is None else f" Signed with the key of {key}."
+            print(f"{run}: agrees.{signed} {len(ledger)} releases, head of the chain {ledger.head}")
     raise typer.Exit(1 if failed else 0)

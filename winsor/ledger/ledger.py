@@ -5,6 +5,7 @@ On disk a ledger is a chained file (`chain.py`) of lines:
     {"winsor_ledger": 2, "config": ..., "hash": ...}      the header: what kind of run this is
     {"kind": 0, "event": ...}                             a kind of event, when it first occurs
     = RUN STEP KIND COUNT DIGEST                          a release: who, which step, what it cost
+    {"note": NAME, "digest": ...}                         names a file that belongs to the run
 
 A release is on disk before its noise is drawn, so a crash can lose at most a value that nobody saw;
 it can never hide one that somebody did.
@@ -29,12 +30,11 @@ from dp_accounting import dp_event
 from winsor.accounting import event_from_json, event_to_json
 from winsor.contract import LedgerError
 from winsor.ledger.chain import EMPTY, ChainedFile, replay
+from winsor.ledger.steps import MOST_STEPS, Steps
 
 FORMAT = 2
 UNBOUND = "-"
 """The digest of steps that were paid for before their values were known."""
-MOST_STEPS = 100_000_000
-"""No run is longer; a count beyond it is damage or an attack."""
 
 
 def config_hash(config: Mapping[str, Any]) -> str:
@@ -62,12 +62,14 @@ class Ledger:
         self.path = Path(path) if path is not None else None
         self._kinds: list[dp_event.DpEvent] = []
         self._counts: list[int] = []
-        self._runs: dict[str, list[tuple[int, str]]] = {}  # fingerprint -> (kind, digest) by step
+        self._runs: dict[str, Steps] = {}  # by key fingerprint
+        self.notes: dict[str, tuple[str, int]] = {}
+        """The latest note of each name: its digest, and the steps recorded before it."""
         self._head = EMPTY
         self._file: ChainedFile | None = None
         if self.path is not None:
             self._file = ChainedFile(self.path)
-            self._file.load(self._replay)
+            self._file.load(self._replay, self._replay_alike)
         if self._file is not None and self._file.head == EMPTY:
             header = {"winsor_ledger": FORMAT, "config": self.config, "hash": self.hash}
             self._write(json.dumps(header, separators=(",", ":")).encode())
@@ -87,12 +89,14 @@ class Ledger:
             header = content.split(b"\n", 1)[0][:-17]
             config = json.loads(header)["config"]
             ledger = Ledger(config)
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise LedgerError(
                 f"{path} must begin with the header of a ledger of format {FORMAT}. It does not."
             ) from error
         ledger.path = Path(path)
-        ledger._head, _ = replay(content, ledger._replay, f"the ledger {path}")
+        ledger._head, _ = replay(
+            content, ledger._replay, f"the ledger {path}", ledger._replay_alike
+        )
         return ledger
 
     def __len__(self) -> int:
@@ -111,11 +115,22 @@ class Ledger:
 
     def steps(self, run: str) -> int:
         """Steps recorded under one key."""
-        return len(self._runs.get(run, ()))
+        return len(self._runs[run]) if run in self._runs else 0
 
     def history(self) -> list[tuple[dp_event.DpEvent, int]]:
         """Every kind of event with how often it happened: all the accountant needs."""
         return [(e, c) for e, c in zip(self._kinds, self._counts, strict=True) if c]
+
+    def history_until(self, steps: int) -> list[tuple[dp_event.DpEvent, int]]:
+        """The history of the first ``steps`` steps, key by key."""
+        counts = [0] * len(self._kinds)
+        for run in self._runs.values():
+            for kind, _, count in run.entries():
+                counts[kind] += min(count, steps)
+                steps -= min(count, steps)
+                if steps == 0:
+                    break
+        return [(e, c) for e, c in zip(self._kinds, counts, strict=True) if c]
 
     # ----------------------------------------------------------------------------- writing
 
@@ -126,10 +141,10 @@ class Ledger:
         it is then the same release again, and costs nothing more.
         """
         kind = self._kind(event)
-        steps = self._runs.setdefault(run, [])
+        steps = self._steps_of(run)
         if step < len(steps):
-            if steps[step] != (kind, digest):
-                self._refuse_repeat(steps[step], step, kind, digest)
+            if steps.at(step) != (kind, digest):
+                self._refuse_repeat(steps.at(step), step, kind, digest)
             return step
         if step > len(steps):
             raise LedgerError(
@@ -137,26 +152,38 @@ class Ledger:
                 f"ledger {self.path}. Use the ledger that belongs to the checkpoint."
             )
         self._write(f"= {run} {step} {kind} 1 {digest}".encode())
-        steps.append((kind, digest))
+        steps.add(kind, digest)
         self._counts[kind] += 1
         return step
 
-    def record_many(
-        self, run: str, event: dp_event.DpEvent, count: int, digest: str = UNBOUND
-    ) -> int:
+    def record_many(self, run: str, event: dp_event.DpEvent, count: int) -> int:
         """Write, durably and as one line, that the next ``count`` steps of ``run`` each spend
         ``event``; return the first of them. For runs whose every event is known beforehand."""
-        if not (isinstance(count, int) and 1 <= count <= MOST_STEPS):
+        first = self.steps(run)
+        if not (isinstance(count, int) and 1 <= count <= MOST_STEPS - first):
             raise LedgerError(
-                f"count must be a positive whole number up to {MOST_STEPS}. Got {count!r} instead."
+                f"count must be a positive whole number up to {MOST_STEPS - first}. Got {count!r} "
+                "instead."
             )
         kind = self._kind(event)
-        steps = self._runs.setdefault(run, [])
-        first = len(steps)
-        self._write(f"= {run} {first} {kind} {count} {digest}".encode())
-        steps.extend([(kind, digest)] * count)
+        steps = self._steps_of(run)
+        self._write(f"= {run} {first} {kind} {count} {UNBOUND}".encode())
+        steps.add(kind, UNBOUND, count)
         self._counts[kind] += count
         return first
+
+    def _steps_of(self, run: str) -> Steps:
+        if run not in self._runs:
+            self._runs[run] = Steps()
+        return self._runs[run]
+
+    def note(self, name: str, digest: str) -> None:
+        """Bind a file to this point of the chain by its digest; once is enough."""
+        if self.notes.get(name) == (digest, len(self)):
+            return
+        line = {"note": name, "digest": digest}
+        self._write(json.dumps(line, separators=(",", ":")).encode())
+        self.notes[name] = (digest, len(self))
 
     def _refuse_repeat(self, known: tuple[int, str], step: int, kind: int, digest: str) -> None:
         if known[0] != kind:
@@ -191,23 +218,41 @@ class Ledger:
 
     # ----------------------------------------------------------------------------- replaying
 
+    def _replay_alike(self, texts: list[bytes]) -> bool:
+        """Take many lines at once, if all are single steps of one key in order: the usual case."""
+        words = b" \n ".join(texts).decode("latin-1").split(" ")  # no line has a newline inside
+        if len(words) != 7 * len(texts) - 1 or set(words[6::7]) - {"\n"}:
+            return False
+        runs, counts, kinds = dict.fromkeys(words[1::7]), words[4::7], words[3::7]
+        if set(words[0::7]) != {"="} or len(runs) != 1 or counts.count("1") != len(texts):
+            return False
+        (run,) = runs
+        first, known = self.steps(run), {str(kind): kind for kind in range(len(self._kinds))}
+        in_order = words[2::7] == list(map(str, range(first, first + len(texts))))
+        if not in_order or not set(kinds) <= known.keys():
+            return False
+        for kind in set(kinds):
+            self._counts[known[kind]] += kinds.count(kind)
+        self._steps_of(run).extend([known[kind] for kind in kinds], words[5::7])
+        return True
+
     def _replay(self, text: bytes) -> None:
-        if text.startswith(b"= "):
-            _, run, step, kind, count, digest = text.decode().split(" ")
-            steps = self._runs.setdefault(run, [])
-            if int(step) != len(steps):
+        if text[:2] == b"= ":
+            run, step, kind, count, digest = text[2:].decode().rsplit(" ", 4)
+            if int(step) != self.steps(run):
                 raise ValueError("steps out of order")
-            if not 1 <= int(count) <= MOST_STEPS:
-                raise ValueError(f"a count of {count}")
+            if not 0 <= int(kind) < len(self._kinds):
+                raise ValueError(f"the kind {kind}")
+            if count != "1" and digest != UNBOUND:
+                raise ValueError(f"a count of {count} for one value")
+            self._steps_of(run).add(int(kind), digest, int(count))
             self._counts[int(kind)] += int(count)
-            if count == "1":
-                steps.append((int(kind), digest))
-            else:
-                steps.extend([(int(kind), digest)] * int(count))
             return
         line = json.loads(text)
         if "winsor_ledger" in line:
             self._check_header(line)
+        elif "note" in line:
+            self.notes[str(line["note"])] = (str(line["digest"]), len(self))
         else:
             if line["kind"] != len(self._kinds):
                 raise ValueError("events out of order")
@@ -251,10 +296,7 @@ class Ledger:
         return {
             "config": json.dumps(self.config, sort_keys=True),
             "kinds": [json.dumps(event_to_json(event)) for event in self._kinds],
-            "runs": {
-                run: {"kinds": [k for k, _ in steps], "digests": [d for _, d in steps]}
-                for run, steps in self._runs.items()
-            },
+            "runs": {run: _columns(steps) for run, steps in self._runs.items()},
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -266,12 +308,29 @@ class Ledger:
             )
         events = [event_from_json(json.loads(text)) for text in state["kinds"]]
         for run, steps in state["runs"].items():
-            pairs = zip(steps["kinds"], steps["digests"], strict=True)
-            for step, (kind, digest) in enumerate(pairs):
-                self.record(run, step, events[kind], digest)
+            step = 0
+            entries = zip(steps["kinds"], steps["digests"], steps["counts"], strict=True)
+            for kind, digest, count in entries:
+                if count > 1 and digest != UNBOUND:
+                    raise LedgerError(
+                        f"the checkpoint must have a digest for each value. Got one for {count} "
+                        "steps instead: it is damaged. Use an intact copy."
+                    )
+                if count > 1 and step == self.steps(run):
+                    self.record_many(run, events[kind], count)
+                else:
+                    for each in range(step, step + count):
+                        self.record(run, each, events[kind], digest)
+                step += count
 
     def close(self) -> None:
         if self._file is not None:
             self._head = self._file.head
             self._file.close()
             self._file = None
+
+
+def _columns(steps: Steps) -> dict[str, list[Any]]:
+    """The entries as plain lists, for checkpoints."""
+    kinds, digests, counts = zip(*steps.entries(), strict=True) if len(steps) else ((), (), ())
+    return {"kinds": list(kinds), "digests": list(digests), "counts": list(counts)}

@@ -19,7 +19,8 @@ import math
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from winsor.contract import Bounded, ConfigurationError, UnsoundRelease
+from winsor.checks import positive
+from winsor.contract import Bounded, UnsoundRelease
 from winsor.mechanisms import noise
 from winsor.mechanisms.events import check_shares, joint_event
 from winsor.mechanisms.protocol import LocalEvent
@@ -36,12 +37,7 @@ class FixedNoise:
     """How many releases round what one visit of a record moves."""
 
     def __init__(self, noise_multiplier: float) -> None:
-        value = noise_multiplier
-        if not (isinstance(value, int | float) and math.isfinite(value) and value > 0):
-            raise ConfigurationError(
-                f"noise_multiplier must be a positive finite number. Got {value!r} instead."
-            )
-        object.__setattr__(self, "noise_multiplier", float(value))
+        object.__setattr__(self, "noise_multiplier", positive("noise_multiplier", noise_multiplier))
 
     def __setattr__(self, name: str, value: Any) -> None:
         raise UnsoundRelease(

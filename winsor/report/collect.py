@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import winsor
-from winsor.accounting import event_from_json
 from winsor.contract import Neighbouring
 from winsor.ledger.guarantee import spent_by
 from winsor.ledger.ledger import Ledger
@@ -25,6 +24,8 @@ from winsor.runs.tasks import higher_is_better, make_task
 
 CURVE_POINTS = 16
 CURVE_SECONDS = 20.0
+SHOWN = ("time", "winsor", "python", "system", "cpus", "threads", "packages")
+"""What the page shows of each session."""
 
 
 @dataclass(frozen=True)
@@ -153,11 +154,24 @@ def read_run(path: Path) -> RunRecord:
         config=config,
         rows=directory.metrics(),
         result=result,
-        sessions=directory.environment(),
+        sessions=_sessions(directory),
         ledger=ledger,
         statement=statement,
         curve=epsilon_by_step(ledger, config),
     )
+
+
+def _sessions(directory: RunDirectory) -> list[dict[str, Any]]:
+    """What the run ran on, with every word that the page shows."""
+    sessions = directory.environment()
+    for session in sessions:
+        missing = [name for name in SHOWN if name not in session]
+        if missing or not isinstance(session["packages"], dict):
+            raise RunError(
+                f"environment.json of {directory} must say {', '.join(SHOWN)} of each session. "
+                f"{', '.join(missing) or 'packages'} is missing or damaged. Restore it from a copy."
+            )
+    return sessions
 
 
 def epsilon_by_step(ledger: Ledger, config: Config) -> list[tuple[int, float]]:
@@ -165,11 +179,8 @@ def epsilon_by_step(ledger: Ledger, config: Config) -> list[tuple[int, float]]:
 
     Points are added from coarse to fine as long as there is time for them.
     """
-    state = ledger.state_dict()
-    kinds = [kind for steps in state["runs"].values() for kind in steps["kinds"]]
-    events = [event_from_json(json.loads(text)) for text in state["kinds"]]
     delta, relation = config.budget.delta, Neighbouring(config.budget.relation)
-    total = len(kinds)
+    total = len(ledger)
     marks = sorted({-(-total * k // CURVE_POINTS) for k in range(1, CURVE_POINTS + 1)})
     order = sorted(range(len(marks)), key=lambda i: -((i + 1) & -(i + 1)))
     found: dict[int, float] = {}
@@ -177,10 +188,7 @@ def epsilon_by_step(ledger: Ledger, config: Config) -> list[tuple[int, float]]:
     for i in [len(marks) - 1, *order]:
         if found and time.perf_counter() - begun > CURVE_SECONDS:
             break
-        counts: dict[int, int] = {}
-        for kind in kinds[: marks[i]]:
-            counts[kind] = counts.get(kind, 0) + 1
-        history = [(events[kind], count) for kind, count in counts.items()]
+        history = ledger.history_until(marks[i])
         found[marks[i]] = spent_by(history, delta, relation).epsilon
     curve = sorted(found.items())
     # Fewer steps cannot have spent more: a later bound holds for them too.

@@ -18,8 +18,8 @@ from winsor.runs.config import Config
 from winsor.runs.intervals import rounded_up
 
 RELATIONS = {
-    Neighbouring.ADD_OR_REMOVE_ONE: "adding or removing one row",
-    Neighbouring.REPLACE_ONE: "replacing one row by any other",
+    Neighbouring.ADD_OR_REMOVE_ONE: "adding or removing one {who}",
+    Neighbouring.REPLACE_ONE: "replacing one {who} by any other",
 }
 ACCOUNTANTS = {
     "pld": "privacy loss distributions, discretised pessimistically",
@@ -62,12 +62,11 @@ def make_statement(
     """The statement for one run."""
     relation = Neighbouring(config.budget.relation)
     spent = [spent_by(ledger.history(), delta, relation) for delta in _deltas(config)]
-    n = ledger.config["n"]
     return Statement(
-        promise=_promise(spent[0], relation, len(ledger)),
+        promise=_promise(spent[0], relation, ledger),
         meaning=_meaning(ledger, relation),
-        unit=f"one row of the training data ({n:,} rows; their number is treated as public)",
-        relation=RELATIONS[relation],
+        unit=_unit(ledger),
+        relation=RELATIONS[relation].format(who=_who(ledger)),
         epsilons=tuple(
             {"delta": s.delta, "epsilon": s.epsilon, "shown": rounded_up(s.epsilon)} for s in spent
         ),
@@ -79,7 +78,7 @@ def make_statement(
         ledger_sha256=ledger.digest(),
         ledger_head=ledger.head,
         covered=_covered(config, len(ledger), held_out_rows != 0),
-        not_covered=_not_covered(held_out_rows),
+        not_covered=_not_covered(held_out_rows, _who(ledger)),
         warnings=_warnings(config, finished),
     )
 
@@ -88,10 +87,26 @@ def _deltas(config: Config) -> list[float]:
     return [config.budget.delta / 10**k for k in range(4)]
 
 
-def _promise(spent: Spent, relation: Neighbouring, steps: int) -> str:
+def _who(ledger: Ledger) -> str:
+    """Who is protected."""
+    return "person" if "rows_per_unit" in ledger.config else "row"
+
+
+def _unit(ledger: Ledger) -> str:
+    n, most = ledger.config["n"], ledger.config.get("rows_per_unit")
+    if most is None:
+        return f"one row of the training data ({n:,} rows; their number is treated as public)"
+    return (
+        f"one person with all rows, up to {most} of them in a step ({n:,} persons; their number is "
+        "treated as public, how many rows a person has is not)"
+    )
+
+
+def _promise(spent: Spent, relation: Neighbouring, ledger: Ledger) -> str:
     return (
         f"The training was ({rounded_up(spent.epsilon)}, {spent.delta:.3g})-differentially private "
-        f"with respect to {RELATIONS[relation]}, over all {steps:,} recorded steps."
+        f"with respect to {RELATIONS[relation].format(who=_who(ledger))}, over all {len(ledger):,} "
+        "recorded steps."
     )
 
 
@@ -100,13 +115,14 @@ def _meaning(ledger: Ledger, relation: Neighbouring) -> str:
     variation TV is the certified delta at epsilon 0."""
     variation = delta_by(ledger.history(), 0.0, relation).delta
     percent = min(100.0, math.ceil(1000 * (1 + variation) / 2) / 10)
+    who = _who(ledger)
     question = (
-        "whether a given row took part"
+        f"whether a given {who} took part"
         if relation is Neighbouring.ADD_OR_REMOVE_ONE
-        else "which of two given rows took part"
+        else f"which of two given {who}s took part"
     )
     return (
-        "Someone knows every other row, sees everything that was released, and must tell "
+        f"Someone knows every other {who}, sees everything that was released, and must tell "
         f"{question}. Guessing blindly is right half of the time. Whatever the rows, the method "
         f"and the computing power, nobody is right more often than {percent:g} % of the time."
     )
@@ -119,13 +135,26 @@ def _sampler(ledger: Ledger) -> str:
             return f"Poisson: every row joins each batch independently, with rate {c['rate']:.6g}"
         case "FixedSize":
             return f"batches of fixed size, drawn uniformly, rate {c['rate']:.6g}"
+        case "Allocation":
+            steps = round(1 / c["rate"])
+            return f"allocation: every row goes to one step of each epoch of {steps} steps, by lot"
+        case "Loader":
+            return (
+                f"a loader: every row once an epoch, {c['batch_size']} at a time, no amplification"
+            )
+        case "CyclicPoisson":
+            return (
+                f"cyclic Poisson: rows in {c['bands']} groups that take turns, each row of the "
+                f"group with probability {min(1.0, c['bands'] * c['rate']):.6g}"
+            )
     return "all rows at every step"
 
 
 def _mechanism(ledger: Ledger) -> str:
     c = ledger.config
     name = c.get("mechanism", "Gaussian")
-    return f"{name} noise, noise multiplier {c['noise_multiplier']:.6g}"
+    bands = f", correlated over {len(c['column'])} steps" if "column" in c else ""
+    return f"{name} noise, noise multiplier {c['noise_multiplier']:.6g}{bands}"
 
 
 def _accountant(spent: Spent, versions: dict[str, str]) -> str:
@@ -148,7 +177,7 @@ def _covered(config: Config, steps: int, held_out: bool) -> tuple[str, ...]:
     return tuple(items)
 
 
-def _not_covered(held_out_rows: int | None) -> tuple[str, ...]:
+def _not_covered(held_out_rows: int | None, who: str) -> tuple[str, ...]:
     items = []
     if held_out_rows != 0:
         number = "" if held_out_rows is None else f"{held_out_rows:,} "
@@ -161,7 +190,9 @@ def _not_covered(held_out_rows: int | None) -> tuple[str, ...]:
         "learning rate, the number of steps",
         "other runs on the same rows. Their losses add up; a report of several runs shows the sum",
         "groups of rows. If one person has k rows, the promise for the person is weaker: k times "
-        "epsilon, at a larger delta",
+        "epsilon, at a larger delta. data.unit protects persons"
+        if who == "row"
+        else "persons that have several identifiers, and what rows of one person say of another",
         "checkpoint.pt, while it exists: it holds the key of the noise and must be guarded like "
         "the data. It is deleted when a run finishes, unless keep_checkpoint is set",
         "attacks on the low bits of floating-point noise, and on the computer itself (time, "

@@ -18,15 +18,27 @@ from typing import Any
 
 import tomli_w
 
-from winsor.checks import choice, fraction, positive, probability, refusal
+from winsor.checks import choice, fraction, positive, probability, refusal, whole
 from winsor.contract import ConfigurationError, Neighbouring
+from winsor.ledger.steps import MOST_STEPS
 from winsor.runs.reading import Part, read
 from winsor.sampling.choose import SAMPLINGS
 
 TASKS = ("classification", "regression", "language")
-ITERATES = ("last", "averaged", "random")  # those of training/iterates.py, which loads torch
-LOSSES = ("auto", "cross_entropy", "squared", "huber")
+ITERATES = (  # those of training/iterates.py, which loads torch
+    "last",
+    "averaged",
+    "random",
+    "averaged_before_last",
+    "random_before_last",
+    "averaged_after_start",
+    "averaged_midpoints",
+)
+LOSSES = ("auto", "cross_entropy", "squared", "huber", "ldam_drw")
 MONITORS = ("off", "private", "debug")
+MOST_CLASSES = 10_000_000
+MOST = {"threads": 1024, "num_workers": 256, "steps": MOST_STEPS, "epochs": MOST_STEPS}
+"""Beyond these a machine gives up, or a run does not end."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +63,10 @@ class DataSettings:
     target: str = "y"
     """Name of the array of targets in an .npz file, or of the column in a table."""
     features: list[str] | None = None
-    """Columns of a table to use as inputs; default: all but the target."""
+    """Columns of a table to use as inputs; default: all but the target and the unit."""
+    unit: str | None = None
+    """Who is protected, where a person has several rows: the column of a table, the array of an
+    .npz file, or the attribute of a dataset that says whose each row is. Default: one row."""
     shape: list[int] | None = None
     """Shape of one row, to which the inputs are reshaped."""
     subtract: float | list[float] = 0.0
@@ -62,11 +77,20 @@ class DataSettings:
     def __post_init__(self) -> None:
         choice("data.task", self.task, TASKS)
         fraction("data.held_out_fraction", self.held_out_fraction)
-        if isinstance(self.classes, int) and self.classes < 2:
-            raise refusal("data.classes", "at least 2", self.classes)
+        whole("data.seed", self.seed, least=0)
+        classes = len(self.classes) if isinstance(self.classes, list) else self.classes
+        if classes is not None and not 2 <= classes <= MOST_CLASSES:
+            raise refusal("data.classes", f"at least 2 and at most {MOST_CLASSES}", self.classes)
         divisors = self.divide if isinstance(self.divide, list) else [self.divide]
         if not all(math.isfinite(d) and d != 0 for d in divisors):
             raise refusal("data.divide", "finite and not zero", self.divide)
+        subtracted = self.subtract if isinstance(self.subtract, list) else [self.subtract]
+        if not all(map(math.isfinite, subtracted)):
+            raise refusal("data.subtract", "finite", self.subtract)
+        if self.shape is not None and not (self.shape and all(side > 0 for side in self.shape)):
+            raise refusal("data.shape", "a list of positive whole numbers", self.shape)
+        if self.features is not None and not self.features:
+            raise refusal("data.features", "a list of at least one column", self.features)
 
 
 @dataclass(frozen=True)
@@ -95,24 +119,46 @@ class TrainingSettings:
     """How long, in which batches, with which loss."""
 
     batch_size: int | None = None
-    """Expected size of a batch; left out with sampling = "full"."""
+    """Expected size of a batch, in units if there are any; left out with sampling = "full"."""
     epochs: float | None = None
     steps: int | None = None
     sampling: str = "poisson"
-    loss: str = "auto"
+    """How rows are drawn: docs/ways-of-drawing.md. "cyclic" goes with mechanism banded."""
+    rows_per_unit: int = 8
+    """With data.unit: the most rows of one unit in one step."""
+    within_unit: str = "mean"
+    """With data.unit: the mean or the sum of the gradients of a unit's rows is clipped."""
+    loss: Part = field(default_factory=lambda: Part("auto"))
+    """A name, or a table with options: ldam_drw takes those of `winsor.losses.LdamDrw`."""
     max_physical_batch_size: int | None = None
     iterate: str = "last"
     ball_radius: float | None = None
+    ball_centre: str = "origin"
+    """The origin, or the start of the run."""
     engine: str = "auto"
     threads: int | None = None
     num_workers: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("batch_size", "epochs", "steps", "max_physical_batch_size", "threads"):
+        for name in (
+            "batch_size",
+            "epochs",
+            "steps",
+            "max_physical_batch_size",
+            "threads",
+            "rows_per_unit",
+        ):
             _positive(f"training.{name}", getattr(self, name))
+        for name, most in MOST.items():
+            value = getattr(self, name)
+            if value is not None and value > most:
+                raise refusal(f"training.{name}", f"at most {most}", value)
+        whole("training.num_workers", self.num_workers, least=0)
         _positive("training.ball_radius", self.ball_radius)
         choice("training.sampling", self.sampling, SAMPLINGS)
-        choice("training.loss", self.loss, LOSSES)
+        choice("training.within_unit", self.within_unit, ("mean", "sum"))
+        choice("training.loss", self.loss.name, LOSSES)
+        choice("training.ball_centre", self.ball_centre, ("origin", "start"))
         choice("training.iterate", self.iterate, ITERATES)
         choice("training.engine", self.engine, ("auto", "ghost", "func", "loop"))
         if (self.batch_size is None) != (self.sampling == "full"):
@@ -182,6 +228,8 @@ class Config:
     training: TrainingSettings
     mechanism: Part = field(default_factory=lambda: Part("gaussian"))
     schedule: Part = field(default_factory=lambda: Part("constant"))
+    features: Part = field(default_factory=lambda: Part("none"))
+    """What the model sees in place of pixels: a frozen transform of each row."""
     record: RecordSettings = field(default_factory=RecordSettings)
     seed: int = 0
     """Public: starts the model. The noise does not depend on it, unless:"""
@@ -201,6 +249,9 @@ class Config:
                 table[entry.name] = value.to_table()
             elif dataclasses.is_dataclass(value) and not isinstance(value, type):
                 table[entry.name] = dataclasses.asdict(value)
+                for name, inner in vars(value).items():
+                    if isinstance(inner, Part):
+                        table[entry.name][name] = inner.to_table() if inner.options else inner.name
             else:
                 table[entry.name] = value
         return table
@@ -222,7 +273,7 @@ def load_table(path: Path) -> dict[str, Any]:
         raise ConfigurationError(
             f"cannot read the configuration {path}: {error.strerror or error}."
         ) from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # also numbers and tables without end
         raise ConfigurationError(f"{path} is not valid TOML: {error}.") from error
 
 
@@ -237,6 +288,8 @@ def without_none(table: Mapping[str, Any]) -> dict[str, Any]:
 
 def from_table(table: Mapping[str, Any], folder: Path | None = None) -> Config:
     """The configuration of one run. Paths of files are taken relative to ``folder``."""
+    if not isinstance(table, Mapping):
+        raise ConfigurationError(f"a configuration must be a table. Got {table!r:.100} instead.")
     table = {key: value for key, value in table.items() if key != "compare"}
     config = read(Config, table)
     if folder is None:
@@ -245,8 +298,28 @@ def from_table(table: Mapping[str, Any], folder: Path | None = None) -> Config:
     held_out = None if data.held_out is None else _absolute(data.held_out, folder)
     source = _absolute(data.source, folder)
     return dataclasses.replace(
-        config, data=dataclasses.replace(data, source=source, held_out=held_out)
+        config,
+        data=dataclasses.replace(data, source=source, held_out=held_out),
+        model=_beside(config.model, "weights", folder),
+        features=_beside(config.features, "cache", folder),
+        rule=_with_public_rows(config.rule, folder),
     )
+
+
+def _beside(part: Part, option: str, folder: Path) -> Part:
+    """The part with a path among its options taken relative to ``folder``."""
+    path = part.options.get(option)
+    if not isinstance(path, str):
+        return part
+    return Part(part.name, {**part.options, option: str((folder / path).resolve())})
+
+
+def _with_public_rows(rule: Part, folder: Path) -> Part:
+    basis = rule.options.get("basis")
+    if not isinstance(basis, Mapping) or not isinstance(basis.get("source"), str):
+        return rule
+    found = {**basis, "source": _absolute(basis["source"], folder)}
+    return Part(rule.name, {**rule.options, "basis": found})
 
 
 def is_file(source: str) -> bool:

@@ -1,7 +1,8 @@
 """The rows of a run: protected training rows, and held-out rows for metrics.
 
 A row is held out by a coin that looks at nothing but the seed and the row's position, so the choice
-for one row does not depend on any other.
+for one row does not depend on any other. Where persons are protected, all rows of a person have one
+coin, from the seed and the person's identifier: nobody is on both sides.
 
 Guarantee
 ---------
@@ -11,11 +12,14 @@ them beforehand (their number, shapes, classes, the constants of the scaling) is
 
 from __future__ import annotations
 
+import hashlib
+import math
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Dataset, Subset, TensorDataset
 
@@ -41,6 +45,19 @@ class Data:
     """Classes, tokens, or 1 for regression."""
     digest: str
     """Names the content, so that a resumed run can tell that the data changed."""
+    unit: NDArray[Any] | None = None
+    """Whose each training row is, where persons are protected."""
+
+    @property
+    def protected(self) -> int:
+        """How many there are of what is protected: units, or rows."""
+        return self.size if self.unit is None else len(np.unique(self.unit))
+
+    @property
+    def count(self) -> dict[str, int]:
+        """What is public about how many there are: persons, or rows. How many rows a person has
+        is not."""
+        return {"rows" if self.unit is None else "units": self.protected}
 
     @property
     def size(self) -> int:
@@ -51,32 +68,35 @@ class Data:
         return 0 if self.held_out is None else len(self.held_out)  # type: ignore[arg-type]
 
 
-def load_data(settings: DataSettings) -> Data:
-    """The training and held-out rows that the settings describe."""
-    rows, held_out, digest = _source(settings.source, settings)
+def load_data(settings: DataSettings, protected: bool = True) -> Data:
+    """The training and held-out rows that the settings describe; rows that are not ``protected``
+    need not say whose they are."""
+    rows, held_out, digest, unit = _source(settings.source, settings)
+    if settings.unit is not None and protected:
+        _check_units(unit, len(rows), settings)  # type: ignore[arg-type]
     if settings.held_out is not None:
         held_out = _source(settings.held_out, settings)[0]
     if held_out is None and settings.held_out_fraction > 0:
-        rows, held_out = _split(rows, settings.held_out_fraction, settings.seed)
+        out = _coins(len(rows), unit, settings)  # type: ignore[arg-type]
+        rows, held_out = _split(rows, out, settings.held_out_fraction)
+        unit = None if unit is None else unit[~out]
     if len(rows) == 0:  # type: ignore[arg-type]
         raise ConfigurationError(
             f"data.source must have at least one training row. Got none from {settings.source!r}."
         )
-    return Data(rows, held_out, _shape(rows, settings), _outputs(settings), digest)
+    return Data(rows, held_out, _shape(rows, settings), _outputs(settings), digest, unit)
 
 
-Source = tuple[Dataset[Any], Dataset[Any] | None, str]
+Source = tuple[Dataset[Any], Dataset[Any] | None, str, NDArray[Any] | None]
 
 
 def _source(source: str, settings: DataSettings) -> Source:
-    if source == "digits":
-        return _digits(settings), None, "digits"
-    if source == "synthetic":
-        return _synthetic(settings), None, "synthetic"
+    if source in BUILT_IN:
+        return (_digits if source == "digits" else _synthetic)(settings), None, source, None
     if is_file(source):
         rows = read_rows(source, settings)
         held_out = None if rows.held_out is None else _tensors(RawRows(*rows.held_out), settings)
-        return _tensors(rows, settings), held_out, file_digest(source)
+        return _tensors(rows, settings), held_out, file_digest(source), rows.unit
     if is_import_path(source):
         return _imported(source, settings)
     raise ConfigurationError(
@@ -127,7 +147,9 @@ def _imported(source: str, settings: DataSettings) -> Source:
                 "data.source must be a map-style dataset, with a length and rows by index, or a "
                 f"pair of them. Got {type(dataset).__name__} from {source!r} instead."
             )
-    return pair[0], pair[1], f"{source} {len(pair[0])}"
+    whose = None if settings.unit is None else getattr(pair[0], settings.unit, None)
+    unit = None if whose is None else np.asarray(whose)
+    return pair[0], pair[1], f"{source} {len(pair[0])}", unit
 
 
 # ------------------------------------------------------------------------------------- to tensors
@@ -137,6 +159,15 @@ def _tensors(rows: RawRows, settings: DataSettings) -> TensorDataset:
     if settings.task == "language":
         return TensorDataset(_token_rows(rows.x, settings))
     assert rows.y is not None
+    if rows.x.ndim < 2 or 0 in rows.x.shape[1:]:
+        raise ConfigurationError(
+            "data.inputs must have at least one feature in each row. Got an array of shape "
+            f"{rows.x.shape} instead."
+        )
+    if rows.y.ndim == 0 or math.prod(rows.y.shape) != len(rows.y):
+        raise ConfigurationError(
+            f"data.target must be one value per row. Got shape {rows.y.shape} instead."
+        )
     if len(rows.x) != len(rows.y):
         raise ConfigurationError(
             f"data.inputs and data.target must have equally many rows. Got {len(rows.x)} and "
@@ -144,13 +175,19 @@ def _tensors(rows: RawRows, settings: DataSettings) -> TensorDataset:
         )
     if rows.x.dtype.kind not in "fiub":
         raise ConfigurationError(f"data.inputs must be numbers. Got {rows.x.dtype} instead.")
-    x = torch.from_numpy(np.array(rows.x, dtype=np.float32))
+    with np.errstate(over="ignore"):  # too large for 32 bits is infinite, and refused below
+        x = torch.from_numpy(np.array(rows.x, dtype=np.float32))
     if not bool(torch.isfinite(x).all()):
         raise ConfigurationError(
             "data.inputs must be finite. Got gaps or infinite values instead. Fill them by a "
             "public rule before."
         )
     x = _scaled(x, settings)
+    if not bool(torch.isfinite(x).all()):
+        raise ConfigurationError(
+            "data.inputs must be finite after scaling. Got infinite values instead. Correct "
+            "data.subtract and data.divide."
+        )
     if settings.shape is not None:
         x = _reshaped(x, settings.shape)
     if settings.task == "regression":
@@ -170,17 +207,18 @@ def _scaled(x: Tensor, settings: DataSettings) -> Tensor:
 
 
 def _reshaped(x: Tensor, shape: list[int]) -> Tensor:
-    try:
-        return x.reshape(len(x), *shape)
-    except RuntimeError as error:
+    values = math.prod(x.shape[1:])
+    if math.prod(shape) != values:
         raise ConfigurationError(
-            f"data.shape must have as many values as a row, {x[0].numel()}. Got {shape} instead."
-        ) from error
+            f"data.shape must have as many values as a row, {values}. Got {shape} instead."
+        )
+    return x.reshape(len(x), *shape)
 
 
 def _real_targets(y: Any) -> Tensor:
     try:
-        values = torch.from_numpy(np.array(y, dtype=np.float32))
+        with np.errstate(over="ignore"):
+            values = torch.from_numpy(np.array(y, dtype=np.float32))
     except (TypeError, ValueError) as error:
         raise ConfigurationError(f"data.target must be numbers: {error}.") from error
     if values.ndim != 1 or not bool(torch.isfinite(values).all()):
@@ -218,18 +256,17 @@ def _labels(y: Any, settings: DataSettings) -> Tensor:
 
 def _token_rows(x: Any, settings: DataSettings) -> Tensor:
     """Whole numbers (rows, length) below the number of tokens; negative ones are padding."""
-    tokens = torch.from_numpy(np.array(x))
-    if tokens.ndim != 2 or tokens.shape[1] < 2 or tokens.dtype.is_floating_point:
+    tokens = np.asarray(x)
+    if tokens.ndim != 2 or tokens.shape[1] < 2 or tokens.dtype.kind not in "iu":
         raise ConfigurationError(
             "data.inputs must be whole numbers of shape (rows, length >= 2) for language. Got "
             f"{tokens.dtype} of shape {tuple(tokens.shape)} instead."
         )
-    tokens = tokens.to(torch.int64)
     if bool((tokens >= _outputs(settings)).any()):
         raise ConfigurationError(
             f"data.inputs must be tokens below data.classes = {settings.classes}. Got larger ones."
         )
-    return tokens
+    return torch.from_numpy(tokens.astype(np.int64))
 
 
 # --------------------------------------------------------------------------------- what is public
@@ -262,13 +299,50 @@ def _shape(rows: Dataset[Any], settings: DataSettings) -> tuple[int, ...]:
     return tuple(x.shape)
 
 
-def _split(rows: Dataset[Any], fraction: float, seed: int) -> tuple[Dataset[Any], Dataset[Any]]:
-    n = len(rows)  # type: ignore[arg-type]
-    out = np.random.default_rng([seed, 0x5EED]).random(n) < fraction
+def _check_units(unit: NDArray[Any] | None, n: int, settings: DataSettings) -> None:
+    """One identifier for each row, of somebody."""
+    if unit is None:
+        raise ConfigurationError(
+            "data.unit must be a column of the table, an array of the file or an attribute of the "
+            f"dataset. Got {settings.unit!r} instead, which {settings.source!r} does not have."
+        )
+    if unit.shape != (n,):
+        raise ConfigurationError(
+            f"data.unit must be one identifier for each of the {n} rows. Got shape {unit.shape} "
+            "instead."
+        )
+    empty = [value for value in unit.tolist() if value is None or str(value).strip() in ("", "nan")]
+    if empty:
+        raise ConfigurationError(
+            f"data.unit must name somebody for every row. Got {len(empty)} rows without instead. "
+            "Give each an identifier of its own, or leave them out."
+        )
+
+
+def _coins(n: int, unit: NDArray[Any] | None, settings: DataSettings) -> NDArray[np.bool_]:
+    """Which rows are held out."""
+    if unit is None:
+        drawn = np.random.default_rng([settings.seed, 0x5EED]).random(n)
+    else:
+        known = {name: _coin(name, settings.seed) for name in set(unit.tolist())}
+        drawn = np.array([known[name] for name in unit.tolist()])
+    return np.asarray(drawn < settings.held_out_fraction)
+
+
+def _coin(name: Any, seed: int) -> float:
+    """In [0, 1), from the seed and the identifier alone: who else is there changes nothing."""
+    digest = hashlib.blake2b(f"held out {seed} {name}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little") / 2**64
+
+
+def _split(
+    rows: Dataset[Any], out: NDArray[np.bool_], fraction: float
+) -> tuple[Dataset[Any], Dataset[Any]]:
     inside, outside = np.flatnonzero(~out), np.flatnonzero(out)
     if len(inside) == 0 or len(outside) == 0:
         raise ConfigurationError(
-            f"data.held_out_fraction must leave rows on both sides. Got {fraction} for {n} rows."
+            f"data.held_out_fraction must leave rows on both sides. Got {fraction} for {len(out)} "
+            "rows."
         )
     if isinstance(rows, TensorDataset):
         return _rows_of(rows, inside), _rows_of(rows, outside)

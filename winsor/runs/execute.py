@@ -24,6 +24,7 @@ from winsor.runs.models import build_model
 from winsor.runs.monitoring import Off, make_monitor
 from winsor.runs.optimisers import build_optimizer, build_schedule
 from winsor.runs.parts import ball_of, build_mechanism, build_rule, check
+from winsor.runs.restoring import refuse_other_kinds
 from winsor.runs.sealing import bind_config
 from winsor.runs.spending import Spending
 from winsor.runs.stopping import Interrupted, StopRequest
@@ -109,8 +110,11 @@ def assemble(config: Config, directory: RunDirectory, data: Data) -> Assembled:
     ball = ball_of(config, model)
     optimizer = build_optimizer(config.optimizer, model)
     training, budget = config.training, config.budget
-    batch_size = data.size if training.batch_size is None else training.batch_size
-    sampler = make_sampler(training.sampling, data.size, batch_size)
+    n = data.protected
+    batch_size = n if training.batch_size is None else training.batch_size
+    # groups for correlated noise are made once its bands are chosen; a step draws as many rows
+    by_length = "poisson" if training.sampling == "cyclic" else training.sampling
+    sampler = make_sampler(by_length, n, batch_size)
     planned = planned_steps(training.epochs, training.steps, sampler)
     scheduler = build_schedule(config.schedule, optimizer, planned)
     monitor = make_monitor(build_rule(config.rule, model, config), config.record)
@@ -124,7 +128,7 @@ def assemble(config: Config, directory: RunDirectory, data: Data) -> Assembled:
         epsilon=budget.epsilon,
         noise_multiplier=budget.noise_multiplier,
         steps=planned,
-        sampling=sampler,
+        sampling=training.sampling,
         relation=budget.relation,
         max_physical_batch_size=training.max_physical_batch_size,
         ledger=directory.ledger,
@@ -136,11 +140,15 @@ def assemble(config: Config, directory: RunDirectory, data: Data) -> Assembled:
         scheduler=scheduler,
         num_workers=training.num_workers,
         allow_large_delta=budget.allow_large_delta,
+        unit=data.unit,
+        rows_per_unit=training.rows_per_unit,
+        within_unit=training.within_unit,
     )
     progress.run = private
     calibrated = budget.epsilon is not None and budget.noise_multiplier is None
     relation = Neighbouring(budget.relation)
-    spending = Spending(private.ledger, relation, private.budget, calibrated)
+    block = private.sampler.block
+    spending = Spending(private.ledger, relation, private.budget, calibrated, block=block)
     return Assembled(config, data, task, model, optimizer, scheduler, private, spending, monitor)
 
 
@@ -266,6 +274,7 @@ class Execution:
                 f"{self.directory} was started with. They have changed. Restore them, or start a "
                 "new run with another --run directory."
             )
+        refuse_other_kinds(state, run.optimizer, run.scheduler, run.private.rule_state)
         restore(run.private, state, {}, repeat=True)
         self._seconds_before = state["seconds"]
         self.directory.keep_metrics_until(run.private.steps_done)
@@ -292,7 +301,7 @@ class Execution:
             "seed": run.config.seed,
             "stopped": stopped,
             "steps": run.private.steps_done,
-            "rows": run.data.size,
+            **run.data.count,
             "held_out_rows": run.data.held_out_size,
             "parameters": sum(p.numel() for p in run.model.parameters() if p.requires_grad),
             "noise_multiplier": run.private.noise_multiplier,

@@ -119,7 +119,7 @@ class Lines(Quiet):
         done = run.private.steps_done
         verb = f"resuming after step {done}" if done else "starting"
         self._print(
-            f"{verb}: {run.planned} steps on {run.data.size} rows, noise multiplier "
+            f"{verb}: {run.planned} steps on {_counted(run)}, noise multiplier "
             f"{run.private.noise_multiplier:.4g}, in {directory}"
         )
 
@@ -161,7 +161,7 @@ class JsonLines(Quiet):
             directory=str(directory),
             step=run.private.steps_done,
             planned=run.planned,
-            rows=run.data.size,
+            **run.data.count,
             noise_multiplier=run.private.noise_multiplier,
             delta=run.private.delta,
         )
@@ -209,7 +209,7 @@ class Bar(Quiet):
         super().started(run, directory)
         self._console.print(
             Text(
-                f"{run.data.size} rows, noise multiplier {run.private.noise_multiplier:.4g}, "
+                f"{_counted(run)}, noise multiplier {run.private.noise_multiplier:.4g}, "
                 f"in {directory}"
             )
         )
@@ -232,6 +232,10 @@ class Bar(Quiet):
             self._bar.update(self._task, completed=result["steps"])
         self._bar.stop()
         self._console.print(Text(shown_result(result)))
+
+
+def _counted(run: Assembled) -> str:
+    return " ".join(f"{count} {what}" for what, count in run.data.count.items())
 
 
 def _plain(text: str) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import inspect
+import math
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping
@@ -17,6 +18,8 @@ from typing import Any, TypeVar, Union
 from winsor.contract import ConfigurationError
 
 T = TypeVar("T")
+MOST = 2**62
+"""Beyond it a whole number fits into no machine word."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,13 +61,26 @@ def bind(function: Callable[..., Any], options: Mapping[str, Any], path: str) ->
     if not known and inspect.isclass(function):
         known = [p.name for p in parameters]
     hints = _hints(function)
-    for key in options:
+    for key, value in options.items():
         if key not in known:
             raise _unknown(key, path, known)
+        _refuse_infinite(value, _join(path, key))
     for p in parameters:
         if p.name in known and p.default is p.empty and p.name not in options:
             raise ConfigurationError(f"{_join(path, p.name)} must be given. It is missing.")
     return {key: value_of(hints.get(key, Any), v, _join(path, key)) for key, v in options.items()}
+
+
+def _refuse_infinite(value: Any, path: str) -> None:
+    """No option of anything is infinite or NaN; settings of a run say so for themselves."""
+    if isinstance(value, float) and not math.isfinite(value):
+        raise _wrong(path, "a finite number", value)
+    if isinstance(value, list | tuple):
+        for place, item in enumerate(value):
+            _refuse_infinite(item, f"{path}[{place}]")
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            _refuse_infinite(item, f"{path}.{key}")
 
 
 def _hints(thing: Any) -> dict[str, Any]:
@@ -192,6 +208,8 @@ def _boolean(value: Any, path: str) -> bool:
 def _number(value: Any, path: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise _wrong(path, "a number", value)
+    if isinstance(value, int) and abs(value) > MOST:
+        raise _wrong(path, "a finite number", value)
     return float(value)
 
 
@@ -199,6 +217,8 @@ def _whole(value: Any, path: str) -> int:
     """Whole numbers may be written 20000 or 2e4."""
     if isinstance(value, bool) or not isinstance(value, int | float) or value != value // 1:
         raise _wrong(path, "a whole number", value)
+    if not -MOST <= value <= MOST:
+        raise _wrong(path, f"a whole number between -{MOST} and {MOST}", value)
     return int(value)
 
 
@@ -218,4 +238,13 @@ def _called(hint: Any) -> str:
 
 
 def _wrong(path: str, wanted: str, value: Any) -> ConfigurationError:
-    return ConfigurationError(f"{path} must be {wanted}. Got {value!r} instead.")
+    return ConfigurationError(f"{path} must be {wanted}. Got {_shown(value)} instead.")
+
+
+def _shown(value: Any) -> str:
+    """As it was written; a stranger's value may be a megabyte long, or a number without end."""
+    try:
+        text = repr(value)
+    except ValueError:  # a whole number with more digits than Python prints
+        return "a number with thousands of digits"
+    return text if len(text) <= 200 else f"{text[:200]}..."

@@ -14,6 +14,8 @@ from __future__ import annotations
 
 import time
 
+from dp_accounting.dp_event import NoOpDpEvent
+
 from winsor.contract import Neighbouring
 from winsor.ledger.guarantee import spent_by
 from winsor.ledger.ledger import Ledger
@@ -33,11 +35,13 @@ class Spending:
         budget: StepBudget,
         calibrated: bool,
         share: float = 0.01,
+        block: int = 1,
     ) -> None:
         self._ledger = ledger
         self._relation = relation
         self._budget = budget
         self._share = share
+        self._block = block  # steps that are paid for together, with the first of them
         self._final = budget.epsilon if calibrated else None  # calibration has proven this one
         self._marks = FEWEST
         self._bound, self._until, self._kinds = 0.0, 0, 0
@@ -65,8 +69,9 @@ class Spending:
         if self._final is not None and until >= self._budget.planned_steps >= spent:
             return self._final
         begun = time.perf_counter()
-        *earlier, (event, count) = self._ledger.history()
-        history = [*earlier, (event, count + until - spent)]
+        paid = [(e, c) for e, c in self._ledger.history() if not isinstance(e, NoOpDpEvent)]
+        *earlier, (event, count) = paid
+        history = [*earlier, (event, count - (-(until - spent) // self._block))]
         epsilon = spent_by(history, self._budget.delta, self._relation).epsilon
         self._choose_marks(spent, time.perf_counter() - begun)
         return epsilon if self._final is None else min(epsilon, self._final)

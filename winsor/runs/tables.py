@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import csv
 import hashlib
-import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from winsor.contract import ConfigurationError
+from winsor.runs.archives import check_arrays, refuse_bomb, refuse_too_large
 from winsor.runs.config import DataSettings
 
 Array = NDArray[Any]
@@ -24,11 +24,13 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class RawRows:
-    """Inputs and targets; ``held_out`` if the file itself says which rows those are."""
+    """Inputs and targets; ``held_out`` if the file itself says which rows those are; ``unit``, if
+    the file has it, says whose each row is."""
 
     x: Array
     y: Array | None
     held_out: tuple[Array, Array | None] | None = None
+    unit: Array | None = None
 
 
 def read_rows(source: str, settings: DataSettings) -> RawRows:
@@ -40,8 +42,10 @@ def read_rows(source: str, settings: DataSettings) -> RawRows:
         if path.suffix.lower() == ".npz":
             return _npz(path, settings)
         columns = _csv(path) if path.suffix.lower() == ".csv" else _parquet(path)
-    except (OSError, zipfile.BadZipFile, csv.Error, UnicodeDecodeError, EOFError) as error:
-        raise ConfigurationError(f"cannot read {path}: {error}.") from error
+    except ConfigurationError:
+        raise
+    except Exception as error:  # readers of other people's files raise whatever they like
+        raise ConfigurationError(f"cannot read {path}: {type(error).__name__}: {error}.") from error
     return _from_columns(columns, path, settings)
 
 
@@ -55,13 +59,12 @@ def file_digest(source: str) -> str:
 
 
 def _npz(path: Path, settings: DataSettings) -> RawRows:
-    try:
-        with np.load(path, allow_pickle=False) as arrays:
-            return _from_arrays(arrays, path, settings)
-    except ValueError as error:
-        if isinstance(error, ConfigurationError):
-            raise
-        raise ConfigurationError(f"cannot read {path}: {error}.") from error
+    suffixes = ("", "_train", "_test")
+    wanted = (settings.inputs, settings.target, *([settings.unit] if settings.unit else []))
+    names = [name + suffix for name in wanted for suffix in suffixes]
+    check_arrays(path, names)
+    with np.load(path, allow_pickle=False) as arrays:
+        return _from_arrays(arrays, path, settings)
 
 
 def _from_arrays(arrays: Any, path: Path, settings: DataSettings) -> RawRows:
@@ -76,10 +79,13 @@ def _from_arrays(arrays: Any, path: Path, settings: DataSettings) -> RawRows:
         return x, y
 
     split = f"{settings.inputs}_train" in arrays and settings.inputs not in arrays
+    suffix = "_train" if split else ""
+    whose = f"{settings.unit}{suffix}"
+    unit = None if settings.unit is None or whose not in arrays else np.asarray(arrays[whose])
     if not split:
-        return RawRows(*pair(""))
+        return RawRows(*pair(""), unit=unit)
     has_test = f"{settings.inputs}_test" in arrays
-    return RawRows(*pair("_train"), held_out=pair("_test") if has_test else None)
+    return RawRows(*pair("_train"), held_out=pair("_test") if has_test else None, unit=unit)
 
 
 def _array(arrays: Any, name: str, path: Path, setting: str) -> Array:
@@ -112,15 +118,19 @@ def _csv(path: Path) -> dict[str, list[Any]]:
 
 def _parquet(path: Path) -> dict[str, list[Any]]:
     try:
-        from pyarrow import ArrowException, parquet
+        from pyarrow import parquet
     except ImportError as error:
         raise ConfigurationError(
             "parquet files need pyarrow. Install it with: pip install 'winsor[parquet]'."
         ) from error
-    try:
-        table = parquet.read_table(path)
-    except ArrowException as error:
-        raise ConfigurationError(f"cannot read {path}: {error}.") from error
+    with parquet.ParquetFile(path) as file:
+        about = file.metadata
+        groups = [about.row_group(number) for number in range(about.num_row_groups)]
+        refuse_too_large(path, sum(group.total_byte_size for group in groups))
+        rows = max(about.num_rows, sum(group.num_rows for group in groups))
+        refuse_bomb(path, path.stat().st_size, 8 * rows * about.num_columns)
+        table = file.read()
+        table.validate(full=True)
     return {name: table[name].to_numpy() for name in table.column_names}
 
 
@@ -130,7 +140,8 @@ def _from_columns(columns: dict[str, Any], path: Path, settings: DataSettings) -
     needs_target = settings.task != "language"
     features = settings.features
     if features is None:
-        features = [name for name in columns if not (needs_target and name == settings.target)]
+        apart = {settings.unit, settings.target if needs_target else None}
+        features = [name for name in columns if name not in apart]
     wanted = [("data.features", name) for name in features]
     wanted += [("data.target", settings.target)] * needs_target
     for setting, name in wanted:
@@ -139,8 +150,14 @@ def _from_columns(columns: dict[str, Any], path: Path, settings: DataSettings) -
                 f"{setting} must name columns of {path}. Got {name!r} instead; it has "
                 f"{', '.join(columns)}."
             )
+    if not features:
+        raise ConfigurationError(
+            f"data.features must be at least one column of {path}. Got none instead."
+        )
     x = np.stack([_numbers(columns[name], name, path) for name in features], axis=1)
-    return RawRows(x, np.asarray(columns[settings.target]) if needs_target else None)
+    y = np.asarray(columns[settings.target]) if needs_target else None
+    whose = None if settings.unit is None else columns.get(settings.unit)
+    return RawRows(x, y, unit=None if whose is None else np.asarray(whose))
 
 
 def _numbers(column: Any, name: str, path: Path) -> Array:

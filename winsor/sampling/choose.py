@@ -13,6 +13,7 @@ from winsor.sampling.samplers import FixedSize, FullBatch, Poisson, Sampler
 if TYPE_CHECKING:
     from torch.utils.data import Dataset
 
+MOST_STEPS = 100_000_000
 SAMPLINGS = ("poisson", "fixed", "full", "allocation", "loader", "cyclic")
 
 
@@ -90,12 +91,20 @@ def planned_steps(
     if epochs is not None and steps is not None:
         raise _one_of_both(epochs, steps)
     if steps is not None:
-        return whole("steps", steps)
+        return _affordable(whole("steps", steps))
     if epochs is not None:
-        return max(1, math.ceil(positive("epochs", epochs) / sampler.rate - 1e-9))
+        return _affordable(max(1, math.ceil(positive("epochs", epochs) / sampler.rate - 1e-9)))
     if default is None:
         raise _one_of_both(epochs, steps)
     return default
+
+
+def _affordable(steps: int) -> int:
+    if steps > MOST_STEPS:
+        raise ConfigurationError(
+            f"steps must be at most {MOST_STEPS:,}, the length of a ledger. Got {steps:,} instead."
+        )
+    return steps
 
 
 def _one_of_both(epochs: float | None, steps: int | None) -> ConfigurationError:

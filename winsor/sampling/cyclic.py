@@ -94,6 +94,11 @@ class CyclicPoisson(BlockSampler):
         size = int(generator.binomial(len(group), self.group_rate))
         return group[generator.choice(len(group), size, replace=False, shuffle=True)]
 
+    def group_of(self, key: bytes, row: int) -> int:
+        """The group of a row, the same for the whole run. It is secret."""
+        groups = enumerate(_groups(key, self.n, self.bands))
+        return next(number for number, rows in groups if row in rows)
+
     def amplify(self, event: LocalEvent, relation: Neighbouring) -> dp_event.DpEvent:
         """The event of ``bands`` consecutive steps."""
         if self.bands > 1 and relation is not Neighbouring.ADD_OR_REMOVE_ONE:

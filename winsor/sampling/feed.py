@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset, TensorDataset, default_collate
 
+from winsor.checks import whole
 from winsor.contract import ConfigurationError
 from winsor.randomness import stream
 from winsor.sampling.random_states import random_states
@@ -65,10 +66,13 @@ class Feed:
         self.key = key
         self.limit = max_physical_batch_size
         self.collate_fn = collate_fn
-        self.num_workers = num_workers
+        self.num_workers = whole("num_workers", num_workers, 0)
         self.units = units
         self._part = part
         """Of each logical batch: what this rank takes, where several share it."""
+        self.drawn = 0
+        """Rows (or units) of the latest step, of all ranks."""
+        self._drawn: dict[int, int] = {}
         self._ahead: dict[int, list[Chunk]] = {}  # drawn for workers, not yet seen by the model
         self.random_at_start: dict[str, Any] = {}
         """The user's random streams before the first fragment of the latest step that has several:
@@ -77,12 +81,14 @@ class Feed:
     def steps(self, first: int, count: int) -> Iterator[Iterator[Fragment]]:
         """The fragments of ``count`` consecutive steps. An empty Poisson batch has none."""
         self._ahead.clear()
+        self._drawn.clear()
         workers = self._workers(range(first, first + count)) if self.num_workers else None
         for step in range(first, first + count):
             yield self._fragments(step, workers)
 
     def _chunks(self, step: int) -> list[Chunk]:
         rows = self.sampler.indices(self.key, step)
+        self._drawn[step] = len(rows)
         if self._part is not None:
             rows = self._part(rows)
         if len(rows) == 0:
@@ -108,6 +114,7 @@ class Feed:
         chunks = self._ahead.pop(step, None)
         if chunks is None:
             chunks = self._chunks(step)
+        self.drawn = self._drawn.pop(step)
         if len(chunks) > 1:
             self.random_at_start = random_states()
         for i, (rows, sizes) in enumerate(chunks):

@@ -9,6 +9,7 @@ The number of units is public as the number of rows is otherwise; how many rows 
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -27,14 +28,19 @@ class UnitRows:
     def __init__(self, ids: Sequence[Any] | NDArray[Any], rows_per_unit: int) -> None:
         self.rows_per_unit = whole("rows_per_unit", rows_per_unit)
         places = _places(ids)
-        self._places = places
+        self.places = places
+        """The number of each row's unit."""
         self.n_rows = len(places)
         self.n = int(places.max()) + 1
         self._order = np.argsort(places, kind="stable").astype(np.int64)
         self._ends = np.concatenate([[0], np.cumsum(np.bincount(places))])
 
+    def fingerprint(self, key: bytes) -> str:
+        """Names whose rows are whose, to those who know the key."""
+        return hashlib.blake2b(self.places.tobytes(), key=key, digest_size=16).hexdigest()
+
     def unit_of(self, row: int) -> int:
-        return int(self._places[row])
+        return int(self.places[row])
 
     def of(self, unit: int) -> Indices:
         """All rows of a unit."""

@@ -23,7 +23,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (  # a part imports from lower layers, and
     ("data", "features", "losses", "models", "grads"),
     ("sampling", "mechanisms", "tails", "rules"),
     ("release", "ledger"),
-    ("additive", "linear", "means", "metrics", "ranges", "distributed", "training"),
+    ("additive", "linear", "means", "metrics", "partitions", "ranges", "distributed", "training"),
     ("papers", "audit", "report", "advise", "runs", "contrib", "planning", "tuning"),
     ("__main__", "cli", "integrations"),
 )

@@ -221,3 +221,21 @@ def test_units_by_a_function_of_the_row_and_by_names():
     _, by_row = build(data, unit=lambda row: int(row[0][0]) // 3, batch_size=5)
     assert by_row.sampler.n == 10
     assert by_row._feed.units.of(2).tolist() == [6, 7, 8]
+
+
+def test_metrics_of_rows_are_refused_where_persons_are_protected():
+    """One person's rows move an accuracy by as many halves as there are rows."""
+    from winsor.metrics import Accuracy
+    from winsor.training.evaluation import Evaluation
+
+    looks = Evaluation(Accuracy(), noise_multiplier=5.0)
+    _, private = build()
+    with pytest.raises(ConfigurationError, match="where rows are protected"):
+        looks.look(private, rows())
+    model = nn.Linear(4, 2)
+    with pytest.raises(ConfigurationError, match="where rows are protected"):
+        winsor.fit(
+            model=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.1), dataset=rows(),
+            rule=Flat(1.0), unit=IDS, batch_size=10, steps=3, delta=DELTA, noise_multiplier=1.0,
+            evaluate=looks, progress=False,
+        )  # fmt: skip

@@ -34,6 +34,7 @@ from winsor.linear.simple import Simple
 from winsor.linear.sufficient import SufficientStatistics
 from winsor.linear.surroundings import warn_of_reuse, warn_of_surroundings
 from winsor.linear.task import Session
+from winsor.linear.units import SAID, Unit, one_row_each
 from winsor.linear.whitened import Whitened
 from winsor.randomness import new_key
 from winsor.ranges.bounds import as_bounds
@@ -130,6 +131,13 @@ class PrivateLinearModel(BaseEstimator, ABC):
                 raise
             raise ConfigurationError(str(error)) from error
         return features, targets
+
+    def _of_units(self, X: Any, y: Any, unit: Unit | None) -> tuple[Any, Any, tuple[str, ...]]:
+        """The rows that a fit uses, and what the guarantee must say of them."""
+        if unit is None:
+            return X, y, ()
+        kept = one_row_each(X.shape[0], unit, fresh_key(self.random_state, 0, "rows of units"))
+        return X[kept], y[kept], (SAID,)
 
     def _fit(
         self,

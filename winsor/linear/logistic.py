@@ -15,6 +15,7 @@ from winsor.contract import ConfigurationError
 from winsor.grads.glm import Logistic, Loss, Softmax
 from winsor.linear.base import PrivateLinearModel, theta_parts
 from winsor.linear.shared_budget import PrivacyBudget
+from winsor.linear.units import Unit
 
 Array = NDArray[np.float64]
 
@@ -91,13 +92,15 @@ class PrivateLogisticRegression(LinearClassifierMixin, PrivateLinearModel):
     ) -> None:
         self._store(locals())
 
-    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Fit to all rows of ``X`` within the budget."""
+    def fit(self, X: ArrayLike, y: ArrayLike, unit: Unit | None = None) -> Self:
+        """Fit to all rows of ``X`` within the budget; with ``unit``, which says whose each row is,
+        to one row of each person, who is then protected with all rows."""
         X, y = self._check_table(X, y, reset=True)
         check_classification_targets(y)
         self.classes_, codes = np.unique(y, return_inverse=True)
         condition = "the classes are public: they were read off y"
-        return self._fit(X, codes.astype(np.float64), self._loss(), conditions=(condition,))
+        X, codes, said = self._of_units(X, codes, unit)
+        return self._fit(X, codes.astype(np.float64), self._loss(), conditions=(condition, *said))
 
     def partial_fit(self, X: ArrayLike, y: ArrayLike, classes: ArrayLike | None = None) -> Self:
         """Continue with further records, spending ``epsilon`` anew.

@@ -15,6 +15,7 @@ from winsor.contract import ConfigurationError
 from winsor.grads.glm import Huber, Loss, Squared
 from winsor.linear.base import PrivateLinearModel, theta_parts
 from winsor.linear.shared_budget import PrivacyBudget
+from winsor.linear.units import Unit
 
 Array = NDArray[np.float64]
 
@@ -27,10 +28,12 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
     statistics_: Any
     """What ``method="suffstats"`` released."""
 
-    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Fit to all rows of ``X`` within the budget."""
+    def fit(self, X: ArrayLike, y: ArrayLike, unit: Unit | None = None) -> Self:
+        """Fit to all rows of ``X`` within the budget; with ``unit``, which says whose each row is,
+        to one row of each person, who is then protected with all rows."""
         X, y = self._check_table(X, y, reset=True)
-        return self._fit_target(X, y, resume=False)
+        X, y, said = self._of_units(X, y, unit)
+        return self._fit_target(X, y, resume=False, conditions=said)
 
     def partial_fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Continue with further records, spending ``epsilon`` anew; ``epsilon_`` composes all
@@ -58,10 +61,10 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
         self.coef_, self.intercept_ = kept
         return found
 
-    def _fit_target(self, X: Any, y: Any, resume: bool) -> Self:
+    def _fit_target(self, X: Any, y: Any, resume: bool, conditions: tuple[str, ...] = ()) -> Self:
         centre, scale = self._target_units()
         targets = (np.asarray(y, dtype=np.float64) - centre) / scale
-        return self._fit(X, targets, self._loss(scale), resume)
+        return self._fit(X, targets, self._loss(scale), resume, conditions)
 
     def _target_units(self) -> tuple[float, float]:
         """(centre, half width) of the public target range: targets count as (y - c)/h inside."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from winsor.means.averaged import averaged_mean
 from winsor.means.clipped import clipped_mean
-from winsor.means.describe import Description, describe
+from winsor.means.described import Description, describe
 from winsor.means.iterative import iterative_mean
 from winsor.means.radius import PrivateRadius
 from winsor.means.result import MeanEstimate

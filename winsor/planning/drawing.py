@@ -159,16 +159,12 @@ def chart(wanted: Wanted, found: dict[float, list[Way]]) -> Chart:
     """Error against epochs, a line for each way."""
     lines = []
     for place, name in enumerate(CALLS):
-        points = tuple(
-            (length, way.error) for length, ways in found.items() for way in ways
-            if way.name == name
-        )  # fmt: skip
-        label = "cyclic, correlated noise" if name == "cyclic" else name
+        ways = {length: next(w for w in row if w.name == name) for length, row in found.items()}
+        points = tuple((length, way.error) for length, way in ways.items())
+        bands = [way.bands for way in ways.values()]
+        label = f"cyclic, {min(bands)} to {max(bands)} bands" if name == "cyclic" else name
         lines.append(Series(label, points, colour=place, markers=True))
-    bands = {
-        length: way.bands for length, ways in found.items() for way in ways if way.name == "cyclic"
-    }
-    chosen = ", ".join(f"{length:g}: {count}" for length, count in bands.items())
+    momentum = f", momentum {wanted.momentum:g}" if wanted.momentum else ""
     return Chart(
         key="drawing",
         title=f"Noise in the weights at epsilon {wanted.epsilon:g}, delta {wanted.delta:g}",
@@ -177,13 +173,5 @@ def chart(wanted: Wanted, found: dict[float, list[Way]]) -> Chart:
         series=tuple(lines),
         log_x=True,
         log_y=True,
-        y_range=_around([way.error for ways in found.values() for way in ways]),
-        note=(
-            f"n = {wanted.n:,}, batches of {wanted.batch_size:,}, momentum {wanted.momentum:g}. "
-            f"Below 1 is better. Bands chosen, by epochs: {chosen}."
-        ),
+        note=f"n = {wanted.n:,}, batches of {wanted.batch_size:,}{momentum}; below 1 is better",
     )
-
-
-def _around(values: list[float]) -> tuple[float, float]:
-    return 0.9 * min(values), 1.1 * max(values)

@@ -25,6 +25,7 @@ from winsor.accounting import calibrate, certify
 from winsor.accounting.events import History
 from winsor.checks import as_relation, positive, whole
 from winsor.contract import BudgetExceeded, ConfigurationError, Neighbouring
+from winsor.distributed.ranks import Ranks
 from winsor.grads import trainable_parameters
 from winsor.mechanisms.banded import Banded
 from winsor.metrics import Measurement, Metric, event_of, measure
@@ -113,6 +114,8 @@ class Evaluation:
 
     def look(self, private: PrivateTraining, rows: Dataset[Any]) -> Measurement:
         """Measure the model as it is, and pay for it in the run's ledger."""
+        refuse_units(private.protects_units)
+        refuse_ranks()
         measured = measure(
             self.metrics,
             **self._columns(private.model, rows),
@@ -147,8 +150,28 @@ class Evaluation:
         )
 
 
+def refuse_units(protected: bool) -> None:
+    """A metric bounds what one row adds; a person with many rows adds more."""
+    if protected:
+        raise ConfigurationError(
+            "evaluate must be used where rows are protected. Got unit=... instead: a metric bounds "
+            "what one row adds, and a unit has several. Measure on public rows."
+        )
+
+
+def refuse_ranks() -> None:
+    """Ranks that each measured would release several values, and pay for one."""
+    if Ranks.here() is not None:
+        raise ConfigurationError(
+            "evaluate must be used in one process. Got several ranks instead, of which those "
+            "without rows in a step would not come to the look. Measure after the training, on "
+            "rank 0, with a ledger of its own."
+        )
+
+
 def with_looks(arguments: Arguments, evaluation: Evaluation) -> Arguments:
     """The arguments of a run that keeps within its epsilon, the looks included."""
+    refuse_ranks()
     epsilon, delta = arguments.get("epsilon"), arguments["delta"]
     relation = as_relation(arguments.get("relation", Neighbouring.ADD_OR_REMOVE_ONE))
     looks = evaluation.history(relation)

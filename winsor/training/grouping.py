@@ -2,6 +2,7 @@
 
     unit=         rows of one person are drawn together, and their gradients added or averaged
     group_size=   K losses per row, one after the other: augmented views of it, averaged
+    augment=      in `fit`: makes these views, and asks the loss for each of them
 
 Guarantee
 ---------
@@ -12,14 +13,20 @@ sum by at most as much.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.utils._pytree import tree_map
 
+from winsor.contract import ConfigurationError, LossError
 from winsor.grads.units import Units, units_view
 from winsor.grads.view import Engine, View
 from winsor.sampling.feed import Fragment
+from winsor.training.rehearsal import Loss
 
 
 @dataclass(frozen=True)
@@ -31,8 +38,78 @@ class Grouping:
 
     def view(self, engine: Engine, losses: Tensor, fragment: Fragment) -> View:
         """The view whose rows are the units of the fragment."""
-        sizes = torch.tensor(fragment.unit_sizes or [1] * fragment.size)
-        units = Units(sizes * self.views)
+        units = _units(fragment.unit_sizes or (1,) * fragment.size, self.views)
         over = units.sizes if self.mean else torch.full_like(units.sizes, self.views)
         shares = units.spread(1 / over.to(losses.dtype)).to(losses.device)
         return units_view(engine.view(losses * shares), units)
+
+
+@lru_cache(maxsize=16)  # steps in which everybody brings as many rows are alike
+def _units(sizes: tuple[int, ...], views: int) -> Units:
+    return Units(torch.tensor(sizes) * views)
+
+
+@dataclass(frozen=True)
+class Views:
+    """``count`` augmented views of every row: augmentation multiplicity.
+
+    The average over a row's views is a function of the row (and of coins that look at no row), so
+    it is bounded as one row is, and costs no privacy (De et al. 2022, arXiv 2204.13650).
+    """
+
+    augment: Callable[[Any], Any]
+    """Takes a batch in which every row stands ``count`` times in succession, and returns it with
+    every row changed by itself."""
+    count: int
+
+    def of(self, batch: Any) -> Any:
+        """The views of the rows of ``batch``, those of a row one after the other."""
+        return self.augment(tree_map(self._repeated, batch))
+
+    def _repeated(self, leaf: Any) -> Tensor:
+        if not isinstance(leaf, Tensor) or leaf.ndim == 0:
+            raise ConfigurationError(
+                "augment must be used with batches of tensors whose first axis counts rows. Got "
+                f"{type(leaf).__name__} in the batch instead. Write the loop yourself, with "
+                "group_size= in make_private."
+            )
+        return leaf.repeat_interleave(self.count, dim=0)
+
+    def each(self, loss: Loss) -> Loss:
+        """``count`` losses per row: what a training with this group size takes."""
+
+        def losses(model: nn.Module, batch: Any) -> Tensor:
+            return loss(model, self.of(batch))
+
+        return losses
+
+    def averaged(self, loss: Loss) -> Loss:
+        """One loss per row: what must not depend on other rows."""
+
+        def losses(model: nn.Module, batch: Any) -> Tensor:
+            values = loss(model, self.of(batch))
+            if values.ndim != 1 or len(values) % self.count:
+                raise LossError(
+                    f"augment must keep the number of rows, and the loss give one value for each: "
+                    f"a multiple of {self.count}. Got shape {tuple(values.shape)} instead."
+                )
+            return values.unflatten(0, (-1, self.count)).mean(1)
+
+        return losses
+
+
+def views_of(augment: Callable[[Any], Any] | None, count: int, group_size: int) -> Views | None:
+    """What `fit` was asked for, if anything."""
+    if augment is None:
+        if count == 1:
+            return None
+        raise ConfigurationError(
+            f"views must be given with augment. Got views={count!r} alone instead: views that do "
+            "not differ cost time and change nothing."
+        )
+    if group_size != 1:
+        raise ConfigurationError(
+            f"augment must be used without group_size: views says it. Got group_size={group_size!r}"
+            " as well. Leave it out."
+        )
+    return Views(augment, count)

@@ -19,6 +19,8 @@ from typing import Any, NoReturn
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.graph import increment_version
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from winsor.contract import UnsoundRelease, UnsupportedModel
 
@@ -68,6 +70,11 @@ class ModelGuard:
         self.armed = True
         self.steps_left = self._chance.randint(1, EVERY)
 
+    def end(self) -> None:
+        """Watch nothing any more: the weights stand elsewhere now."""
+        self._names, self.places, self._kept, self.state = [], [], [], []
+        self._content, self.armed = None, False
+
     def now(self) -> list[int]:
         return [x for h, k in self.places for x in (id(h.get(k)), getattr(h.get(k), "_version", 0))]
 
@@ -83,12 +90,23 @@ class ModelGuard:
                 for name, old, new in zip(self._names, self._content, found, strict=True)
                 if old != new and not (math.isnan(old) and math.isnan(new))
             ]
-            self._content, self.armed = None, False
+            if not changed:  # what was refused once is refused again
+                self._content, self.armed = None, False
         if surely:
             known = {*self._names, *self._public}
             changed += [name for name, _ in self._model.named_buffers() if name not in known]
         if changed:
             refuse_changed(self._model, changed, when)
+
+
+def _count_fused_steps(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+    """Fused optimisers (the default of `transformers.Trainer`) move no counter by themselves."""
+    for group in optimizer.param_groups:
+        if group.get("fused"):
+            increment_version(group["params"])
+
+
+register_optimizer_step_post_hook(_count_fused_steps)
 
 
 def refuse_changed(model: nn.Module, changed: Sequence[str], when: str) -> NoReturn:

@@ -15,11 +15,20 @@ SETTINGS = [
     {"kind": "cnn", "rule": "per layer", "wrapper": "ddp"},
     {"kind": "transformer", "rule": "flat", "steps": 12},
     {"kind": "mlp", "rule": "averaged"},
+    {"kind": "mlp", "rule": "monitored", "batch_size": 3},
     {"kind": "mlp", "rule": "microbatch", "wrapper": "ddp"},
     {"kind": "mlp", "rule": "dc", "max_physical_batch_size": 3},
     {"kind": "mlp", "rule": "flat", "mechanism": "modelmix"},
+    {"kind": "mlp", "rule": "flat", "mechanism": "banded"},
     {"kind": "mlp", "rule": "flat", "batch_size": 1},
+    {"kind": "mlp", "rule": "quantile", "batch_size": 1, "max_physical_batch_size": 1},
     {"kind": "mlp", "rule": "flat", "sampling": "allocation"},
+    {"kind": "mlp", "rule": "flat", "wrapper": "fsdp", "optimizer": "adam", "batch_size": 2},
+    {"kind": "cnn", "rule": "quantile", "wrapper": "fsdp"},
+    {"kind": "cnn", "rule": "quantile", "sliced": True},
+    {"kind": "mlp", "rule": "flat", "mechanism": "banded", "sliced": True, "wrapper": "fsdp"},
+    {"kind": "transformer", "rule": "per layer", "wrapper": "fsdp", "steps": 12},
+    {"kind": "mlp", "rule": "averaged", "wrapper": "fsdp", "iterate": "averaged"},
     {"kind": "mlp", "rule": "flat", "unit": np.arange(jobs.N) // 2, "batch_size": 8},
 ]
 
@@ -48,11 +57,25 @@ def test_two_ranks_equal_one(two_ranks, case):
 
 def test_ranks_that_differ_are_refused_and_told_in_what():
     kinds = {"rule": "configuration", "noise": "configuration", "data": "dataset",
-             "weights": "weights at the start"}  # fmt: skip
+             "weights": "weights at the start", "optimizer": "settings of the optimiser",
+             "unit": "units"}  # fmt: skip
     for rank in jobs.on_ranks(2, jobs.refused, list(kinds)):
         for said, word in zip(rank, kinds.values(), strict=True):
             assert said.startswith("ProtocolError"), said
             assert f"same {word}" in said
+
+
+def test_models_that_are_split_otherwise_are_refused():
+    words = {
+        "tensor_parallel": "must come from torch.distributed.fsdp.fully_shard over all ranks",
+        "low_precision": "Use torch.autocast",
+        "hybrid": "must come from torch.distributed.fsdp.fully_shard over all ranks",
+        "mixing": "must have them whole",
+    }
+    for rank in jobs.on_ranks(2, jobs.refused_models):
+        for kind, word in words.items():
+            assert rank[kind].startswith("UnsupportedModel"), rank[kind]
+            assert word in rank[kind]
 
 
 def test_one_ledger_and_nothing_released_before_it_is_written(tmp_path):

@@ -10,17 +10,29 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp._fully_shard._fsdp_param_group import FSDPParamGroup
+from torch.distributed.tensor import DTensor
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    RowwiseParallel,
+    parallelize_module,
+)
 from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import TensorDataset
 
 import winsor
 from winsor import rules
-from winsor.mechanisms.noise import leaves_of
+from winsor.distributed import noise as shared_noise
+from winsor.mechanisms.noise import AHEAD, leaves_of
+from winsor.tails import PrivateMonitor
 
 N = 96
 
@@ -62,6 +74,24 @@ def _one(rank: int, world: int, folder: str, job: Callable[..., Any], arguments:
 
 # ------------------------------------------------------------------------------------- models
 
+
+class TinyGPT(nn.Module):
+    """Six tokens, one causal layer, one prediction."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.token, self.place = nn.Embedding(9, 8), nn.Embedding(6, 8)
+        self.layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
+        self.head = nn.Linear(8, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        tokens = (x.clamp(-2, 2) * 2 + 4).long()
+        places = torch.arange(6).expand(len(x), 6)
+        hidden = self.token(tokens) + self.place(places)
+        mask = nn.Transformer.generate_square_subsequent_mask(6)
+        return self.head(self.layer(hidden, src_mask=mask, is_causal=True)[:, -1])
+
+
 MODELS: dict[str, Callable[[], nn.Module]] = {
     "mlp": lambda: nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Linear(16, 3)),
     "cnn": lambda: nn.Sequential(
@@ -73,6 +103,7 @@ MODELS: dict[str, Callable[[], nn.Module]] = {
         nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True),
         nn.Flatten(), nn.Linear(24, 3),
     ),
+    "gpt": TinyGPT,
 }  # fmt: skip
 
 RULES: dict[str, Callable[[], Any]] = {
@@ -81,7 +112,14 @@ RULES: dict[str, Callable[[], Any]] = {
     "per layer": lambda: rules.PerLayer(0.5, joint=True),
     "averaged": lambda: rules.Averaged(0.5),
     "microbatch": lambda: rules.Microbatch(0.5, size=2),
+    "monitored": lambda: PrivateMonitor(rules.Flat(0.5), share=0.05),
     "dc": lambda: rules.Discriminative(0.5, 0.1),
+}
+
+MECHANISMS: dict[str, Callable[[], Any]] = {
+    "modelmix": lambda: winsor.ModelMix(0.1),
+    "banded": lambda: winsor.Banded(bands=4),
+    "laplace": lambda: "laplace",
 }
 
 
@@ -105,23 +143,63 @@ def train(private: Any, model: nn.Module, steps: int | None = None) -> None:
 
 def trained(
     rank: int, kind: str = "mlp", rule: str = "flat", steps: int = 30, wrapper: str = "none",
-    **options: Any,
+    sliced: bool = False, **options: Any,
 ) -> dict[str, Any]:  # fmt: skip
     """A whole training; weights, account and noise of it."""
     torch.manual_seed(1)
+    shared_noise.SLICED_FROM = 0 if sliced else AHEAD
     model = MODELS[kind]()
-    shown = DistributedDataParallel(model) if wrapper == "ddp" else model
-    if options.get("mechanism") == "modelmix":
-        options["mechanism"] = winsor.ModelMix(0.1)
+    shown = wrapped(model, wrapper)
+    if options.get("optimizer") == "adam":
+        options["optimizer"] = torch.optim.Adam(shown.parameters(), lr=0.01)
+    if "mechanism" in options:
+        options["mechanism"] = MECHANISMS[options["mechanism"]]()
     private = build(shown, RULES[rule](), steps, **options)
     noises = noted_noise(private)
     train(private, shown)
-    return {
-        "weights": {name: p.detach().clone() for name, p in model.named_parameters()},
+    result = {
+        "weights": {name: whole(p).clone() for name, p in model.named_parameters()},
         "spent": str(private.spent()),
         "history": [(str(event), count) for event, count in private.ledger.history()],
         "noise": torch.stack(noises),
     }
+    if wrapper == "fsdp":
+        check_given_back(private, model)
+        assert str(private.spent()) == result["spent"]
+    return result
+
+
+def wrapped(model: nn.Module, wrapper: str) -> nn.Module:
+    """The model as users of several processes have it."""
+    if wrapper == "ddp":
+        return DistributedDataParallel(model)
+    if wrapper == "fsdp":
+        for layer in model.children():
+            if any(True for _ in layer.parameters()):
+                fully_shard(layer)
+        fully_shard(model)
+        FSDPParamGroup.post_backward = _raw_gradients_are_reduced
+    return model
+
+
+def _raw_gradients_are_reduced(*_: Any) -> None:
+    raise AssertionError("FSDP reduces raw gradients behind the door")
+
+
+def whole(parameter: torch.Tensor) -> torch.Tensor:
+    held = parameter.detach()
+    return held.full_tensor() if isinstance(held, DTensor) else held
+
+
+def check_given_back(private: Any, model: nn.Module) -> None:
+    """After the run, the model is FSDP's again, with the weights of the run."""
+    before = {name: p.detach().clone() for name, p in model.named_parameters()}
+    private.detach()
+    for name, p in model.named_parameters():
+        assert isinstance(p, DTensor)
+        assert torch.equal(whole(p), before[name])
+    with torch.no_grad():
+        assert torch.isfinite(model(rows().tensors[0][:4])).all()
 
 
 def noted_noise(private: Any) -> list[torch.Tensor]:
@@ -166,6 +244,8 @@ def _refusal(rank: int, kind: str) -> str:
         "noise": {"noise_multiplier": 0.8 + odd * 0.1},
         "data": {"dataset": rows(0.5 * odd)},
         "weights": {},
+        "optimizer": {"optimizer": torch.optim.SGD(model.parameters(), lr=0.1 + odd)},
+        "unit": {"unit": np.arange(N) // 2 if odd else np.arange(N) % (N // 2), "batch_size": 8},
     }[kind]
     rule = rules.Flat(0.5 + odd * (kind == "rule"))
     try:
@@ -173,6 +253,40 @@ def _refusal(rank: int, kind: str) -> str:
     except winsor.contract.WinsorError as error:
         return f"{type(error).__name__}: {error}"
     return "accepted"
+
+
+def refused_models(rank: int) -> dict[str, str]:
+    """What is said of models that are split in ways that no rank sees whole gradients in."""
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+
+    def tensor_parallel(model: nn.Module) -> dict[str, Any]:
+        parallelize_module(model, mesh, {"0": ColwiseParallel(), "2": RowwiseParallel()})
+        return {}
+
+    def low_precision(model: nn.Module) -> dict[str, Any]:
+        fully_shard(model, mp_policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16))
+        return {}
+
+    def hybrid(model: nn.Module) -> dict[str, Any]:
+        two = init_device_mesh("cpu", (1, dist.get_world_size()), mesh_dim_names=("copy", "shard"))
+        fully_shard(model, mesh=two)
+        return {}
+
+    def mixing(model: nn.Module) -> dict[str, Any]:
+        fully_shard(model)
+        return {"mechanism": winsor.ModelMix(0.1)}
+
+    found = {}
+    for split in (tensor_parallel, low_precision, hybrid, mixing):
+        torch.manual_seed(1)
+        model = MODELS["mlp"]()
+        options = split(model)
+        try:
+            build(model, rules.Flat(0.5), 5, **options)
+            found[split.__name__] = "accepted"
+        except winsor.contract.WinsorError as error:
+            found[split.__name__] = f"{type(error).__name__}: {error}"
+    return found
 
 
 def with_ledger(rank: int, path: str, dies_at: int | None = None) -> dict[str, Any]:

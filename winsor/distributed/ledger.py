@@ -12,12 +12,12 @@ Whichever rank dies, and whenever: what any rank released is in the file.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from dp_accounting import dp_event
 
-from winsor.contract import LedgerError, WinsorError
+from winsor.contract import LedgerError
 from winsor.distributed.ranks import Ranks
 from winsor.ledger.ledger import UNBOUND, Ledger
 
@@ -29,44 +29,63 @@ class SharedLedger(Ledger):
         self, config: Mapping[str, Any], path: str | os.PathLike[str] | None, ranks: Ranks
     ) -> None:
         self._ranks = ranks
-        failure: WinsorError | None = None
-        try:
-            super().__init__(config, path if ranks.rank == 0 else None)
-        except WinsorError as error:
-            failure = error
-        self._all_or_none(failure, "open the ledger")
+        self._copying = False
+        own = path if ranks.rank == 0 else None
+        self._first_of_all(lambda: super(SharedLedger, self).__init__(config, own), "open it")
+        if ranks.rank != 0:
+            super().__init__(config)
         self._copy_first()
 
     def record(self, run: str, step: int, event: dp_event.DpEvent, digest: str = UNBOUND) -> int:
         """As `Ledger.record`, on every rank, once rank 0 has it on disk."""
-        self._ranks.same_digest(digest)
-        failure: WinsorError | None = None
-        entry = step
-        if self._ranks.rank == 0:
-            try:
-                entry = super().record(run, step, event, digest)
-            except WinsorError as error:
-                failure = error
-        self._all_or_none(failure, f"record step {step}")
-        return entry if self._ranks.rank == 0 else super().record(run, step, event, digest)
+        if self._copying:
+            return super().record(run, step, event, digest)
+        self._ranks.same_release(run, step, digest)
+        write = super().record
+        self._first_of_all(lambda: write(run, step, event, digest), f"record step {step}")
+        return step if self._ranks.rank == 0 else write(run, step, event, digest)
+
+    def record_many(self, run: str, event: dp_event.DpEvent, count: int) -> int:
+        """As `Ledger.record_many`, on every rank, once rank 0 has it on disk."""
+        if self._copying:
+            return super().record_many(run, event, count)
+        write, first = super().record_many, self.steps(run)
+        self._ranks.same_release(run, first, f"{count} steps")
+        self._first_of_all(lambda: write(run, event, count), f"record {count} steps")
+        return first if self._ranks.rank == 0 else write(run, event, count)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Adopt a checkpoint's record; a file that knows more tells every rank."""
-        super().load_state_dict(state)
+        self._first_of_all(lambda: self._copy(state), "adopt the checkpoint's record")
         self._copy_first()
 
     def _copy_first(self) -> None:
         """Know all that rank 0 knows."""
         state = self._ranks.from_first(self.state_dict() if self._ranks.rank == 0 else None)
         if self._ranks.rank != 0:
-            super().load_state_dict(state)
+            self._copy(state)
 
-    def _all_or_none(self, failure: WinsorError | None, what: str) -> None:
+    def _copy(self, state: Mapping[str, Any]) -> None:
+        """Take over a record by itself: no other rank is asked about what has happened already."""
+        self._copying = True
+        try:
+            super().load_state_dict(state)
+        finally:
+            self._copying = False
+
+    def _first_of_all(self, write: Callable[[], Any], what: str) -> None:
+        """Rank 0 writes, and every rank learns whether it could."""
+        failure: Exception | None = None
+        if self._ranks.rank == 0:
+            try:
+                write()
+            except Exception as error:
+                failure = error
         well = self._ranks.all_well(failure is None)
         if failure is not None:
             raise failure
         if not well:
             raise LedgerError(
-                f"rank 0 must {what} before any rank draws noise. Got an error there, which it "
-                "reports."
+                f"rank 0 must keep the ledger ({what}) before any rank draws noise. Got an error "
+                "there, which it reports."
             )

@@ -14,8 +14,8 @@ before the one noise, and the ledger is written before any rank draws it.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
-from typing import Any, NoReturn
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 import torch
@@ -25,7 +25,9 @@ from torch import Tensor
 from winsor.contract import ProtocolError
 from winsor.rules.rule import Sums
 from winsor.sampling.samplers import Indices
-from winsor.tree import FlatTree
+from winsor.tree import SMALL, FlatTree, Layout
+
+_Value = TypeVar("_Value")
 
 
 class Ranks:
@@ -82,18 +84,53 @@ class Ranks:
         return np.array_split(rows, self.world)[self.rank]
 
     def add_up(self, sums: Sums) -> Sums:
-        """The sums over the rows of all ranks, in place of those of this one."""
+        """The sums over the rows of all ranks, in place of those of this one.
+
+        How a rank holds its sums depends on its rows: those without any have no flat memory, and
+        plain numbers. What is sent must not, nor what comes out: it is digested.
+        """
         for name, value in sums.items():
-            if isinstance(value, FlatTree):
-                self._do(dist.all_reduce, value.flat)
-            elif isinstance(value, Mapping):
-                for leaf in value.values():
-                    self._do(dist.all_reduce, leaf)
+            if isinstance(value, Mapping):
+                sums[name] = self._tree_of_all(value)
             else:
-                held = torch.as_tensor(value, device=self.device).clone()
+                held = torch.as_tensor(value, dtype=torch.float64, device=self.device).clone()
                 self._do(dist.all_reduce, held)
-                sums[name] = held if isinstance(value, Tensor) else held.item()
+                whole = held.to(value.dtype) if isinstance(value, Tensor) else held.item()
+                sums[name] = int(whole) if isinstance(value, int) else whole
         return sums
+
+    def _tree_of_all(self, tree: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """In one piece of memory if it is small, in one per leaf if not."""
+        leaves = list(tree.values())
+        if sum(leaf.numel() for leaf in leaves) > SMALL:
+            for leaf in leaves:
+                self._add_up_leaf(leaf)
+            return dict(tree)
+        whole = tree if isinstance(tree, FlatTree) else Layout(tree).packed(leaves)
+        assert isinstance(whole, FlatTree)
+        self._do(dist.all_reduce, whole.flat)
+        return whole
+
+    def _add_up_leaf(self, leaf: Tensor) -> None:
+        held = leaf.contiguous()
+        self._do(dist.all_reduce, held)
+        if held is not leaf:
+            leaf.copy_(held)
+
+    def slice_of(self, size: int) -> slice:
+        """The places of a vector that this rank answers for; perhaps none."""
+        width = -(-size // self.world)
+        return slice(min(size, self.rank * width), min(size, (self.rank + 1) * width))
+
+    def gather_slices(self, flat: Tensor) -> None:
+        """Every rank's slice of a vector, in place of what stood there."""
+        width = -(-len(flat) // self.world)
+        own = flat.new_zeros(width)
+        part = flat[self.slice_of(len(flat))]
+        own[: len(part)] = part
+        wide = flat.new_empty(width * self.world)
+        self._do(dist.all_gather_into_tensor, wide, own)
+        flat.copy_(wide[: len(flat)])
 
     def all_rows(self, values: Tensor) -> Tensor:
         """(rows of this rank, ...) -> (all rows, ...), in the order of ranks."""
@@ -114,9 +151,10 @@ class Ranks:
         self._do(dist.all_gather, found, own)
         return [int(one) for one in found]
 
-    def same_digest(self, digest: str) -> None:
-        """Refuse unless every rank is about to cover the same value."""
-        own = torch.tensor(list(bytes.fromhex(digest)), dtype=torch.uint8, device=self.device)
+    def same_release(self, run: str, step: int, digest: str) -> None:
+        """Refuse unless every rank is about to cover the same value, as the same step."""
+        named = hashlib.blake2b(f"{run} {step} {digest}".encode(), digest_size=16).digest()
+        own = torch.tensor(list(named), dtype=torch.uint8, device=self.device)
         found = [torch.empty_like(own) for _ in range(self.world)]
         self._do(dist.all_gather, found, own)
         if any(not torch.equal(one, own) for one in found):
@@ -131,15 +169,34 @@ class Ranks:
         self._do(dist.broadcast, word, 0)
         return bool(word.item())
 
-    def wait(self) -> None:
-        """Until every rank is here."""
-        self.all_well(True)
+    def everyone(self, well: bool) -> bool:
+        """Whether every rank says so."""
+        word = torch.tensor([int(well)], device=self.device)
+        self._do(dist.all_reduce, word, dist.ReduceOp.MIN)
+        return bool(word.item())
 
     def _do(self, collective: Any, *arguments: Any, **options: Any) -> None:
         try:
             collective(*arguments, **options)
         except RuntimeError as error:
             _refuse_broken(error)
+
+
+def together(ranks: Ranks | None, act: Callable[[], _Value], what: str) -> _Value:
+    """``act()`` on every rank; where it fails on one, it has failed on all of them."""
+    if ranks is None:
+        return act()
+    try:
+        done = act()
+    except Exception:
+        ranks.everyone(False)
+        raise
+    if not ranks.everyone(True):
+        raise ProtocolError(
+            f"every rank must be able to {what}. Got an error on another rank, which it reports; "
+            "nothing was changed."
+        )
+    return done
 
 
 def fingerprint_of(tensors: Mapping[str, Tensor]) -> str:

@@ -13,6 +13,7 @@ gradients that has not been noised is ever written.
 from __future__ import annotations
 
 import copy
+import functools
 import os
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
@@ -20,6 +21,8 @@ from typing import Any, TypeVar
 from torch import nn
 
 from winsor.contract import LedgerError, ProtocolError, UnsoundRelease, Update, WinsorError
+from winsor.distributed.ranks import Ranks, together
+from winsor.distributed.uneven import SAVE, UnevenSteps
 from winsor.grads.view import Engine, View
 from winsor.ledger.ledger import Ledger
 from winsor.randomness import HoldsKey, fingerprint, new_key
@@ -61,6 +64,8 @@ class Resumable(HoldsKey):
     _neutralised: int
     _neutralised_before: int
     _resumed_at_end: bool
+    _ranks: Ranks | None
+    _uneven: UnevenSteps | None
     _process: int
     _built_with: Settings
 
@@ -82,6 +87,9 @@ class Resumable(HoldsKey):
         has a ``state_dict``. Call it after any ``private.step``, between the fragments of a logical
         batch too. The file is replaced in one act and readable by its owner only: it holds the key
         of the noise, so guard it like the data.
+
+        Of several ranks all call it, after the same whole steps (decide by ``steps_done``); rank 0
+        writes, and all wait until it has.
         """
         if self._open is not None:
             raise ProtocolError(
@@ -89,7 +97,37 @@ class Resumable(HoldsKey):
                 "while a batch is open: what was drawn for it could not be drawn again. Move it "
                 "below private.step(losses)."
             )
-        saving.write(path, saving.everything(self, also or {}))
+        if self._ranks is None or self._uneven is None:
+            saving.write(path, saving.everything(self, also or {}))
+            return
+        if self._inside_a_step():
+            raise ProtocolError(
+                "several ranks must save after a whole logical step. Got a call between its "
+                "fragments, of which each rank has its own number. Write `if private.step(losses) "
+                "and private.steps_done % 10 == 0: private.save(path)`."
+            )
+        self._uneven.say(SAVE)
+        self._save_together(self._ranks, path, also or {})
+
+    def _save_together(
+        self, ranks: Ranks, path: str | os.PathLike[str], also: Mapping[str, saving.Stateful]
+    ) -> None:
+        """Rank 0 writes, with the random streams of all."""
+        own = {"random": random_states(), "neutralised": self._neutralised}
+        ranks.agree(step_to_save=self.steps_done)
+        state = saving.everything(self, also if ranks.rank == 0 else {})
+        state["private"]["ranks"] = ranks.from_all(own)
+        writes = ranks.rank == 0
+        together(ranks, lambda: saving.write(path, state) if writes else None, "save")
+
+    def _follow_others(self) -> bool:
+        """After a step without rows on this rank; see `uneven.py`. False if the others leave."""
+        ranks, uneven = self._ranks, self._uneven
+        assert ranks is not None and uneven is not None
+        return uneven.follow(self._feed.drawn, lambda: self._save_together(ranks, os.devnull, {}))
+
+    def _inside_a_step(self) -> bool:
+        return self._sums is not None or bool(self._held)
 
     # ------------------------------------------------------------------- the private part of it
 
@@ -100,7 +138,7 @@ class Resumable(HoldsKey):
         privacy rests on its own randomness staying hidden (ModelMix) keeps the key out; resuming
         then needs the same ``seed`` or the ledger's key file.
         """
-        inside = self._sums is not None or bool(self._held)
+        inside = self._inside_a_step()
         return {
             "format": STATE_FORMAT,
             "settings": self.settings(),
@@ -116,6 +154,7 @@ class Resumable(HoldsKey):
             "conditions": list(self._conditions),
             "neutralised": self._neutralised_before if inside else self._neutralised,
             "random": self._feed.random_at_start if inside else random_states(),
+            "world": 1 if self._ranks is None else self._ranks.world,
         }
 
     def settings(self) -> Settings:
@@ -142,7 +181,8 @@ class Resumable(HoldsKey):
         Steps after the checkpoint that are in the ledger are made again, bit by bit, for free; one
         that comes out differently is refused. ``repeat=False`` goes on with new randomness
         instead, and pays for every step from the checkpoint on: for runs that cannot be
-        repeated exactly, such as with another learning rate or on another machine.
+        repeated exactly, such as with another learning rate, on another machine, or on another
+        number of ranks.
 
         All of it is loaded, or nothing: what is refused changes nothing.
         """
@@ -151,24 +191,18 @@ class Resumable(HoldsKey):
                 "a run must be resumed in the process that built it. Got a forked process, whose "
                 "parent could draw the same noise. Build the run in this process."
             )
-        if state.get("format") != STATE_FORMAT:
-            raise LedgerError(
-                f"the checkpoint must have format {STATE_FORMAT}. Got {state.get('format')!r} "
-                "instead. Save it with private.save(path) of this version."
-            )
-        refuse_different(_intact(lambda: dict(state["settings"])), self.settings())
-        key = _intact(lambda: self._key_of(state))
-        if fingerprint(key) != state.get("key_fingerprint"):
-            raise LedgerError(
-                "this run's key is not the checkpoint's, so its batches and noise would differ. "
-                "Build the run with the same seed, or beside the same ledger and key file."
-            )
-        self._refuse_other_account(state)
+        on_disk = self._door.ledger.path is not None
+        fresh = None if repeat else new_key()
+        if self._ranks is not None:
+            on_disk = self._ranks.from_first(on_disk)
+            fresh = None if fresh is None else self._ranks.shared_key(fresh)
+        key = together(self._ranks, lambda: self._checked(state, fresh, on_disk), "resume")
         before = self.state_dict()
         before |= {"random": random_states(), "neutralised": self._neutralised}
         old_key = self._feed.key
         try:
-            _intact(lambda: self._adopt(state, key, repeat))
+            adopt = functools.partial(self._adopt, state, key, fresh)
+            together(self._ranks, lambda: _intact(adopt), "resume")
             conditions = [*self._conditions, *_intact(lambda: [*map(str, state["conditions"])])]
             self._door.ledger.load_state_dict(state["ledger"])  # last: on disk, it stays
         except BaseException:
@@ -181,6 +215,40 @@ class Resumable(HoldsKey):
         self._is_new = True
         self._guard.adopt()
 
+    def _checked(self, state: Mapping[str, Any], fresh: bytes | None, on_disk: bool) -> bytes:
+        """The checkpoint's key, if the checkpoint fits this run."""
+        if state.get("format") != STATE_FORMAT:
+            raise LedgerError(
+                f"the checkpoint must have format {STATE_FORMAT}. Got {state.get('format')!r} "
+                "instead. Save it with private.save(path) of this version."
+            )
+        refuse_different(_intact(lambda: dict(state["settings"])), self.settings())
+        key = _intact(lambda: self._key_of(state))
+        if fingerprint(key) != state.get("key_fingerprint"):
+            raise LedgerError(
+                "this run's key is not the checkpoint's, so its batches and noise would differ. "
+                "Build the run with the same seed, or beside the same ledger and key file."
+            )
+        if fresh is None:
+            self._refuse_other_world(state, on_disk)
+        self._refuse_other_account(state)
+        return key
+
+    def _refuse_other_world(self, state: Mapping[str, Any], on_disk: bool) -> None:
+        """Ranks add up in another order when there are more of them: no step can be repeated."""
+        saved = _intact(lambda: int(state.get("world", 1)))
+        here = 1 if self._ranks is None else self._ranks.world
+        done = _intact(lambda: int(state["steps_done"]) - int(state["first"]))
+        later = self._door.ledger.steps(str(state["key_fingerprint"])) - done
+        if saved != here and (later > 0 or not on_disk):
+            found = f"{later} steps after the checkpoint" if on_disk else "no ledger on disk to ask"
+            raise LedgerError(
+                f"a checkpoint of {saved} ranks continues on {here} only if nothing was released "
+                f"after it: repeated steps would differ in rounding. Got {found}. Resume on "
+                f"{saved} ranks, or with repeat=False, which goes on with new randomness and pays "
+                "for it."
+            )
+
     def _key_of(self, state: Mapping[str, Any]) -> bytes:
         return self._feed.key if state["key"] is None else bytes.fromhex(state["key"])
 
@@ -190,14 +258,26 @@ class Resumable(HoldsKey):
         trial.load_state_dict(self._door.ledger.state_dict())
         _intact(lambda: trial.load_state_dict(state["ledger"]))
 
-    def _adopt(self, state: Mapping[str, Any], key: bytes, repeat: bool) -> None:
-        if repeat:
+    def _adopt(self, state: Mapping[str, Any], key: bytes, fresh: bytes | None) -> None:
+        state = {**state, **self._of_this_rank(state)}
+        if fresh is None:
             self._take_over(state, key, state["noise"])
         else:
-            fresh = new_key()
             self._take_over(state, fresh, None)
             self._first = self.steps_done
             self._rule_state = self._rule.with_key(self._rule_state, fresh)
+
+    def _of_this_rank(self, state: Mapping[str, Any]) -> dict[str, Any]:
+        """Random streams and counts that each rank has for itself."""
+        kept = state.get("ranks")
+        rank, world = (0, 1) if self._ranks is None else (self._ranks.rank, self._ranks.world)
+        if not kept:
+            return {}
+        if world == len(kept):
+            return dict(kept[rank])
+        total = sum(int(one["neutralised"]) for one in kept) if rank == 0 else 0
+        random = kept[rank]["random"] if rank < len(kept) else random_states()
+        return {"random": random, "neutralised": total}
 
     def _take_over(self, state: Mapping[str, Any], key: bytes, noise: Any) -> None:
         """Be in memory what ``state`` says. May fail in the middle."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -35,6 +35,7 @@ from winsor.contract import (
     Update,
 )
 from winsor.distributed.ranks import Ranks
+from winsor.distributed.uneven import GO_ON, STOP, UnevenSteps
 from winsor.distributed.view import RanksView
 from winsor.grads.joined import JoinedView
 from winsor.grads.view import Engine, View
@@ -134,6 +135,7 @@ certified by PLD
         self._ball = ball
         self._grouping = grouping
         self._ranks = ranks
+        self._uneven = None if ranks is None else UnevenSteps(ranks)
         self._views = 1 if grouping is None else grouping.views
         first = rule.init(dict(update.parameters), door.sampler.expected_size)
         self._rule_state = rule.with_key(first, feed.key)
@@ -181,6 +183,8 @@ certified by PLD
                 before = self.steps_done
                 for fragment in fragments:
                     self._open = fragment
+                    if self._uneven is not None:
+                        self._uneven.begins(self._feed.drawn)
                     yield fragment.batch
                     if self._open is not None:
                         raise ProtocolError(
@@ -190,6 +194,15 @@ certified by PLD
                         )
                 if self.steps_done == before:
                     self._finish()
+                    if self._uneven is not None and not self._follow_others():
+                        return
+                elif self._uneven is not None:
+                    self._uneven.say(GO_ON)
+        except GeneratorExit:
+            if self._uneven is not None:
+                with suppress(ProtocolError):  # nobody is left to be told
+                    self._uneven.say(STOP)
+            raise
         finally:
             self._open = None
             self._engine.recording(False)
@@ -378,6 +391,11 @@ certified by PLD
     def sampler(self) -> Sampler:
         return self._door.sampler
 
+    @_fixed
+    def protects_units(self) -> bool:
+        """Whether one person with all rows is protected, and not only one row."""
+        return self._feed.units is not None
+
     @property
     def neutralised_rows_not_private(self) -> int:
         """Rows whose gradient was not finite and counted as zero. Exact, hence NOT PRIVATE."""
@@ -421,6 +439,10 @@ certified by PLD
         """End the run: remove every hook and return the model as a plain module."""
         self._engine.detach()
         self._door.ledger.close()
+        shards = getattr(self._update, "shards", None)
+        if shards is not None:
+            shards.give_back()
+            self._guard.end()
         return self.model
 
 
@@ -453,13 +475,16 @@ class OptimizerUpdate:
             grad.flat.mul_(self._scale)
         else:
             torch._foreach_mul_(list(grad.values()), self._scale)
+        self.step_with(grad)
+        if self.scheduler is not None:
+            self.scheduler.step()
+
+    def step_with(self, grad: Mapping[str, Tensor]) -> None:
         for name, parameter in self._ordered:
             parameter.grad = grad[name]
         self.optimizer.step()
         for _, parameter in self._ordered:
             parameter.grad = None  # a stray optimizer.step() must find nothing to apply
-        if self.scheduler is not None:
-            self.scheduler.step()
 
     def use_key(self, key: bytes) -> None:
         del key  # an optimiser's step draws nothing

@@ -5,6 +5,7 @@ All validation happens here, before any row is read.
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,9 +21,11 @@ from torch.utils.data import Dataset
 from winsor.accounting import calibrate
 from winsor.accounting.banded import Workload
 from winsor.checks import as_delta, as_relation, choice, positive, refuse_unknown, whole
-from winsor.contract import Bounded, ConfigurationError, Neighbouring
+from winsor.contract import Bounded, ConfigurationError, Neighbouring, Update
 from winsor.distributed.ledger import SharedLedger
+from winsor.distributed.noise import SharedNoise
 from winsor.distributed.ranks import Ranks
+from winsor.distributed.sharded import Shards
 from winsor.distributed.wrapped import inside
 from winsor.grads import make_engine, refuse_unsupported, trainable_parameters
 from winsor.ledger.ledger import Ledger
@@ -43,6 +46,8 @@ from winsor.training.grouping import Grouping
 from winsor.training.guard import ModelGuard
 from winsor.training.iterates import Ball, Iterates
 from winsor.training.loop import OptimizerUpdate, PrivateTraining, StepBudget
+from winsor.training.settings import settings_of_optimizer
+from winsor.training.sharded import ShardedUpdate, refuse_shards
 from winsor.training.together import agree_to_train
 from winsor.training.update import refuse_foreign_optimizer
 
@@ -160,6 +165,7 @@ def make_private(
     """
     refuse_unknown("make_private", options, Options.__annotations__, ELSEWHERE)
     model = inside(model)
+    shards = Shards.of(model)
     units = _units(dataset, options)
     n = dataset_size(dataset) if units is None else units.n
     delta = as_delta(delta, n, options.get("allow_large_delta", False))
@@ -190,12 +196,16 @@ def make_private(
     if ranks is not None:
         key = ranks.shared_key(key)
     scheduler = options.get("scheduler")
-    refuse_foreign_optimizer(parameters, optimizer)
-    update = (
-        OptimizerUpdate(parameters, optimizer, scheduler, size)
-        if own is None
-        else own.update(parameters, optimizer, scheduler, size, key)
-    )
+    owned = parameters if shards is None else shards.owned_by_optimizer(parameters)
+    refuse_foreign_optimizer(owned, optimizer)
+    update: Update
+    if own is not None:
+        refuse_shards(shards)
+        update = own.update(parameters, optimizer, scheduler, size, key)
+    elif shards is not None:
+        update = ShardedUpdate(parameters, optimizer, scheduler, size, shards)
+    else:
+        update = OptimizerUpdate(parameters, optimizer, scheduler, size)
     feed = Feed(
         dataset,
         sampler,
@@ -208,12 +218,15 @@ def make_private(
     )
     config = run_config(rule, mechanism, sampler, relation, delta, parameters)
     config |= {} if units is None else {"rows_per_unit": units.rows_per_unit}
+    source: Callable[[bytes], noise.NoiseSource] = noise.NoiseSource
     if ranks is None:
         ledger = Ledger(config, path)
     else:
-        agree_to_train(ranks, config, parameters, dataset, key)
+        held = settings_of_optimizer(optimizer, scheduler)
+        agree_to_train(ranks, config, parameters, dataset, key, held, units)
         ledger = SharedLedger(config, path, ranks)
-    door = Door(ledger, mechanism, sampler, relation, key)
+        source = functools.partial(SharedNoise, ranks=ranks)
+    door = Door(ledger, mechanism, sampler, relation, key, source)
     before = getattr(update, "before", None)  # w_-1, of an update that has one
     iterates = Iterates(options.get("iterate", "last"), subkey(key, "iterate"), before=before)
     private = PrivateTraining(

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Unpack
 
+from winsor.distributed.ranks import Ranks
 from winsor.training import saving
 from winsor.training.loop import PrivateTraining
 from winsor.training.make_private import Arguments, make_private
@@ -28,12 +29,13 @@ def resume(
     Parameters
     ----------
     path
-        A file of `private.save`. It is loaded as data (``weights_only=True``), never run.
+        A file of `private.save`. It is loaded as data (``weights_only=True``), never run. Of
+        several ranks, rank 0 reads it for all.
     also
         The objects that were saved with ``also``, under the same names.
     repeat
         False goes on with new randomness and pays for every step since the checkpoint: for
-        runs that cannot be repeated exactly, such as on another machine.
+        runs that cannot be repeated exactly, such as on another machine or number of ranks.
     **arguments
         Those of `winsor.make_private`, as they were. The model may have any weights.
 
@@ -54,7 +56,8 @@ def resume(
     >>> winsor.resume(path, **arguments()).steps_done
     0
     """
-    state = saving.read(path)
+    ranks = Ranks.here(next(arguments["model"].parameters()).device)
+    state = saving.read(path, ranks)
     ledger = arguments.get("ledger")
     made = [] if ledger is None else [Path(ledger), Path(ledger).with_suffix(".key")]
     made = [file for file in made if not file.exists()]
@@ -64,7 +67,7 @@ def resume(
     except BaseException:
         spent = len(private.ledger)
         private.detach()
-        for file in made if not spent else ():
+        for file in made if not spent and (ranks is None or ranks.rank == 0) else ():
             file.unlink(missing_ok=True)
         raise
     return private

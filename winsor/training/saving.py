@@ -7,6 +7,7 @@ is undone.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import io
 import os
@@ -18,6 +19,8 @@ import torch
 from torch import Tensor, nn
 
 from winsor.contract import ConfigurationError, LedgerError, WinsorError
+from winsor.distributed.ranks import Ranks, together
+from winsor.distributed.sharded import ShardedOptimizer
 from winsor.files import replace_file
 from winsor.training.settings import refuse_different, settings_of_model
 
@@ -58,11 +61,15 @@ def restore(
             f"the checkpoint must be of a whole run, in format {FORMAT}. Got "
             f"{state.get('whole_run')!r} instead. Save it with private.save(path) of this version."
         )
-    try:
+
+    def check() -> None:
         here = private.settings() | settings_of_model(private.model) | private._built_with
         refuse_different({**state["private"]["settings"], **state["settings"]}, here)
         _refuse_other_tensors(state["model"], private.model)
         _refuse_other_names(state["also"], also)
+
+    try:
+        together(private._ranks, check, "resume")
     except WinsorError:
         raise
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -71,10 +78,14 @@ def restore(
     saved = {**state, **{f"also {name}": value for name, value in state["also"].items()}}
     weights = _copied(private.model.state_dict())
     before = {name: _copied(thing.state_dict()) for name, thing in things.items()}
-    try:
+
+    def load() -> None:
         private.model.load_state_dict(state["model"])
         for name, thing in things.items():
             thing.load_state_dict(_copied(saved[name]))
+
+    try:
+        together(private._ranks, load, "load the checkpoint")
         private.load_state_dict(state["private"], repeat=repeat)
     except BaseException as error:
         private.model.load_state_dict(weights)
@@ -100,10 +111,19 @@ def write(path: str | os.PathLike[str], state: Mapping[str, Any]) -> None:
         ) from error
 
 
-def read(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """A checkpoint as plain values; a file that holds anything else is refused."""
+def read(path: str | os.PathLike[str], ranks: Ranks | None = None) -> dict[str, Any]:
+    """A checkpoint as plain values; a file that holds anything else is refused.
+
+    Of several ranks, rank 0 reads the file, and the others may not have it.
+    """
+    content: bytes | None = None
+    if ranks is not None:
+        with contextlib.suppress(OSError):
+            content = Path(path).read_bytes() if ranks.rank == 0 else None
+        content = ranks.from_first(content)
     try:
-        state = torch.load(path, map_location="cpu", weights_only=True)
+        file = path if ranks is None else io.BytesIO(content or b"")
+        state = torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:  # torch raises many kinds for damaged files
         raise LedgerError(
             f"{path} must be a checkpoint of private.save. It cannot be read "
@@ -128,7 +148,9 @@ def as_bytes(state: Mapping[str, Any]) -> bytes:
 def _beside(private: Resumable) -> dict[str, Stateful]:
     """What the update uses beside the model."""
     names = ("optimizer", "scheduler")
-    found = {name: getattr(private._update, name, None) for name in names}
+    found: dict[str, Any] = {name: getattr(private._update, name, None) for name in names}
+    if getattr(private._update, "shards", None) is not None:
+        found["optimizer"] = ShardedOptimizer(found["optimizer"])
     return {name: thing for name, thing in found.items() if thing is not None}
 
 

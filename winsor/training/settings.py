@@ -26,9 +26,16 @@ SHOWN = 5
 def settings_of_model(model: nn.Module) -> Settings:
     """Each module with what it says of itself: Dropout(p=0.2)."""
     return {
-        f"model.{path}" if path else "model": _text(f"{type(m).__name__}({m.extra_repr()})")
+        f"model.{path}" if path else "model": _text(f"{_kind(m)}({m.extra_repr()})")
         for path, m in model.named_modules()
     }
+
+
+def _kind(module: nn.Module) -> str:
+    """The name of its class; of a module that FSDP2 has sharded, of the class that it was."""
+    bases = type(module).__bases__
+    sharded = len(bases) == 2 and bases[0].__name__ == "FSDPModule"
+    return bases[1].__name__ if sharded else type(module).__name__
 
 
 def settings_of_optimizer(

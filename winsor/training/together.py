@@ -14,7 +14,9 @@ from torch.utils.data import Dataset
 from winsor import __version__
 from winsor.distributed.ranks import Ranks, fingerprint_of
 from winsor.randomness import stream
+from winsor.sampling.units import UnitRows
 from winsor.training.rehearsal import same_randomness
+from winsor.training.settings import Settings
 
 LOOKED_AT = 8
 """Rows that are compared between ranks: by a digest under the run's key, which tells nothing."""
@@ -26,14 +28,18 @@ def agree_to_train(
     parameters: Mapping[str, Tensor],
     dataset: Dataset[Any],
     key: bytes,
+    optimizer: Settings,
+    units: UnitRows | None,
 ) -> None:
-    """Refuse ranks with another version, configuration, model or dataset."""
+    """Refuse ranks with another version, configuration, model, optimiser, dataset or units."""
     ranks.agree(
         version_of_winsor=__version__,
         version_of_torch=torch.__version__,
         configuration=dict(config),
         number_of_rows=len(dataset),  # type: ignore[arg-type]
         weights_at_the_start=fingerprint_of(parameters),
+        settings_of_the_optimiser=optimizer,
+        units=None if units is None else units.fingerprint(key),
         dataset=_digest(dataset, key),
     )
 

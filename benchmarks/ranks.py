@@ -1,0 +1,225 @@
+"""Several ranks against one process: the same weights, the same noise, and how fast.
+
+    .venv/bin/python benchmarks/ranks.py --sections equality replay throughput
+
+equality     1, 2 and 4 ranks under gloo, plain, in DDP and in FSDP2: ledger, noise and weights
+             after 200 steps against one process, for five ways of bounding and three models
+replay       how often `winsor.audit.replay` finds noise that is left out, scaled by 1/world or
+             added by every rank, across two ranks; an honest run must pass
+throughput   rows per second of 1 and 2 ranks with one thread each, private and plain, by turns
+
+Sections and their parts can be chosen; what was measured before stays in
+benchmarks/results/ranks.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from models import TASKS, Task
+from saving import FOLDER, save
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import TensorDataset
+
+import winsor
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "support"))
+
+import rank_jobs as jobs
+
+NAME = "ranks"
+MODELS = ("mlp", "cnn", "gpt")
+RULES = ("flat", "quantile", "per layer", "averaged", "modelmix")
+MUTANTS = ("none", "scaled by 1/world", "on every rank", "honest")
+TIMED = ("CNN 28x28", "GPT 4x256")
+TOLERANCE = 1e-6
+
+
+# ---------------------------------------------------------------------------------- equality
+
+
+def settings(models: list[str], rules: list[str], steps: int, wrapper: str) -> list[dict[str, Any]]:
+    """Every model with every rule; ModelMix moves whole weights, so it has no shards."""
+    found = []
+    for kind in models:
+        for rule in rules:
+            mixed = rule == "modelmix"
+            if mixed and wrapper == "fsdp":
+                continue
+            more = {"mechanism": "modelmix"} if mixed else {}
+            chosen = "flat" if mixed else rule
+            found.append({"kind": kind, "rule": chosen, "steps": steps, "wrapper": wrapper, **more})
+    return found
+
+
+def compared(alone: dict[str, Any], together: dict[str, Any]) -> dict[str, Any]:
+    """How far a rank's run is from that of one process."""
+    errors = [
+        float((together["weights"][name] - weight).norm() / weight.norm().clamp(min=1e-12))
+        for name, weight in alone["weights"].items()
+    ]
+    noise = float((together["noise"] - alone["noise"]).abs().max())
+    return {
+        "same_ledger": together["history"] == alone["history"],
+        "noise_differs_by": noise,
+        "weights_differ_by": max(errors),
+        "equal": together["history"] == alone["history"] and max(errors) < TOLERANCE,
+    }
+
+
+def equality(options: argparse.Namespace) -> list[dict[str, Any]]:
+    rows = []
+    plain = settings(options.models, options.rules, options.steps, "none")
+    alone = {(s["kind"], s["rule"], s.get("mechanism")): jobs.trained(0, **s) for s in plain}
+    for world in (w for w in options.worlds if w > 1):
+        for wrapper in options.wrappers:
+            asked = settings(options.models, options.rules, options.steps, wrapper)
+            found = jobs.on_ranks(world, jobs.many, asked)
+            for place, setting in enumerate(asked):
+                key = (setting["kind"], setting["rule"], setting.get("mechanism"))
+                for rank, answers in enumerate(found):
+                    row = {"world": world, "rank": rank, **setting}
+                    failed = isinstance(answers, str)
+                    told = {"equal": False, "error": answers} if failed else {}
+                    rows.append(row | (told or compared(alone[key], answers[place])))
+            bad = sum(not row["equal"] for row in rows)
+            print(
+                f"{world} ranks, {wrapper}: {len(rows)} compared so far, {bad} differ", flush=True
+            )
+    return rows
+
+
+# ------------------------------------------------------------------------------------ replay
+
+
+def replay(options: argparse.Namespace) -> dict[str, Any]:
+    found = jobs.on_ranks(2, jobs.replayed, list(MUTANTS), options.repeats)
+    print(f"alarms of {options.repeats}: {found[0]}", flush=True)
+    return {"of": options.repeats, "alarms": found[0], "ranks_agree": found[0] == found[1]}
+
+
+# -------------------------------------------------------------------------------- throughput
+
+
+def data_of(task: Task, batches: int) -> TensorDataset:
+    torch.manual_seed(0)
+    return TensorDataset(*task.batch(batches * task.batch_size))
+
+
+def private_steps(task: Task, steps: int) -> Callable[[], int]:
+    """Does ``steps`` private steps and says how many rows this rank had."""
+    torch.manual_seed(1)
+    model = task.model()
+    private = winsor.make_private(
+        model=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.01),
+        dataset=data_of(task, 20), rule=winsor.rules.Flat(1.0), batch_size=task.batch_size,
+        steps=10_000, noise_multiplier=1.0, delta=1e-5, seed=3, allow_large_delta=True,
+    )  # fmt: skip
+
+    def run() -> int:
+        rows = 0
+        for batch in private.batches(steps):
+            rows += len(batch[0])
+            private.step(task.losses(model, batch))
+        return rows
+
+    return run
+
+
+def plain_steps(task: Task, steps: int) -> Callable[[], int]:
+    """The same without privacy: DDP on as many rows."""
+    torch.manual_seed(1)
+    several = torch.distributed.is_initialized() and torch.distributed.get_world_size() > 1
+    world = torch.distributed.get_world_size() if several else 1
+    model = task.model()
+    shown = DistributedDataParallel(model) if several else model
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    size = task.batch_size // world
+    tensors = data_of(task, 20).tensors
+
+    def run() -> int:
+        for _ in range(steps):
+            rows = torch.randint(len(tensors[0]), (size,))
+            optimizer.zero_grad()
+            task.losses(shown, tuple(tensor[rows] for tensor in tensors)).mean().backward()
+            optimizer.step()
+        return steps * size
+
+    return run
+
+
+def timed(rank: int, name: str, steps: int, turns: int) -> dict[str, list[float]]:
+    """Seconds per row of this rank, private and plain by turns."""
+    task = next(task for task in TASKS if task.name == name)
+    runs = {"private": private_steps(task, steps), "plain": plain_steps(task, steps)}
+    found: dict[str, list[float]] = {way: [] for way in runs}
+    for turn in range(turns + 1):
+        for way, run in runs.items():
+            begun = time.perf_counter()
+            rows = run()
+            if turn:  # the first turn warms up
+                found[way].append((time.perf_counter() - begun) / max(1, rows))
+    return found
+
+
+def throughput(options: argparse.Namespace) -> list[dict[str, Any]]:
+    rows = []
+    for name in options.tasks:
+        one: dict[str, float] = {}
+        for world in (1, 2):
+            found = jobs.on_ranks(world, timed, name, options.timed_steps, options.turns)
+            if any(isinstance(rank, str) for rank in found):
+                rows.append({"task": name, "world": world, "error": str(found)})
+                continue
+            rate = {
+                way: sum(1 / statistics.median(rank[way]) for rank in found)
+                for way in ("private", "plain")
+            }
+            one = one or rate
+            rows.append({
+                "task": name, "world": world,
+                "rows_per_second": round(rate["private"], 1),
+                "plain_rows_per_second": round(rate["plain"], 1),
+                "overhead": round(rate["plain"] / rate["private"], 3),
+                "against_one": round(rate["private"] / one["private"], 3),
+                "plain_against_one": round(rate["plain"] / one["plain"], 3),
+            })  # fmt: skip
+            print(rows[-1], flush=True)
+    return rows
+
+
+SECTIONS = {"equality": equality, "replay": replay, "throughput": throughput}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--sections", nargs="*", choices=SECTIONS, default=list(SECTIONS))
+    parser.add_argument("--worlds", nargs="*", type=int, default=[1, 2, 4])
+    parser.add_argument("--wrappers", nargs="*", default=["none", "ddp", "fsdp"])
+    parser.add_argument("--models", nargs="*", choices=MODELS, default=list(MODELS))
+    parser.add_argument("--rules", nargs="*", choices=RULES, default=list(RULES))
+    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--repeats", type=int, default=100)
+    parser.add_argument("--tasks", nargs="*", choices=TIMED, default=list(TIMED))
+    parser.add_argument("--timed-steps", type=int, default=10)
+    parser.add_argument("--turns", type=int, default=5)
+    parser.add_argument("--output", type=Path, default=FOLDER)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    path = options.output / f"{NAME}.json"
+    result: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+    for section in options.sections:
+        result[section] = SECTIONS[section](options)
+        save(NAME, result, options.output)
+
+
+if __name__ == "__main__":
+    main()

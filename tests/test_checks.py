@@ -91,4 +91,4 @@ def test_steps_from_epochs():
 
 
 def test_the_configuration_knows_the_iterates_without_torch():
-    assert ITERATES == tuple(KINDS)
+    assert tuple(KINDS) == ITERATES

@@ -113,7 +113,7 @@ def test_the_page_of_the_papers_shows_every_number(tmp_path):
     assert "| x\\|y | 1.5 | inf | inf | 2.25 ± 0.5 | 0.5 | 7 |" in page
     assert "### A &lt;table&gt;" in page
     assert "**Verdict.** Holds." in page and "* a note" in page and "(quick, 4 s)" in page
-    assert "Not run yet: figure-1, figures-2-3." in page
+    assert "Not run yet: figure-1, figures-2-3, figure-4, figure-5." in page
 
 
 def test_every_rule_has_its_sections():

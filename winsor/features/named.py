@@ -57,7 +57,7 @@ def cached(name: str, features: Features, images: Tensor, folder: Path | None) -
     """
     if folder is None:
         return features(images)
-    content = hashlib.blake2b(images.contiguous().numpy().reshape(-1), digest_size=12)
+    content = hashlib.blake2b(images.contiguous().numpy().tobytes(), digest_size=12)
     path = folder / f"{name}-{len(images)}-{content.hexdigest()}.npy"
     if not path.is_file():
         folder.mkdir(parents=True, exist_ok=True)

@@ -253,7 +253,7 @@ def by_hand(
 class Scored(PrivateLogisticRegression):
     """Keeps its training score as an attribute."""
 
-    def fit(self, X: Any, y: Any) -> Any:
+    def fit(self, X: Any, y: Any, unit: Any = None) -> Any:
         super().fit(X, y)
         self.score_ = float(np.mean(self.decision_function(X)))
         return self

@@ -239,3 +239,14 @@ def test_metrics_of_rows_are_refused_where_persons_are_protected():
             rule=Flat(1.0), unit=IDS, batch_size=10, steps=3, delta=DELTA, noise_multiplier=1.0,
             evaluate=looks, progress=False,
         )  # fmt: skip
+
+
+def test_row_metrics_are_refused_in_a_ledger_of_persons():
+    model, private = build()
+    train(model, private)
+    labels = np.zeros(20)
+    with pytest.raises(ConfigurationError, match="one of rows"):
+        winsor.metrics.measure(
+            winsor.metrics.Accuracy(), targets=labels, predictions=labels, epsilon=1.0,
+            delta=1e-3, ledger=private.ledger,
+        )  # fmt: skip

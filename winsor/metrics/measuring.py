@@ -117,6 +117,11 @@ def measure(
         noise_multiplier = budget.noise_multiplier([payment], target)
     factors = {name: math.sqrt(weights[name]) / (m.bound * _ROUNDING) for name, m in named.items()}
     value = np.concatenate([factors[name] * m.total(columns) for name, m in named.items()])
+    if ledger is not None and "rows_per_unit" in ledger.config:
+        raise ConfigurationError(
+            "ledger must be one of rows. Got that of a run with unit=... instead: a metric bounds "
+            "what one row adds, and a person has several. Measure on public rows."
+        )
     book = Ledger({"method": "metrics", "n": columns.n}) if ledger is None else ledger
     door = PrepaidDoor(book, related, as_key(random_state, value, noise_multiplier))
     noise = Gaussian(positive("noise_multiplier", noise_multiplier))

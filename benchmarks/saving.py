@@ -47,9 +47,10 @@ def _commit() -> str:
 def compact(value: Any, indent: int = 0) -> str:
     """JSON in which a row (a container of plain values) and whatever is short has one line."""
     flat = json.dumps(value)
-    rows = list | tuple
-    parts = value.values() if isinstance(value, dict) else value if isinstance(value, rows) else ()
-    if len(flat) + indent <= LINE or not any(isinstance(part, dict | list | tuple) for part in parts):
+    containers = (dict, list, tuple)
+    parts = value.values() if isinstance(value, dict) else value
+    nested = isinstance(value, containers) and any(isinstance(part, containers) for part in parts)
+    if len(flat) + indent <= LINE or not nested:
         return flat
     inner = " " * (indent + 1)
     if isinstance(value, dict):

@@ -57,8 +57,8 @@ time (`winsor/rules/discriminative.py`).""",
     "sco": """Theory only: the excess risk of private convex optimisation when gradients have p
 moments. Simple clipping is sound as published, with more noise than it needs. Iterative updating
 averages fixed groups robustly; its amplification (Theorem 6) is false as stated, and without it the
-groups cost noise. Started outside, as its proof has it, it stops at the edge of the group means; their
-geometric median, which needs no update, is nearer to the mean.""",
+groups cost noise. Started outside, as its proof has it, it stops at the edge of the group means;
+their geometric median, which needs no update, is nearer to the mean.""",
     "value": """DP-SGD converges although it clips, because clipping fades as the loss falls; and a
 bound on the gradient norm from the loss value can replace the norm. As printed, the algorithm
 divides by the mean loss and is not private; with each row's own loss it is, at the same noise.""",

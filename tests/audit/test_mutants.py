@@ -1,9 +1,13 @@
 """Every deliberately wrong mechanism is flagged, also by the quick audit."""
 
+from functools import partial
+
 import pytest
+from torch import nn
 
 from winsor.audit.mutants import mutants
-from winsor.audit.suite import run
+from winsor.audit.suite import Audit, run
+from winsor.audit.training_mutants import mistaken
 from winsor.contrib.modelmix import audits as modelmix
 
 MUTANTS = {audit.name: audit for audit in [*mutants(), *modelmix.mutants()]}
@@ -14,3 +18,17 @@ def test_mutants_are_flagged(name):
     row = run(MUTANTS[name], quick=True)
     assert row.violated, row
     assert row.margin > 0
+
+
+class Plain(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(1, 1, bias=False)
+
+    def forward(self, x):
+        return self.linear(x)
+
+
+def test_a_training_without_the_mistake_is_not_flagged():
+    honest = Audit("plain", partial(mistaken, Plain, "one huge record among silent ones"), 400, 150)
+    assert not run(honest, quick=True).violated

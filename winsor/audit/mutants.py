@@ -33,6 +33,7 @@ from winsor.audit.honest import (
     units,
 )
 from winsor.audit.suite import Audit, Prepared, certified
+from winsor.audit.training_mutants import Centred, Remembering, mistaken
 from winsor.audit.worlds import AuditSetting, Floats, RuleExperiment, StackedExperiment, log_sum
 from winsor.contract import Bounded, Neighbouring, Released, Sensitivity
 from winsor.grads.forward import ForwardView
@@ -97,6 +98,24 @@ def mutants() -> list[Audit]:
             "gradient after the release without its noise",
             partial(certified, SeenAfter(RawSums(1.0)), "the gradient that training uses"),
         ),
+        Audit(
+            "float32 noise on float64 sums",
+            partial(certified, LowBits(), "is the release a float32 number?"),
+            10_000,
+            2_000,
+        ),
+        Audit(
+            "the mean of the batch, detached",
+            partial(mistaken, Centred, "one huge record among silent ones"),
+            400,
+            150,
+        ),
+        Audit(
+            "a buffer that remembers a row",
+            partial(mistaken, Remembering, "the state of the model"),
+            400,
+            150,
+        ),
     ]
 
 
@@ -143,6 +162,31 @@ class NoiseOverTwoSums(StackedExperiment):
             for step, turn in enumerate((1.0, -1.0))
         ]
         return np.asarray((noisy[0] - noisy[1])[:, 0].double().numpy())
+
+
+class SinglePrecision(Gaussian):
+    """Draws float32 noise for float64 sums: enough of it, and with low bits that stay empty."""
+
+    def add_noise(
+        self, parts: Mapping[str, Bounded], std: Mapping[str, float], draw: DrawNoise
+    ) -> dict[str, Any]:
+        silent = {n: replace(p, value=torch.zeros_like(p.value).float()) for n, p in parts.items()}
+        noise = super().add_noise(silent, std, draw)
+        return {name: part.value + noise[name].double() for name, part in parts.items()}
+
+
+@dataclass(frozen=True, eq=False)
+class LowBits(StackedExperiment):
+    """Looks at the last bits only: a sum of 0 leaves them empty, a sum of 1/3 fills them."""
+
+    setting: AuditSetting = AuditSetting(  # noqa: RUF009 - frozen
+        SinglePrecision(SINGLE), FullBatch(NOMINAL), ADD
+    )
+
+    def play(self, world: int, runs: int, door: Door, key: bytes) -> Floats:
+        sums = torch.full((runs, 1), (world == PRESENT) / 3, dtype=torch.float64)
+        released = door.release(0, Flat(1.0).bounded({"grad": sums}, {})).values["grad"][:, 0]
+        return np.asarray((released != released.float().double()).double().numpy())
 
 
 # ----------------------------------------------------------------------------- the realised size

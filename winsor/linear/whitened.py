@@ -24,7 +24,8 @@ Bounds that are given save the budget of step 1, if they are those of scaled col
 few that histograms would drown in noise (a decision made on n, the budget and the number of columns
 alone), step 1 takes up to three times its share, and beyond that bounds are used as they are and
 columns without are taken for standardised ones, between -4 and 4.
- Steps 1 to 3 are the whitening of Nikolov-style
+
+Steps 1 to 3 are the whitening of Nikolov-style
 preconditioners and of AdaSSP (Wang 2018) used as what they are good for, a metric; the answer comes
 from step 4, whose noise falls with the residual and not with the length of y.
 

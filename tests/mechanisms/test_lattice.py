@@ -51,6 +51,19 @@ def test_the_kernel_draws_the_bits_of_the_pure_path(law: Law, bits: int, first: 
 
 
 @BOTH
+@pytest.mark.parametrize("count", [1, 15, 33, 1025, 5000])
+def test_processors_with_and_without_wide_ciphers_draw_the_same_bits(law: Law, count: int) -> None:
+    found = compiled()
+    drawn = np.empty(count)
+    found._library.winsor_narrow()
+    try:
+        found.draw(law, KEY, 9, 3, count, 31, drawn)
+    finally:
+        found._library.winsor_supported()  # looks at the processor again
+    assert np.array_equal(drawn, pure(law, 9, 3, count, 31))
+
+
+@BOTH
 def test_random_places_agree(law: Law) -> None:
     rng = np.random.default_rng(0)
     for _ in range(200):

@@ -99,14 +99,14 @@ class ModelGuard:
             refuse_changed(self._model, changed, when)
 
 
-def _count_fused_steps(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+def count_fused_steps(optimizer: torch.optim.Optimizer, *_: Any) -> None:
     """Fused optimisers (the default of `transformers.Trainer`) move no counter by themselves."""
     for group in optimizer.param_groups:
         if group.get("fused"):
             increment_version(group["params"])
 
 
-register_optimizer_step_post_hook(_count_fused_steps)
+register_optimizer_step_post_hook(count_fused_steps)
 
 
 def refuse_changed(model: nn.Module, changed: Sequence[str], when: str) -> NoReturn:

@@ -45,6 +45,7 @@ from winsor.release.door import Door
 from winsor.rules.rule import Rule, State, Sums, no_rows
 from winsor.sampling.feed import Feed, Fragment
 from winsor.sampling.samplers import Sampler
+from winsor.training.bare_step import BareStep
 from winsor.training.checkpoint import Resumable
 from winsor.training.grouping import Grouping
 from winsor.training.guard import ModelGuard
@@ -463,7 +464,7 @@ class OptimizerUpdate:
         self.scheduler = scheduler
         self.seal: object = self  # until the training names its door: nothing carries it
         self._scale = 1 / expected_size
-        self._ordered = list(parameters.items())
+        self._step = BareStep(optimizer, parameters)
         self._last = -1
 
     def apply(self, released: Released) -> None:
@@ -480,11 +481,7 @@ class OptimizerUpdate:
             self.scheduler.step()
 
     def step_with(self, grad: Mapping[str, Tensor]) -> None:
-        for name, parameter in self._ordered:
-            parameter.grad = grad[name]
-        self.optimizer.step()
-        for _, parameter in self._ordered:
-            parameter.grad = None  # a stray optimizer.step() must find nothing to apply
+        self._step(grad)
 
     def use_key(self, key: bytes) -> None:
         del key  # an optimiser's step draws nothing

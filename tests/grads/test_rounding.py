@@ -49,3 +49,22 @@ def test_long_products_are_those_of_float64(kind):
     piece.weighted(weights, out)
     exact = (left.double() * weights.double()[:, None]).T @ right.double()
     torch.testing.assert_close(out.double(), exact, rtol=1e-5, atol=0)
+
+
+@pytest.mark.parametrize("length", [257, 784, 1023, 1024, 1025])
+@pytest.mark.parametrize("order", ["rising", "falling", "one large", "alike", "across"])
+def test_norms_are_within_the_rounding_that_rules_allow_for(order, length):
+    """Orders in which a running sum in float32 would lose most."""
+    generator = torch.Generator().manual_seed(1)
+    rows = torch.rand(64, length, generator=generator)
+    if order in ("rising", "falling"):
+        rows = rows.sort(1, descending=order == "falling").values
+    elif order == "one large":
+        rows[:, ::length] = 30.0
+    elif order == "alike":
+        rows = rows[:, :1].expand(64, length).contiguous()
+    else:  # rows that are not neighbours in memory
+        rows = rows.sort(1).values.T.contiguous().T
+    found = Rows(rows).square().double().sqrt()
+    exact = rows.double().norm(dim=1)
+    assert float(((found - exact).abs() / exact).max()) < 8e-6

@@ -12,7 +12,7 @@ from winsor.ledger.ledger import Ledger
 from winsor.mechanisms.gaussian import Gaussian
 from winsor.ranges import Distribution, Zoom, as_bounds, private_bins
 from winsor.ranges.grid import signed_log_grid
-from winsor.ranges.zoom import _counts
+from winsor.ranges.zoom import counts_between
 from winsor.release.prepaid import PrepaidDoor
 
 KEY = bytes(range(32))
@@ -69,9 +69,9 @@ number = st.floats(allow_nan=False, allow_infinity=False, width=32)
 def test_a_record_moves_the_counts_by_no_more_than_stated(rows, one, other):
     edges = [signed_log_grid(), np.array([0.0, 1.0]), np.array([-1.0, 0.0, 5.0])]
     width = max(map(len, edges)) + 1
-    without = _counts(np.array(rows), edges, width)
-    with_one = _counts(np.array([*rows, one]), edges, width)
-    with_other = _counts(np.array([*rows, other]), edges, width)
+    without = counts_between(np.array(rows), edges, width)
+    with_one = counts_between(np.array([*rows, one]), edges, width)
+    with_other = counts_between(np.array([*rows, other]), edges, width)
     bound = Zoom(3).sensitivity
     assert np.linalg.norm(with_one - without) <= bound.add_remove * (1 + 1e-12)
     assert np.linalg.norm(with_one - with_other) <= bound.replace * (1 + 1e-12)

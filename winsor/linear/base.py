@@ -149,13 +149,35 @@ class PrivateLinearModel(BaseEstimator, ABC):
     ) -> Self:
         """One private fit of ``loss``; with ``resume``, on from the present parameters and in the
         same ledger. The key is never kept: a saved model must not carry what undoes its noise."""
-        method = method_of(self.method)
+        unit = self._unit()
+        design = Design(X, bool(self.fit_intercept), unit)
+        data = (*data_of(X), y)
+        self._fit_design(method_of(self.method), design, y, loss, data, resume, conditions)
+        shared = getattr(self, "budget", None) is not None
+        warn_of_reuse(X, self.random_state is not None or resume, shared)
+        return self
+
+    def _unit(self) -> float:
+        """What features are multiplied by: one over their public bound."""
+        bound = self.feature_bound
+        return 1.0 if bound is None else 1 / positive("feature_bound", bound)
+
+    def _fit_design(
+        self,
+        method: Method,
+        design: Design,
+        y: Array,
+        loss: Loss,
+        data: tuple[Any, ...],
+        resume: bool = False,
+        conditions: tuple[str, ...] = (),
+    ) -> None:
+        """A fit by ``method``, whose rows may be elsewhere than in ``design``; a key from a seed
+        belongs to ``data``."""
         shared = getattr(self, "budget", None)
         warn_of_surroundings(self, shared is not None)
         at_least("alpha", self.alpha, 0)
-        bound = self.feature_bound
-        unit = 1.0 if bound is None else 1 / positive("feature_bound", bound)
-        design = Design(X, bool(self.fit_intercept), unit)
+        unit, bound = design.unit, self.feature_bound
         relation = as_relation(self.relation)
         delta = as_delta(self.delta, design.n, self.allow_large_delta)
         target = Target(self.epsilon, delta, None, relation)
@@ -165,7 +187,7 @@ class PrivateLinearModel(BaseEstimator, ABC):
         else:
             start = np.zeros(design.shape(loss.outputs))
             ledger = Ledger(self._config(method, design))
-        key = fresh_key(self.random_state, len(ledger), self._settings(), *data_of(X), y)
+        key = fresh_key(self.random_state, len(ledger), self._settings(), *data)
         door = PrepaidDoor(ledger, relation, key)
         multiplier = self.noise_multiplier
         if multiplier is not None:
@@ -204,10 +226,8 @@ class PrivateLinearModel(BaseEstimator, ABC):
         conditions = (f"n = {design.n} is public", *conditions, *earlier)
         self.guarantee_ = door.guarantee(target.delta, conditions)
         self.epsilon_, self.delta_ = self.guarantee_.epsilon, self.guarantee_.delta
-        warn_of_reuse(X, self.random_state is not None or resume, shared is not None)
         if shared is not None:
             shared.register(ledger, self.guarantee_)
-        return self
 
     def _bounds(self, d: int, unit: float) -> Array:
         """Public bounds of columns in the design's units; NaN where there are none."""

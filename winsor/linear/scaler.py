@@ -17,6 +17,7 @@ by 2, u^2 by 1; the bound is not tight).
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -30,7 +31,7 @@ from winsor.ledger.ledger import Ledger
 from winsor.linear.base import fresh_key
 from winsor.linear.scaled import learnt_range
 from winsor.mechanisms.gaussian import Gaussian
-from winsor.ranges.zoom import Zoom
+from winsor.ranges.zoom import Counted, Zoom, counts_between
 from winsor.release.budget import Payment, Target, noise_multiplier
 from winsor.release.prepaid import PrepaidDoor
 from winsor.sampling.samplers import FullBatch
@@ -78,12 +79,31 @@ class PrivateScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     def fit(self, X: Any, y: Any = None) -> Self:
         """Release the moments of the columns of ``X``."""
         X = validate_data(self, X, dtype=np.float64)
+
+        def counted(edges: Sequence[Array], width: int) -> Array:
+            return counts_between(X, edges, width)
+
+        def moments(centre: Array, half: Array) -> Array:
+            return moments_of(X, centre, half)
+
+        key = fresh_key(self.random_state, 0, self.get_params(), X)
         n, d = X.shape
+        return self.fit_sums(n, d, counted, moments, key)
+
+    def fit_sums(
+        self,
+        n: int,
+        d: int,
+        counted: Counted,
+        moments: Callable[[Array, Array], Array],
+        key: bytes,
+    ) -> Self:
+        """`fit` where rows are out of reach: ``counted`` is that of `Zoom.release_counts`, and
+        ``moments(centre, half)`` says what `moments_of` would of all ``n`` rows."""
         learnt = self.low is None and self.high is None
         centre, half = (np.zeros(d), np.ones(d)) if learnt else self._units(d)
         delta = as_delta(self.delta, n, self.allow_large_delta)
         target = Target(self.epsilon, delta, None, as_relation(self.relation))
-        key = fresh_key(self.random_state, 0, self.get_params(), X)
         door = PrepaidDoor(
             Ledger({"method": "PrivateScaler", "n": n, "d": d}), target.relation, key
         )
@@ -97,13 +117,12 @@ class PrivateScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             plan.append(zoom.payment(n, zoomed))
         multiplier = noise_multiplier(plan, target)
         if learnt:
-            found = zoom.release(X, door, Gaussian(multiplier * zoomed), n=n)
+            found = zoom.release_counts(counted, n, door, Gaussian(multiplier * zoomed))
             low, high, _ = np.array([learnt_range(each) for each in found]).T
             centre, half = (low + high) / 2, (high - low) / 2
         mechanism = Gaussian(multiplier * scale)
         receipt = door.pay(mechanism, FullBatch(n), sensitivity, 1, (2, d))
-        u = np.clip((X - centre) / half, -1.0, 1.0)
-        first, second = receipt.release(np.stack([u.sum(axis=0), (u**2).sum(axis=0)])) / n
+        first, second = receipt.release(moments(centre, half)) / n
         first = np.clip(first, -1.0, 1.0)
         spread = np.sqrt(np.maximum(second - first**2, FLOOR**2))
         self.mean_ = centre + half * first
@@ -137,3 +156,9 @@ class PrivateScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         check_is_fitted(self)
         table: Array = validate_data(self, X, dtype=np.float64, reset=False)
         return (table - self.mean_) / self.scale_
+
+
+def moments_of(rows: Array, centre: Array, half: Array) -> Array:
+    """(2, d) sums of u and u^2, u = clip((x - centre)/half, -1, 1)."""
+    u = np.clip((rows - centre) / half, -1.0, 1.0)
+    return np.stack([u.sum(axis=0), (u**2).sum(axis=0)])

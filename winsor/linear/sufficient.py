@@ -107,6 +107,10 @@ class SufficientStatistics(Method):
     clip: float | None = None
 
     def solve(self, task: LinearTask, session: Session) -> Solution:
+        return SufficientRun(self, self.check(task), session).solution()
+
+    def check(self, task: LinearTask) -> BoundedTask:
+        """The task, if it has sufficient statistics that can be held."""
         choice("regulariser", self.regulariser, ("floor", "adassp"))
         whole("refine", self.refine, 0)
         self._check("clip")
@@ -122,10 +126,10 @@ class SufficientStatistics(Method):
                 f"the table must be dense with at most {WIDEST} columns for X'X. Got "
                 f'{task.design.d} columns instead. Use method="flat".'
             )
-        return _SufficientRun(self, task, session).solution()
+        return task
 
 
-class _SufficientRun(Run):
+class SufficientRun(Run):
     """The same ranges and lengths as `Whitened`; one matrix in place of its gram and steps."""
 
     def __init__(self, options: SufficientStatistics, task: BoundedTask, session: Session) -> None:
@@ -148,15 +152,13 @@ class _SufficientRun(Run):
     def solution(self) -> Solution:
         task, options = self.task, self.sufficient
         found = self._distributions()
-        raw = task.design.x if task.design.unit == 1.0 else task.design.x * task.design.unit
         scaling = self._scaling(found[:-1])
-        design = Design(scaling.apply(raw), task.design.intercept)
         centre, deviation = self._target(found[-1])
         unit = positive("the scale of y", 2 * self.clipping() * deviation)
-        t = np.clip((task.y - centre) / unit, -1.0, 1.0)
-        statistics = self._statistics(design, t, scaling, centre, unit)
+        statistics = self._statistics(scaling, centre, unit)
         theta = statistics.inside(task.alpha)
         if options.refine:
+            design = self._design(scaling)
             deviation = statistics.residual_deviation(theta)
             root = self._from_gram(statistics.gram, statistics.noise)
             start = np.asarray(np.linalg.solve(root, theta), dtype=np.float64)
@@ -168,18 +170,22 @@ class _SufficientRun(Run):
             statistics.outside(theta), releases, scaling=scaling, statistics=statistics
         )
 
-    def _statistics(
-        self, design: Design, t: Array, scaling: Scaling, centre: float, unit: float
-    ) -> Statistics:
+    def _design(self, scaling: Scaling) -> Design:
+        """The rows in scaled units."""
+        design = self.task.design
+        raw = design.x if design.unit == 1.0 else design.x * design.unit
+        return Design(scaling.apply(raw), design.intercept)
+
+    def _statistics(self, scaling: Scaling, centre: float, unit: float) -> Statistics:
+        design = self._design(scaling)
         bound = math.hypot(self._longest(design), 1.0)
-        lengths = np.hypot(design.norms, t)
-        cut = np.minimum(1.0, bound / (lengths * _SLACK + 1e-300))
-        size = self.p + 1
-        total = np.zeros((size, size))
-        for piece, rows in design.chunks(1 << 20):
-            ones = [np.ones(len(rows.x))] if design.intercept else []
-            table = np.column_stack([rows.x, *ones, t[piece]]) * cut[piece, None]
-            total += table.T @ table
+        total = outer_products(design, scaled_target(self.task.y, centre, unit), bound)
+        return self._released(total, bound, scaling, centre, unit)
+
+    def _released(
+        self, total: Array, bound: float, scaling: Scaling, centre: float, unit: float
+    ) -> Statistics:
+        """The sum of a a' over rows no longer than ``bound``, with noise."""
         released, std = self._release_triangle(total, bound)
         return Statistics(
             gram=released[:-1, :-1],
@@ -187,8 +193,24 @@ class _SufficientRun(Run):
             square=float(released[-1, -1]),
             noise=std,
             regulariser=self.sufficient.regulariser,
-            intercept=design.intercept,
+            intercept=self.task.design.intercept,
             scaling=scaling,
             centre=centre,
             unit=unit,
         )
+
+
+def scaled_target(y: Array, centre: float, unit: float) -> Array:
+    return np.clip((y - centre) / unit, -1.0, 1.0)
+
+
+def outer_products(design: Design, t: Array, bound: float) -> Array:
+    """sum_i a_i a_i', a = (u, 1, t) cut to length ``bound``, a chunk at a time."""
+    lengths = np.hypot(design.norms, t)
+    cut = np.minimum(1.0, bound / (lengths * _SLACK + 1e-300))
+    total = np.zeros((design.size + 1, design.size + 1))
+    for piece, rows in design.chunks(1 << 20):
+        ones = [np.ones(len(rows.x))] if design.intercept else []
+        table = np.column_stack([rows.x, *ones, t[piece]]) * cut[piece, None]
+        total += table.T @ table
+    return total

@@ -39,6 +39,7 @@ v_i a function of row i and of what was released. All are Gaussian releases, cal
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -55,7 +56,7 @@ from winsor.linear.task import LinearTask, Session, Solution
 from winsor.means.winsorised import HeavyMean
 from winsor.mechanisms.gaussian import Gaussian
 from winsor.ranges.distribution import Distribution
-from winsor.ranges.zoom import Zoom
+from winsor.ranges.zoom import Counted, Zoom, counts_between
 from winsor.release.budget import Payment
 from winsor.release.prepaid import PrepaidDoor, Receipt
 from winsor.sampling.samplers import FullBatch
@@ -200,28 +201,38 @@ class Run:
         """Of the columns without bounds, then of y in a regression."""
         if self.zoom is None:
             return []
-        design = self.task.design
-        table = design.x[:, self.unknown] * design.unit
         start: list[Array | None] = [
             None if math.isnan(low) else np.linspace(low, high, self.zoom.cells + 1)
             for low, high in self.task.bounds[self.unknown]
         ]
         if self.regression:
-            table = np.column_stack([table, self.task.y])
             cells = np.linspace(-1.0, 1.0, self.zoom.cells + 1)
             start.append(cells if self.task.target_known else None)
-        mechanism = self._mechanism("ranges")
-        return self.zoom.release(table, self.session.door, mechanism, start, self.n)
+        return self._ranges(self.zoom, start)
+
+    def _ranges(self, zoom: Zoom, start: list[Array | None]) -> list[Distribution]:
+        design = self.task.design
+        table = design.x[:, self.unknown] * design.unit
+        if self.regression:
+            table = np.column_stack([table, self.task.y])
+        return zoom.release(table, self.session.door, self._mechanism("ranges"), start, self.n)
 
     def _longest(self, design: Design) -> float:
         """B: the public row bound, or the upper end of the released lengths."""
         if self.norms is None:
             assert self.task.row_bound is not None
             return self.task.row_bound
-        cells = np.linspace(0.0, math.sqrt(self.p) * _SLACK, self.norms.cells + 1)
-        lengths = self.norms.release(
-            design.norms[:, None], self.session.door, self._mechanism("norms"), [cells], self.n
-        )
+
+        def counted(edges: Sequence[Array], width: int) -> Array:
+            return counts_between(design.norms[:, None], edges, width)
+
+        return self._longest_by(self.norms, counted)
+
+    def _longest_by(self, zoom: Zoom, counted: Counted) -> float:
+        """The upper end of the lengths, by the counts of ``counted``."""
+        cells = np.linspace(0.0, math.sqrt(self.p) * _SLACK, zoom.cells + 1)
+        mechanism = self._mechanism("norms")
+        lengths = zoom.release_counts(counted, self.n, self.session.door, mechanism, [cells])
         return float(lengths[0].quantile(0.99))
 
     def _root(self, design: Design) -> Array:

@@ -13,7 +13,7 @@ One `GaussianDpEvent` in the ledger, written before the noise is drawn. The numb
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -96,16 +96,53 @@ def measure(
     >>> bool(accuracy.low < 0.5 < accuracy.high), round(accuracy.high - accuracy.low, 3)
     (True, 0.02)
     """
-    named = _named(metrics)
     columns = Columns.of(
         targets=targets, predictions=predictions, scores=scores, losses=losses, groups=groups
     )
+    return measure_sums(
+        metrics,
+        lambda named: (columns.n, totals_of(named, columns)),
+        epsilon=epsilon,
+        delta=delta,
+        noise_multiplier=noise_multiplier,
+        shares=shares,
+        level=level,
+        relation=relation,
+        random_state=random_state,
+        ledger=ledger,
+        allow_large_delta=allow_large_delta,
+    )
+
+
+def totals_of(named: Mapping[str, Metric], columns: Columns) -> Array:
+    """The sums of all metrics, one after the other."""
+    return np.concatenate([metric.total(columns) for metric in named.values()])
+
+
+def measure_sums(
+    metrics: Metric | Mapping[str, Metric],
+    summed: Callable[[Mapping[str, Metric]], tuple[int, Array]],
+    *,
+    epsilon: float | None,
+    delta: float | None,
+    noise_multiplier: float | None,
+    shares: Mapping[str, float] | None,
+    level: float,
+    relation: str | Neighbouring,
+    random_state: int | bytes | None,
+    ledger: Ledger | None,
+    allow_large_delta: bool,
+) -> Measurement:
+    """`measure` where rows are out of reach: ``summed`` says how many there are, and what
+    `totals_of` would of them all."""
+    named = _named(metrics)
     probability("level", level)
     weights = _shares(named, shares)
+    n, totals = summed(named)
     related = as_relation(relation)
-    certified = as_delta(delta, columns.n, allow_large_delta)
+    certified = as_delta(delta, n, allow_large_delta)
     sensitivity = _sensitivity(named, weights)
-    sampler = FullBatch(columns.n)
+    sampler = FullBatch(n)
     if (epsilon is None) == (noise_multiplier is None):
         raise ConfigurationError(
             f"give either epsilon or noise_multiplier. Got epsilon={epsilon!r}, "
@@ -115,21 +152,22 @@ def measure(
         target = budget.Target(epsilon, certified, None, related)
         payment = budget.Payment(sampler, sensitivity, 1)
         noise_multiplier = budget.noise_multiplier([payment], target)
-    factors = {name: math.sqrt(weights[name]) / (m.bound * _ROUNDING) for name, m in named.items()}
-    value = np.concatenate([factors[name] * m.total(columns) for name, m in named.items()])
     if ledger is not None and "rows_per_unit" in ledger.config:
         raise ConfigurationError(
             "ledger must be one of rows. Got that of a run with unit=... instead: a metric bounds "
             "what one row adds, and a person has several. Measure on public rows."
         )
-    book = Ledger({"method": "metrics", "n": columns.n}) if ledger is None else ledger
+    factors = {name: math.sqrt(weights[name]) / (m.bound * _ROUNDING) for name, m in named.items()}
+    widths = [metric.width for metric in named.values()]
+    value = np.repeat(list(factors.values()), widths) * totals
+    book = Ledger({"method": "metrics", "n": n}) if ledger is None else ledger
     door = PrepaidDoor(book, related, as_key(random_state, value, noise_multiplier))
     noise = Gaussian(positive("noise_multiplier", noise_multiplier))
     receipt = door.pay(noise, sampler, sensitivity, 1, value.shape)
     released = receipt.release(value)
     return Measurement(
-        estimates=_read(named, factors, released, receipt.std, columns.n, level),
-        guarantee=door.guarantee(certified, (f"n = {columns.n} is public",)),
+        estimates=_read(named, factors, released, receipt.std, n, level),
+        guarantee=door.guarantee(certified, (f"n = {n} is public",)),
         ledger=book,
         noise_std={name: receipt.std / factor for name, factor in factors.items()},
     )

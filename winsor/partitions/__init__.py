@@ -1,14 +1,34 @@
 """Tables larger than a machine: bounded sums of each partition, one release on the driver.
 
-source.py     partitions: pyarrow datasets out of core, loaders over any map (a pool, Dask)
+source.py     partitions: pyarrow datasets out of core, loaders over any map, Dask
+on_dask.py    where a cluster sums them
+passes.py     several passes over the same rows
 mean.py       the clipped mean
 moments.py    means and second moments of bounded rows: all that least squares needs
+quantiles.py  quantiles and bins of every column
+scaler.py     `PrivateScaler`
+ridge.py      `PrivateRidge` and `PrivateLinearRegression` from sufficient statistics
+metrics.py    every metric of `winsor.metrics`
 """
 
 from __future__ import annotations
 
 from winsor.partitions.mean import clipped_mean
+from winsor.partitions.metrics import measure
 from winsor.partitions.moments import Moments, second_moments
+from winsor.partitions.quantiles import ColumnQuantiles, quantiles
+from winsor.partitions.ridge import fit_ridge
+from winsor.partitions.scaler import fit_scaler
 from winsor.partitions.source import Partitions
 
-__all__ = ["Moments", "Partitions", "clipped_mean", "second_moments"]
+__all__ = [
+    "ColumnQuantiles",
+    "Moments",
+    "Partitions",
+    "clipped_mean",
+    "fit_ridge",
+    "fit_scaler",
+    "measure",
+    "quantiles",
+    "second_moments",
+]

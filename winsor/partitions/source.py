@@ -2,10 +2,10 @@
 
     Partitions.of_dataset(pyarrow.dataset.dataset("rows/"), ["age", "income"])   one by one, here
     Partitions.of_loaders([load_a, load_b, ...], columns=2, map=pool.map)        where the map says
+    Partitions.of_loaders([load_a, load_b, ...], columns=2, client=client)       on a Dask cluster
+    Partitions.of_dask(dask.dataframe.read_parquet("rows/"), client)             the same
 
-A loader is a function without arguments that returns (rows, columns) numbers. With Dask,
-``map=lambda f, loaders: client.gather(client.map(f, loaders))``: a worker that dies has its
-partitions computed again, and since a sum depends on nothing but its partition, nothing changes.
+A loader is a function without arguments that returns (rows, columns) numbers.
 
 Partitions are summed in float64 and added up in their order with what rounding lost, so that the
 total does not depend on where the cuts between partitions are, to about 1e-15 of its size.
@@ -21,9 +21,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from winsor.contract import ConfigurationError
+from winsor.partitions.on_dask import DaskMap, DelayedMap, delayed_parts
 from winsor.release.inputs import as_rows
 
 if TYPE_CHECKING:
+    from distributed import Client
     from pyarrow.dataset import Dataset
 
 Array = NDArray[np.float64]
@@ -63,14 +65,32 @@ class Partitions:
         self._map = map_
 
     @staticmethod
-    def of_loaders(loaders: Sequence[Loader], columns: int, map: Map | None = None) -> Partitions:
-        """One partition for each loader; ``map`` says where they are loaded (default: here)."""
+    def of_loaders(
+        loaders: Sequence[Loader],
+        columns: int,
+        map: Map | None = None,
+        client: Client | None = None,
+    ) -> Partitions:
+        """One partition for each loader. ``map`` says where they are loaded (default: here), or
+        ``client`` (of `dask.distributed`) on whose workers."""
+        if map is not None and client is not None:
+            raise ConfigurationError("give map or client, not both.")
         if not loaders or not all(callable(load) for load in loaders):
             raise ConfigurationError(
                 "loaders must be functions without arguments that return rows, at least one. Got "
                 f"{type(loaders).__name__} of {len(loaders)} instead."
             )
-        return Partitions(lambda: loaders, columns, map or _here)
+        where = map if client is None else DaskMap(client)
+        return Partitions(lambda: loaders, columns, where or _here)
+
+    @staticmethod
+    def of_dask(
+        collection: Any, client: Client, columns: Sequence[Any] | None = None
+    ) -> Partitions:
+        """The partitions of a Dask data frame (``columns`` by name; default: all), or of an array
+        in chunks of whole rows. Rows stay on the workers of ``client``; their sums do not."""
+        parts, count = delayed_parts(collection, None if columns is None else list(columns))
+        return Partitions(lambda: parts, count, DelayedMap(client))
 
     @staticmethod
     def of_dataset(dataset: Dataset, columns: Sequence[str]) -> Partitions:

@@ -63,10 +63,13 @@ class Bins:
     ) -> tuple[list[Array], list[Distribution]]:
         """(edges per column, the released distributions they were read from)."""
         zoom = self.zoom
-        found = zoom.release(table, door, mechanism, self._start(zoom.cells))
+        found = zoom.release(table, door, mechanism, self.start)
         return [each.cells(self.bins) for each in found], found
 
-    def _start(self, cells: int) -> list[Array | None]:
+    @property
+    def start(self) -> list[Array | None]:
+        """Edges of the first round, where bounds say them."""
+        cells = self.zoom.cells
         if self.bounds is None:
             return [None] * self.columns
         return [

@@ -19,7 +19,7 @@ round is one Gaussian release; all are paid for before the first.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -35,6 +35,7 @@ from winsor.release.prepaid import PrepaidDoor
 from winsor.sampling.samplers import FullBatch
 
 Array = NDArray[np.float64]
+Counted = Callable[[Sequence[Array], int], Array]
 
 PROOF = "histograms of k columns: a record adds 1 to one cell of each (sqrt(k) in L2)"
 
@@ -77,14 +78,30 @@ class Zoom:
             raise ConfigurationError(
                 f"the table must have {self.columns} columns. Got shape {table.shape} instead."
             )
+
+        def counted(edges: Sequence[Array], width: int) -> Array:
+            return counts_between(table, edges, width)
+
         n = len(table) if n is None else n
+        return self.release_counts(counted, n, door, mechanism, start)
+
+    def release_counts(
+        self,
+        counted: Counted,
+        n: int,
+        door: PrepaidDoor,
+        mechanism: Gaussian,
+        start: Sequence[Array | None] | None = None,
+    ) -> list[Distribution]:
+        """The same where rows are out of reach: ``counted(edges, width)`` says how many of the
+        ``n`` stand in each cell, as `counts_between` does."""
         public = [None] * self.columns if start is None else list(start)
         edges = [signed_log_grid() if each is None else np.asarray(each) for each in public]
         found: list[Distribution] = []
         for number in range(self.rounds):  # the number of releases never depends on their values
             width = max(map(len, edges)) + 1
             receipt = door.pay(mechanism, FullBatch(n), self.sensitivity, 1, (self.columns, width))
-            counts = receipt.release(_counts(table, edges, width))
+            counts = receipt.release(counted(edges, width))
             found = [
                 Distribution.of(own, row[: len(own) + 1], receipt.std, n, finer=number > 0)
                 for own, row in zip(edges, counts, strict=True)
@@ -95,7 +112,7 @@ class Zoom:
         return found
 
 
-def _counts(table: Array, edges: Sequence[Array], width: int) -> Array:
+def counts_between(table: Array, edges: Sequence[Array], width: int) -> Array:
     """How many rows stand below, between and above the edges of each column."""
     counts = np.zeros((len(edges), width))
     for number, own in enumerate(edges):

@@ -1,0 +1,112 @@
+"""Partitions on a Dask cluster of two workers, one of which dies in the middle."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import dask
+import numpy as np
+import pytest
+from dask import array
+from distributed import Client, LocalCluster
+
+from winsor import means, partitions
+from winsor.contract import ConfigurationError
+from winsor.linear import PrivateRidge
+from winsor.partitions.on_dask import delayed_parts
+
+KEY = bytes(range(32))
+OPTIONS = {"radius": 5.0, "epsilon": 1.0, "random_state": KEY}
+
+
+@pytest.fixture(scope="module")
+def client():
+    quiet = {
+        "distributed.worker.memory.terminate": False,
+        "distributed.admin.system-monitor.gil.enabled": False,
+        "distributed.nanny.pre-spawn-environ.OMP_NUM_THREADS": 1,
+    }
+    with (
+        dask.config.set(quiet),
+        LocalCluster(
+            n_workers=2,
+            threads_per_worker=1,
+            dashboard_address=None,
+            silence_logs=50,
+            autorestart=False,
+        ) as cluster,
+        Client(cluster) as found,
+    ):
+        yield found
+
+
+@pytest.fixture(scope="module")
+def table():
+    x = np.random.default_rng(0).standard_t(3, size=(6_000, 2))
+    return np.column_stack([x, x @ [1.0, -2.0] + 1])
+
+
+@dataclass(frozen=True)
+class Fragile:
+    """A partition whose first worker is killed while it loads it."""
+
+    rows: np.ndarray
+    mark: Path | None = None
+
+    def __call__(self):
+        if self.mark is not None and not self.mark.exists():
+            self.mark.touch()
+            os.kill(os.getpid(), 9)
+        return self.rows
+
+
+def test_a_worker_that_dies_changes_nothing(client, table, tmp_path):
+    mark = tmp_path / "died"
+    loaders = [
+        Fragile(part, mark if number == 3 else None)
+        for number, part in enumerate(np.array_split(table, 6))
+    ]
+    source = partitions.Partitions.of_loaders(loaders, columns=3, client=client)
+    found = partitions.clipped_mean(source, **OPTIONS)
+    assert mark.exists()
+    assert np.abs(found.estimate - means.clipped_mean(table, **OPTIONS).estimate).max() < 1e-9
+
+
+def test_an_array_in_chunks_of_rows(client, table):
+    source = partitions.Partitions.of_dask(array.from_array(table, chunks=(1_000, 3)), client)
+    model = {"method": "suffstats", "epsilon": 2.0, "random_state": KEY}
+    found = partitions.fit_ridge(PrivateRidge(**model), source)
+    whole = PrivateRidge(**model).fit(table[:, :2], table[:, 2])
+    assert np.allclose(found.coef_, whole.coef_, rtol=1e-9)
+
+
+@dataclass
+class Frame:
+    """What a Dask data frame shows of itself; the real one takes seconds to import."""
+
+    columns: list
+    chosen: list | None = None
+
+    def __getitem__(self, names):
+        return Frame(self.columns, names)
+
+    def to_delayed(self):
+        return [("part", self.chosen)]
+
+
+def test_data_frames_are_asked_for_their_columns():
+    assert delayed_parts(Frame(["a", "b"]), ["b"]) == ([("part", ["b"])], 1)
+    assert delayed_parts(Frame(["a", "b"]), None) == ([("part", ["a", "b"])], 2)
+    with pytest.raises(ConfigurationError, match=r"Missing: \['c'\]"):
+        delayed_parts(Frame(["a", "b"]), ["a", "c"])
+
+
+def test_what_is_not_in_whole_rows_is_refused(table):
+    with pytest.raises(ConfigurationError, match="chunks of whole rows"):
+        delayed_parts(array.from_array(table, chunks=(1_000, 1)), None)
+    with pytest.raises(ConfigurationError, match="chunks of whole rows"):
+        delayed_parts(table, None)
+    with pytest.raises(ConfigurationError, match="must be None for an array"):
+        delayed_parts(array.from_array(table, chunks=(1_000, 3)), ["a"])
+    with pytest.raises(ConfigurationError, match="not both"):
+        partitions.Partitions.of_loaders([lambda: table], 3, map=map, client=object())

@@ -9,7 +9,7 @@ replay       how often `winsor.audit.replay` finds noise that is left out, scale
 throughput   rows per second of 1 and 2 ranks with one thread each, private and plain, by turns
 
 Sections and their parts can be chosen; what was measured before stays in
-benchmarks/results/ranks.json.
+benchmarks/results/ranks.json, and comparisons that are in it are not made again.
 """
 
 from __future__ import annotations
@@ -41,6 +41,8 @@ RULES = ("flat", "quantile", "per layer", "averaged", "modelmix")
 MUTANTS = ("none", "scaled by 1/world", "on every rank", "honest")
 TIMED = ("CNN 28x28", "GPT 4x256")
 TOLERANCE = 1e-6
+PATIENCE = 3600.0
+"""Seconds for one group of runs: the machine may have others to serve."""
 
 
 # ---------------------------------------------------------------------------------- equality
@@ -75,21 +77,30 @@ def compared(alone: dict[str, Any], together: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def equality(options: argparse.Namespace) -> list[dict[str, Any]]:
-    rows = []
-    plain = settings(options.models, options.rules, options.steps, "none")
-    alone = {(s["kind"], s["rule"], s.get("mechanism")): jobs.trained(0, **s) for s in plain}
+def equality(options: argparse.Namespace, before: Any) -> list[dict[str, Any]]:
+    """What was compared before stays, and is not compared again."""
+    rows: list[dict[str, Any]] = list(before or [])
+    known = {(row["world"], *_what(row)) for row in rows if "error" not in row}
+    alone: dict[Any, Any] = {}
     for world in (w for w in options.worlds if w > 1):
         for wrapper in options.wrappers:
             asked = settings(options.models, options.rules, options.steps, wrapper)
-            found = jobs.on_ranks(world, jobs.many, asked)
+            asked = [setting for setting in asked if (world, *_what(setting)) not in known]
+            if not asked:
+                continue
+            rows = [row for row in rows if "error" not in row]
+            for setting in asked:
+                plain = setting | {"wrapper": "none"}
+                if _what(plain) not in alone:
+                    alone[_what(plain)] = jobs.trained(0, **plain)
+            found = jobs.on_ranks(world, jobs.many, asked, patience=PATIENCE)
             for place, setting in enumerate(asked):
-                key = (setting["kind"], setting["rule"], setting.get("mechanism"))
+                one = alone[_what(setting | {"wrapper": "none"})]
                 for rank, answers in enumerate(found):
                     row = {"world": world, "rank": rank, **setting}
                     failed = isinstance(answers, str)
                     told = {"equal": False, "error": answers} if failed else {}
-                    rows.append(row | (told or compared(alone[key], answers[place])))
+                    rows.append(row | (told or compared(one, answers[place])))
             bad = sum(not row["equal"] for row in rows)
             print(
                 f"{world} ranks, {wrapper}: {len(rows)} compared so far, {bad} differ", flush=True
@@ -97,11 +108,16 @@ def equality(options: argparse.Namespace) -> list[dict[str, Any]]:
     return rows
 
 
+def _what(setting: dict[str, Any]) -> tuple[Any, ...]:
+    names = ("wrapper", "kind", "rule", "mechanism", "steps")
+    return tuple(setting.get(name) for name in names)
+
+
 # ------------------------------------------------------------------------------------ replay
 
 
-def replay(options: argparse.Namespace) -> dict[str, Any]:
-    found = jobs.on_ranks(2, jobs.replayed, list(MUTANTS), options.repeats)
+def replay(options: argparse.Namespace, before: Any) -> dict[str, Any]:
+    found = jobs.on_ranks(2, jobs.replayed, list(MUTANTS), options.repeats, patience=PATIENCE)
     print(f"alarms of {options.repeats}: {found[0]}", flush=True)
     return {"of": options.repeats, "alarms": found[0], "ranks_agree": found[0] == found[1]}
 
@@ -170,12 +186,14 @@ def timed(rank: int, name: str, steps: int, turns: int) -> dict[str, list[float]
     return found
 
 
-def throughput(options: argparse.Namespace) -> list[dict[str, Any]]:
+def throughput(options: argparse.Namespace, before: Any) -> list[dict[str, Any]]:
     rows = []
     for name in options.tasks:
         one: dict[str, float] = {}
         for world in (1, 2):
-            found = jobs.on_ranks(world, timed, name, options.timed_steps, options.turns)
+            found = jobs.on_ranks(
+                world, timed, name, options.timed_steps, options.turns, patience=PATIENCE
+            )
             if any(isinstance(rank, str) for rank in found):
                 rows.append({"task": name, "world": world, "error": str(found)})
                 continue
@@ -217,7 +235,7 @@ def main() -> None:
     path = options.output / f"{NAME}.json"
     result: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
     for section in options.sections:
-        result[section] = SECTIONS[section](options)
+        result[section] = SECTIONS[section](options, result.get(section))
         save(NAME, result, options.output)
 
 

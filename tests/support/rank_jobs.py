@@ -37,30 +37,37 @@ from winsor.tails import PrivateMonitor
 N = 96
 
 
-def on_ranks(world: int, job: Callable[..., Any], *arguments: Any) -> list[Any]:
-    """``job(rank, *arguments)`` on ``world`` ranks; what each returned, or its error in words."""
+def on_ranks(
+    world: int, job: Callable[..., Any], *arguments: Any, patience: float = 240
+) -> list[Any]:
+    """``job(rank, *arguments)`` on ``world`` ranks; what each returned, or its error in words.
+
+    Ranks that have not ended after ``patience`` seconds are killed, and say "gone".
+    """
     with tempfile.TemporaryDirectory() as folder:
         context = mp.get_context("spawn")
         processes = [
-            context.Process(target=_one, args=(rank, world, folder, job, arguments))
+            context.Process(target=_one, args=(rank, world, folder, job, arguments, patience / 4))
             for rank in range(world)
         ]
         for process in processes:
             process.start()
         for process in processes:
-            process.join(timeout=240)
+            process.join(timeout=patience)
             if process.is_alive():
                 process.kill()
         paths = [Path(folder, f"{rank}.pt") for rank in range(world)]
         return [torch.load(p, weights_only=False) if p.exists() else "gone" for p in paths]
 
 
-def _one(rank: int, world: int, folder: str, job: Callable[..., Any], arguments: Any) -> None:
+def _one(
+    rank: int, world: int, folder: str, job: Callable[..., Any], arguments: Any, waits: float
+) -> None:
     torch.set_num_threads(1)
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     dist.init_process_group(
         "gloo", init_method=f"file://{folder}/store", rank=rank, world_size=world,
-        timeout=timedelta(seconds=60),
+        timeout=timedelta(seconds=waits),
     )  # fmt: skip
     try:
         result = job(rank, *arguments)

@@ -1,5 +1,7 @@
 """One profile for every property test: reproducible, and never failed by a busy machine."""
 
+import sys
+
 import torch
 from hypothesis import HealthCheck, settings
 
@@ -12,3 +14,10 @@ settings.register_profile(
 )
 settings.load_profile("winsor")
 torch.set_num_threads(1)
+
+
+def pytest_runtest_setup() -> None:
+    """Tests share tables; none should be warned of what another one fitted."""
+    surroundings = sys.modules.get("winsor.ledger.surroundings")
+    if surroundings is not None:
+        surroundings._SEEN.clear()

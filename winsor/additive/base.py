@@ -20,6 +20,8 @@ from winsor.charts import Chart
 from winsor.checks import as_delta, as_relation, whole
 from winsor.contract import ConfigurationError, Guarantee
 from winsor.ledger.ledger import Ledger
+from winsor.ledger.shared_budget import PrivacyBudget, settings_of
+from winsor.ledger.surroundings import begin_fit, count_fit
 from winsor.linear.base import fresh_key
 from winsor.ranges.binner import Bins
 from winsor.ranges.bounds import as_bounds
@@ -42,6 +44,7 @@ class PrivateAdditiveModel(BaseEstimator):
     relation: str
     random_state: Any
     allow_large_delta: bool
+    budget: PrivacyBudget | None
     ledger_: Ledger
     guarantee_: Guarantee
     _fitted: Fitted
@@ -68,6 +71,7 @@ class PrivateAdditiveModel(BaseEstimator):
     ) -> None:
         """``others`` are columns beside the features, such as a target, whose distributions the
         loss needs; ``labels`` a target that needs none."""
+        begin_fit(self)
         n, features = table.shape
         whole("interactions", self.interactions, 0)
         bounds = _all_bounds(self.bounds, features, other_bounds)
@@ -75,7 +79,7 @@ class PrivateAdditiveModel(BaseEstimator):
         delta = as_delta(self.delta, n, self.allow_large_delta)
         target = Target(self.epsilon, delta, None, as_relation(self.relation))
         plan = Plan.of(bins, bool(other_bounds), self.interactions > 0, n, target)
-        key = fresh_key(self.random_state, 0, self.get_params(), table, others, labels)
+        key = fresh_key(self.random_state, 0, settings_of(self), table, others, labels)
         ledger = Ledger({"estimator": type(self).__name__, "n": n, "d": features})
         door = PrepaidDoor(ledger, target.relation, key)
         self._fitted = fit(table, others, loss_of, bins, plan, self.interactions, door)
@@ -87,6 +91,7 @@ class PrivateAdditiveModel(BaseEstimator):
         self.n_iter_ = plan.parts["first"].steps + plan.parts["last"].steps
         self.terms_ = shapes_of(self._fitted, self._names(), self._score_unit())
         self.interactions_ = [term.features for term in self.terms_ if len(term.features) == 2]
+        count_fit(self, table)
 
     def _score_unit(self) -> float:
         """What shape functions are drawn in: log-odds and logarithms of means as they are."""

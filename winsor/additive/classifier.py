@@ -13,6 +13,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from winsor.additive.base import PrivateAdditiveModel
 from winsor.additive.losses import Logistic
 from winsor.contract import ConfigurationError
+from winsor.ledger.shared_budget import PrivacyBudget
 
 Array = NDArray[np.float64]
 
@@ -43,6 +44,7 @@ class PrivateAdditiveClassifier(ClassifierMixin, PrivateAdditiveModel):
         relation: str = "add_or_remove_one",
         random_state: Any = None,
         allow_large_delta: bool = False,
+        budget: PrivacyBudget | None = None,
     ) -> None:
         self.epsilon = epsilon
         self.delta = delta
@@ -51,6 +53,7 @@ class PrivateAdditiveClassifier(ClassifierMixin, PrivateAdditiveModel):
         self.relation = relation
         self.random_state = random_state
         self.allow_large_delta = allow_large_delta
+        self.budget = budget
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Fit to all rows within the budget."""

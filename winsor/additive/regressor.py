@@ -15,6 +15,7 @@ from winsor.additive.losses import FARTHEST, Gamma, Huber, Loss, Poisson, Square
 from winsor.additive.units import Units, positive_column, units_of
 from winsor.checks import choice
 from winsor.contract import ConfigurationError
+from winsor.ledger.shared_budget import PrivacyBudget
 from winsor.ranges.distribution import Distribution
 
 Array = NDArray[np.float64]
@@ -46,7 +47,7 @@ class PrivateAdditiveRegressor(RegressorMixin, PrivateAdditiveModel):
         they interact (at a price: 7 % of the budget, and the noise of more terms).
     bounds, target_bounds
         Public bounds where known: None, a pair, or for ``bounds`` a pair or None per feature.
-    relation, random_state, allow_large_delta
+    relation, random_state, allow_large_delta, budget
         As in `winsor.linear.PrivateLogisticRegression`.
 
     Guarantee
@@ -77,6 +78,7 @@ class PrivateAdditiveRegressor(RegressorMixin, PrivateAdditiveModel):
         relation: str = "add_or_remove_one",
         random_state: Any = None,
         allow_large_delta: bool = False,
+        budget: PrivacyBudget | None = None,
     ) -> None:
         self.epsilon = epsilon
         self.delta = delta
@@ -88,6 +90,7 @@ class PrivateAdditiveRegressor(RegressorMixin, PrivateAdditiveModel):
         self.relation = relation
         self.random_state = random_state
         self.allow_large_delta = allow_large_delta
+        self.budget = budget
 
     def fit(self, X: ArrayLike, y: ArrayLike, exposure: ArrayLike | None = None) -> Self:
         """Fit to all rows within the budget. ``exposure`` multiplies the mean of a log link."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from winsor.ledger.shared_budget import PrivacyBudget
 from winsor.linear.averaged import AveragedDescent
 from winsor.linear.flat import FlatDescent
 from winsor.linear.glm import PrivateGammaRegressor, PrivatePoissonRegressor
@@ -17,7 +18,6 @@ from winsor.linear.restarted import Restarted
 from winsor.linear.robust_gd import RobustGD
 from winsor.linear.ruled import Ruled
 from winsor.linear.scaler import PrivateScaler
-from winsor.linear.shared_budget import PrivacyBudget
 from winsor.linear.simple import Simple
 from winsor.linear.sufficient import SufficientStatistics
 from winsor.linear.total import total_guarantee

@@ -22,6 +22,8 @@ from winsor.checks import as_delta, as_relation, at_least, positive
 from winsor.contract import ConfigurationError, Guarantee
 from winsor.grads.glm import Design, Loss
 from winsor.ledger.ledger import Ledger
+from winsor.ledger.shared_budget import settings_of
+from winsor.ledger.surroundings import begin_fit, count_fit
 from winsor.linear.averaged import AveragedDescent
 from winsor.linear.bounded import BoundedSolution, BoundedTask
 from winsor.linear.flat import FlatDescent
@@ -32,7 +34,6 @@ from winsor.linear.robust_gd import RobustGD
 from winsor.linear.ruled import Ruled
 from winsor.linear.simple import Simple
 from winsor.linear.sufficient import SufficientStatistics
-from winsor.linear.surroundings import warn_of_reuse, warn_of_surroundings
 from winsor.linear.task import Session
 from winsor.linear.units import SAID, Unit, one_row_each
 from winsor.linear.whitened import Whitened
@@ -153,8 +154,7 @@ class PrivateLinearModel(BaseEstimator, ABC):
         design = Design(X, bool(self.fit_intercept), unit)
         data = (*data_of(X), y)
         self._fit_design(method_of(self.method), design, y, loss, data, resume, conditions)
-        shared = getattr(self, "budget", None) is not None
-        warn_of_reuse(X, self.random_state is not None or resume, shared)
+        count_fit(self, X, resume)
         return self
 
     def _unit(self) -> float:
@@ -173,9 +173,8 @@ class PrivateLinearModel(BaseEstimator, ABC):
         conditions: tuple[str, ...] = (),
     ) -> None:
         """A fit by ``method``, whose rows may be elsewhere than in ``design``; a key from a seed
-        belongs to ``data``."""
-        shared = getattr(self, "budget", None)
-        warn_of_surroundings(self, shared is not None)
+        belongs to ``data``. The caller counts it."""
+        begin_fit(self)
         at_least("alpha", self.alpha, 0)
         unit, bound = design.unit, self.feature_bound
         relation = as_relation(self.relation)
@@ -187,7 +186,7 @@ class PrivateLinearModel(BaseEstimator, ABC):
         else:
             start = np.zeros(design.shape(loss.outputs))
             ledger = Ledger(self._config(method, design))
-        key = fresh_key(self.random_state, len(ledger), self._settings(), *data)
+        key = fresh_key(self.random_state, len(ledger), settings_of(self), *data)
         door = PrepaidDoor(ledger, relation, key)
         multiplier = self.noise_multiplier
         if multiplier is not None:
@@ -226,8 +225,6 @@ class PrivateLinearModel(BaseEstimator, ABC):
         conditions = (f"n = {design.n} is public", *conditions, *earlier)
         self.guarantee_ = door.guarantee(target.delta, conditions)
         self.epsilon_, self.delta_ = self.guarantee_.epsilon, self.guarantee_.delta
-        if shared is not None:
-            shared.register(ledger, self.guarantee_)
 
     def _bounds(self, d: int, unit: float) -> Array:
         """Public bounds of columns in the design's units; NaN where there are none."""
@@ -249,10 +246,6 @@ class PrivateLinearModel(BaseEstimator, ABC):
         cut = X.copy()
         cut.data = np.clip(cut.data, low[cut.indices], high[cut.indices])
         return cut
-
-    def _settings(self) -> dict[str, Any]:
-        """The parameters that a key from a seed belongs to."""
-        return {name: value for name, value in self.get_params().items() if name != "budget"}
 
     def _config(self, method: Method, design: Design) -> dict[str, Any]:
         return {

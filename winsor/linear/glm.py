@@ -39,6 +39,8 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_dat
 from winsor.checks import as_delta, as_relation, probability
 from winsor.contract import ConfigurationError, Guarantee, Sensitivity
 from winsor.ledger.ledger import Ledger
+from winsor.ledger.shared_budget import PrivacyBudget, settings_of
+from winsor.ledger.surroundings import begin_fit, count_fit
 from winsor.linear import residual_cut
 from winsor.linear.base import fresh_key
 from winsor.linear.information import (
@@ -160,7 +162,7 @@ class PrivateLogLinkRegressor(RegressorMixin, BaseEstimator, ABC):
         per feature. Rows outside have no influence.
     level
         Confidence level of the intervals.
-    relation, random_state, allow_large_delta
+    relation, random_state, allow_large_delta, budget
         As in `PrivateLogisticRegression`.
 
     Attributes
@@ -190,6 +192,7 @@ class PrivateLogLinkRegressor(RegressorMixin, BaseEstimator, ABC):
         relation: str = "add_or_remove_one",
         random_state: Any = None,
         allow_large_delta: bool = False,
+        budget: PrivacyBudget | None = None,
     ) -> None:
         self.epsilon = epsilon
         self.delta = delta
@@ -198,6 +201,7 @@ class PrivateLogLinkRegressor(RegressorMixin, BaseEstimator, ABC):
         self.relation = relation
         self.random_state = random_state
         self.allow_large_delta = allow_large_delta
+        self.budget = budget
 
     # -- what differs: residuals r and weights m with Var r = phi m, both in units of the mean
 
@@ -218,6 +222,7 @@ class PrivateLogLinkRegressor(RegressorMixin, BaseEstimator, ABC):
 
     def fit(self, X: ArrayLike, y: ArrayLike, exposure: ArrayLike | None = None) -> Self:
         """Fit to all rows within the budget. ``exposure`` (positive) multiplies the means."""
+        begin_fit(self)
         table, targets, periods = self._checked(X, y, exposure)
         n, features = table.shape
         known = as_bounds(self.bounds, features)
@@ -227,7 +232,7 @@ class PrivateLogLinkRegressor(RegressorMixin, BaseEstimator, ABC):
         delta = as_delta(self.delta, n, self.allow_large_delta)
         target = Target(self.epsilon, delta, None, as_relation(self.relation))
         budget = _Budget(bins, n, target)
-        key = fresh_key(self.random_state, 0, self.get_params(), table, targets, periods)
+        key = fresh_key(self.random_state, 0, settings_of(self), table, targets, periods)
         ledger = Ledger({"estimator": type(self).__name__, "n": n, "d": features})
         door = PrepaidDoor(ledger, target.relation, key)
         _, found = bins.release(np.c_[table, targets, periods], door, budget.noise("ranges"))
@@ -241,6 +246,7 @@ class PrivateLogLinkRegressor(RegressorMixin, BaseEstimator, ABC):
         self.guarantee_ = door.guarantee(target.delta, conditions)
         self.epsilon_, self.delta_ = self.guarantee_.epsilon, self.guarantee_.delta
         self.n_iter_ = sum(STEPS.values())
+        count_fit(self, table)
         return self
 
     def _checked(self, X: Any, y: Any, exposure: Any) -> tuple[Array, Array, Array]:

@@ -13,8 +13,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from winsor.contract import ConfigurationError
 from winsor.grads.glm import Logistic, Loss, Softmax
+from winsor.ledger.shared_budget import PrivacyBudget
 from winsor.linear.base import PrivateLinearModel, theta_parts
-from winsor.linear.shared_budget import PrivacyBudget
 from winsor.linear.units import Unit
 
 Array = NDArray[np.float64]

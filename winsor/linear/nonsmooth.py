@@ -15,6 +15,7 @@ from sklearn.utils.multiclass import check_classification_targets, type_of_targe
 
 from winsor.contract import ConfigurationError
 from winsor.grads.glm import Absolute, Hinge, Loss
+from winsor.ledger.shared_budget import PrivacyBudget
 from winsor.linear.base import PrivateLinearModel, theta_parts
 from winsor.linear.regression import PrivateRegressor
 
@@ -51,6 +52,7 @@ class PrivateLinearSVC(LinearClassifierMixin, PrivateLinearModel):
         relation: str = "add_or_remove_one",
         random_state: Any = None,
         allow_large_delta: bool = False,
+        budget: PrivacyBudget | None = None,
     ) -> None:
         self._store(locals())
 
@@ -102,6 +104,7 @@ class PrivateMedianRegressor(PrivateRegressor):
         relation: str = "add_or_remove_one",
         random_state: Any = None,
         allow_large_delta: bool = False,
+        budget: PrivacyBudget | None = None,
     ) -> None:
         self._store(locals())
 

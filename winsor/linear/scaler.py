@@ -28,6 +28,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from winsor.checks import as_delta, as_relation
 from winsor.contract import ConfigurationError, Sensitivity
 from winsor.ledger.ledger import Ledger
+from winsor.ledger.shared_budget import PrivacyBudget, settings_of
+from winsor.ledger.surroundings import begin_fit, count_fit
 from winsor.linear.base import fresh_key
 from winsor.linear.scaled import learnt_range
 from winsor.mechanisms.gaussian import Gaussian
@@ -54,7 +56,7 @@ class PrivateScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         for both has ranges learnt with half of the budget (`winsor.ranges`).
     epsilon, delta
         The budget of one `fit`, on top of whatever the model spends: see `total_guarantee`.
-    relation, random_state, allow_large_delta
+    relation, random_state, allow_large_delta, budget
         As in `PrivateLogisticRegression`.
     """
 
@@ -67,6 +69,7 @@ class PrivateScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         relation: str = "add_or_remove_one",
         random_state: Any = None,
         allow_large_delta: bool = False,
+        budget: PrivacyBudget | None = None,
     ) -> None:
         self.low = low
         self.high = high
@@ -75,9 +78,11 @@ class PrivateScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         self.relation = relation
         self.random_state = random_state
         self.allow_large_delta = allow_large_delta
+        self.budget = budget
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Release the moments of the columns of ``X``."""
+        begin_fit(self)
         X = validate_data(self, X, dtype=np.float64)
 
         def counted(edges: Sequence[Array], width: int) -> Array:
@@ -86,9 +91,11 @@ class PrivateScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         def moments(centre: Array, half: Array) -> Array:
             return moments_of(X, centre, half)
 
-        key = fresh_key(self.random_state, 0, self.get_params(), X)
+        key = fresh_key(self.random_state, 0, settings_of(self), X)
         n, d = X.shape
-        return self.fit_sums(n, d, counted, moments, key)
+        self.fit_sums(n, d, counted, moments, key)
+        count_fit(self, X)
+        return self
 
     def fit_sums(
         self,
@@ -99,7 +106,8 @@ class PrivateScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         key: bytes,
     ) -> Self:
         """`fit` where rows are out of reach: ``counted`` is that of `Zoom.release_counts`, and
-        ``moments(centre, half)`` says what `moments_of` would of all ``n`` rows."""
+        ``moments(centre, half)`` says what `moments_of` would of all ``n`` rows. The caller counts
+        the fit."""
         learnt = self.low is None and self.high is None
         centre, half = (np.zeros(d), np.ones(d)) if learnt else self._units(d)
         delta = as_delta(self.delta, n, self.allow_large_delta)

@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from sklearn.pipeline import Pipeline
+import numpy as np
+from sklearn.base import BaseEstimator
 
 from winsor.contract import ConfigurationError, Guarantee, Neighbouring
 from winsor.ledger.guarantee import guarantee
 from winsor.ledger.ledger import Ledger
-from winsor.linear.shared_budget import PrivacyBudget, budget_in
+from winsor.ledger.shared_budget import PrivacyBudget
+
+SEARCHED = (
+    "the scores of a search, and its choice by them, read the rows without privacy: not covered "
+    "(winsor.tuning chooses privately)"
+)
+
+Part = tuple[Ledger, Guarantee]
 
 
 def total_guarantee(*fitted: Any, delta: float | None = None) -> Guarantee:
-    """Compose the ledgers of fitted winsor objects (a pipeline counts as its steps, a search as all
-    fits that registered in its estimator's budget).
+    """Compose the ledgers of fitted winsor objects: whatever is found inside a pipeline or another
+    composite, and all fits that registered in a budget. A search must have one, and its scores are
+    named among the conditions, for no ledger covers them.
 
     Sequential composition: right for any overlap of the records. ``delta`` is the one to certify
     at; None takes the smallest of the parts.
@@ -29,7 +39,11 @@ def total_guarantee(*fitted: Any, delta: float | None = None) -> Guarantee:
     >>> 0.5 < total_guarantee(one, two).epsilon < 1.0
     True
     """
-    parts = [part for thing in fitted for part in _parts(thing)]
+    inside = list(_within(fitted))
+    searches = [each for each in inside if hasattr(each, "cv_results_")]
+    for search in searches:
+        _check_counted(search)
+    parts = _parts(inside)
     if not parts:
         raise ConfigurationError(
             "give at least one fitted winsor estimator. Got none with a ledger_ instead."
@@ -41,35 +55,60 @@ def total_guarantee(*fitted: Any, delta: float | None = None) -> Guarantee:
             "all parts must use one neighbouring relation. Got "
             f"{sorted({each.relation.value for each in guarantees})} instead."
         )
-    at = min(each.delta for each in guarantees) if delta is None else delta
+    conditions = [condition for each in guarantees for condition in each.conditions]
     return guarantee(
         [ledger for ledger, _ in parts],
-        at,
+        min(each.delta for each in guarantees) if delta is None else delta,
         relation,
         samplers=[each.sampler for each in guarantees],
-        conditions=[condition for each in guarantees for condition in each.conditions],
+        conditions=[*conditions, *([SEARCHED] if searches else [])],
     )
 
 
-def _parts(thing: Any) -> list[tuple[Ledger, Guarantee]]:
-    """Ledgers and guarantees of a fitted object, a pipeline, a search or a budget, each once."""
-    if isinstance(thing, PrivacyBudget):
-        return thing.fits
-    if hasattr(thing, "best_estimator_") or hasattr(thing, "cv_results_"):
-        budget = budget_in(thing)
-        if budget is None:
+def _within(thing: Any, seen: set[int] | None = None) -> Iterator[Any]:
+    """Every estimator and budget that is reachable from attributes and containers, each once."""
+    seen = set() if seen is None else seen
+    if id(thing) in seen:
+        return
+    if isinstance(thing, PrivacyBudget | BaseEstimator) or hasattr(thing, "ledger_"):
+        seen.add(id(thing))
+        yield thing
+    if isinstance(thing, BaseEstimator):
+        inner: Any = vars(thing).values()
+    elif isinstance(thing, Mapping):
+        inner = thing.values()
+    elif isinstance(thing, list | tuple | set | frozenset):
+        inner = thing
+    elif isinstance(thing, np.ndarray) and thing.dtype == object:
+        inner = np.ma.getdata(thing).ravel().tolist()
+    else:
+        return
+    seen.add(id(thing))
+    for each in inner:
+        yield from _within(each, seen)
+
+
+def _check_counted(search: Any) -> None:
+    """Every private estimator of a search must have a budget: the search keeps one fit of many."""
+    for each in _within(search):
+        if not isinstance(each, BaseEstimator):
+            continue
+        own = each.get_params(deep=False)
+        if "epsilon" in own and own.get("budget") is None:
             raise ConfigurationError(
-                "a search must have a budget to be added up: it fitted many clones, and kept one. "
-                f"Got a {type(thing).__name__} without instead. Give its estimator "
-                "budget=PrivacyBudget() and search again."
+                "every private step of a search must have a budget to be added up: many clones "
+                f"were fitted, and one was kept. Got a {type(each).__name__} in a "
+                f"{type(search).__name__} without instead. Give it budget=PrivacyBudget() (the "
+                "same object for all steps will do) and search again."
             )
-        return budget.fits
-    steps = [step for _, step in thing.steps] if isinstance(thing, Pipeline) else [thing]
-    found: list[tuple[Ledger, Guarantee]] = []
-    for step in steps:
-        budget = getattr(step, "budget", None)
-        more = [(step.ledger_, step.guarantee_)] if hasattr(step, "ledger_") else []
-        if isinstance(budget, PrivacyBudget):
-            more = [*budget.fits, *more]
-        found += [each for each in more if all(each[0] is not known for known, _ in found)]
+
+
+def _parts(inside: list[Any]) -> list[Part]:
+    """Ledgers and guarantees, each once."""
+    found: list[Part] = []
+    for each in inside:
+        more = each.fits if isinstance(each, PrivacyBudget) else []
+        if hasattr(each, "ledger_"):
+            more = [(each.ledger_, each.guarantee_)]
+        found += [part for part in more if all(part[0] is not known for known, _ in found)]
     return found

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from winsor.contract import ConfigurationError
 from winsor.grads.glm import Design, Squared
+from winsor.ledger.surroundings import count_fit
 from winsor.linear.base import method_of
 from winsor.linear.bounded import BoundedTask
 from winsor.linear.options import Method
@@ -202,4 +203,5 @@ def fit_ridge(model: Model, partitions: Partitions, target: int = -1) -> Model:
     model.n_features_in_ = d
     data = (passes.digest, target % partitions.columns)
     model._fit_design(method, design, np.empty(0), Squared(), data)
+    count_fit(model, None)
     return model

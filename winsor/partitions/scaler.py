@@ -12,6 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from winsor.ledger.shared_budget import settings_of
+from winsor.ledger.surroundings import count_fit
 from winsor.linear.base import fresh_key
 from winsor.linear.scaler import PrivateScaler, moments_of
 from winsor.partitions.passes import Passes
@@ -47,6 +49,8 @@ def fit_scaler(scaler: PrivateScaler, partitions: Partitions) -> PrivateScaler:
     def moments(centre: Array, half: Array) -> Array:
         return passes.sum(CutMoments(centre, half))
 
-    key = fresh_key(scaler.random_state, 0, scaler.get_params(), passes.digest)
+    key = fresh_key(scaler.random_state, 0, settings_of(scaler), passes.digest)
     scaler.n_features_in_ = columns
-    return scaler.fit_sums(passes.n, columns, passes.counted, moments, key)
+    scaler.fit_sums(passes.n, columns, passes.counted, moments, key)
+    count_fit(scaler, None)
+    return scaler

@@ -26,6 +26,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from winsor.checks import as_delta, as_relation, whole
 from winsor.contract import Guarantee, Neighbouring
 from winsor.ledger.ledger import Ledger
+from winsor.ledger.shared_budget import PrivacyBudget
+from winsor.ledger.surroundings import begin_fit, count_fit
 from winsor.mechanisms.gaussian import Gaussian
 from winsor.ranges.bounds import as_bounds
 from winsor.ranges.distribution import Distribution
@@ -140,7 +142,7 @@ class PrivateBinner(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         Public bounds: None, one pair (low, high), or one pair or None per column.
     epsilon, delta
         The budget of one `fit`, on top of whatever the model spends: see `total_guarantee`.
-    relation, random_state, allow_large_delta
+    relation, random_state, allow_large_delta, budget
         As in `PrivateLogisticRegression`.
     """
 
@@ -153,6 +155,7 @@ class PrivateBinner(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         relation: str = "add_or_remove_one",
         random_state: Any = None,
         allow_large_delta: bool = False,
+        budget: PrivacyBudget | None = None,
     ) -> None:
         self.bins = bins
         self.bounds = bounds
@@ -161,9 +164,11 @@ class PrivateBinner(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         self.relation = relation
         self.random_state = random_state
         self.allow_large_delta = allow_large_delta
+        self.budget = budget
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Release the histograms of the columns of ``X`` and keep their edges."""
+        begin_fit(self)
         X = validate_data(self, X, dtype=np.float64)
         state = self.random_state
         found = private_bins(
@@ -179,6 +184,7 @@ class PrivateBinner(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         self.edges_ = found.edges
         self.ledger_, self.guarantee_ = found.ledger, found.guarantee
         self.epsilon_, self.delta_ = found.guarantee.epsilon, found.guarantee.delta
+        count_fit(self, X)
         return self
 
     def transform(self, X: Any) -> NDArray[np.int64]:

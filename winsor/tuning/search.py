@@ -31,8 +31,8 @@ from winsor.accounting.events import History
 from winsor.accounting.trial_counts import TruncatedNegativeBinomial
 from winsor.checks import as_delta, as_relation, fraction, positive
 from winsor.contract import CalibrationError, ConfigurationError, Neighbouring, UnsoundRelease
+from winsor.ledger.surroundings import fitted_on_purpose
 from winsor.linear.base import data_of, fresh_key
-from winsor.linear.surroundings import fitted_on_purpose
 from winsor.metrics import R2, Accuracy, Metric
 from winsor.randomness import new_key, stream
 from winsor.tuning.outcome import Job

@@ -44,7 +44,7 @@ from winsor.audit.replaying.rows import Rows, watched
 from winsor.audit.replaying.tape import Diverged, Tape
 from winsor.checks import at_least
 from winsor.contract import ConfigurationError
-from winsor.linear.surroundings import fitted_on_purpose
+from winsor.ledger.surroundings import fitted_on_purpose
 
 Adapter = Callable[[Tape, Rows], AbstractContextManager[Any]]
 """Taps on another library's release, for the length of one run."""

@@ -12,7 +12,6 @@ Sequential composition of all registered ledgers, right for any overlap of their
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from typing import Any, Self
 
 from winsor.contract import ConfigurationError, Guarantee, Neighbouring, ProtocolError
@@ -52,17 +51,25 @@ class PrivacyBudget:
     def __repr__(self) -> str:
         return f"<PrivacyBudget of {len(self)} fits>"
 
-    def register(self, ledger: Ledger, reached: Guarantee) -> None:
-        """Count a fit, once. A fit that was repeated to the letter released the same values."""
+    def register(self, ledger: Ledger, reached: Guarantee, own_key: bool = False) -> None:
+        """Count a fit, once. A fit that was repeated to the letter released the same values: keys
+        from seeds belong to the rows and the settings. An ``own_key`` belongs to nothing."""
         if os.getpid() != self._process:
             raise ProtocolError(
                 "fits must register in the process of their PrivacyBudget. Got one in another "
                 "process, whose spending would be lost. Use n_jobs=1 (or n_jobs=None)."
             )
         known = [each for each, _ in self._fits]
+        repeated = any(set(each.runs) & set(ledger.runs) for each in known)
         if any(each is ledger for each in known):
             self._fits = [(each, reached if each is ledger else old) for each, old in self._fits]
-        elif not any(set(each.runs) & set(ledger.runs) for each in known):
+        elif repeated and own_key:
+            raise ProtocolError(
+                "a key of one's own must be used for one fit. Got it for a second one, perhaps of "
+                "other rows: the difference of the two has no noise. Use random_state=None, or an "
+                "integer seed for experiments."
+            )
+        elif not repeated:
             self._fits.append((ledger, reached))
 
     @property
@@ -93,8 +100,6 @@ class PrivacyBudget:
         )
 
 
-def budget_in(thing: Any) -> PrivacyBudget | None:
-    """The budget among the parameters of an estimator, a pipeline or a search."""
-    parameters: Mapping[str, Any] = thing.get_params() if hasattr(thing, "get_params") else {}
-    found = [each for each in parameters.values() if isinstance(each, PrivacyBudget)]
-    return found[0] if found else None
+def settings_of(estimator: Any) -> dict[str, Any]:
+    """The parameters that a key from a seed belongs to: all but the budget, which only counts."""
+    return {name: value for name, value in estimator.get_params().items() if name != "budget"}

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
-NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+from winsor.report.pdf import find_browser
+
 FLAGS = (
     "--headless",
     "--no-sandbox",
@@ -27,10 +27,9 @@ FLAGS = (
 
 
 def executable() -> str:
-    for name in (os.environ.get("WINSOR_CHROMIUM"), *NAMES):
-        found = shutil.which(name) if name else None
-        if found:
-            return found
+    found = find_browser()
+    if found is not None:
+        return found
     missing = "no Chromium: run .ci/browser, which says how to have one, or set WINSOR_CHROMIUM"
     if os.environ.get("CI") == "true":
         pytest.fail(missing)  # nothing is skipped there

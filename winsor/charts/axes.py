@@ -31,7 +31,9 @@ class Axis:
         if self.log or len(self.ticks) < 2:
             return None
         step = self.ticks[1] - self.ticks[0]
-        return max(0, -math.floor(math.log10(step) + 1e-9))
+        decimals = -math.floor(math.log10(step) + 1e-9)
+        halves = round(step * 10.0**decimals, 6) % 1 != 0  # steps of 2.5 need one more
+        return max(0, decimals + halves)
 
 
 def axis(values: Sequence[float], log: bool = False, from_zero: bool = False) -> Axis:

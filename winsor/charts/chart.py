@@ -102,6 +102,17 @@ class Chart:
             ],
         }
 
+    def words(self) -> str:
+        """The drawing for those who hear it: where each line starts and ends."""
+        lines = [
+            f"{s.label}: from {s.points[0][1]:.4g} at {s.points[0][0]:.4g} "
+            f"to {s.points[-1][1]:.4g} at {s.points[-1][0]:.4g}"
+            for s in self.series
+            if s.points
+        ]
+        over = f"{self.title}: {self.y_label} over {self.x_label}"
+        return ". ".join([over, *lines]) + "."
+
     def svg(self) -> Markup:
         return rendered("chart.svg", chart=self)
 

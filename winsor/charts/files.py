@@ -76,7 +76,7 @@ def render_page(template: str, *folders: Path, style: str = "", **values: Any) -
             style=Markup(style),
             script=Markup(script),
             policy=_policy(style, script),
-            chart_data=[chart.data() for chart in values["charts"]],
+            chart_data=[chart.data() for chart in values.get("drawn", values["charts"])],
             **values,
         )
     )

@@ -9,8 +9,8 @@ from markupsafe import Markup
 from winsor.charts.axes import axis
 from winsor.charts.templates import RIGHT, WIDTH, rendered
 
-ROW, TOP, LEFT, BELOW = 30, 10, 170, 42
-LONGEST = 24
+ROW, TOP, LEFT, BELOW = 52, 8, 24, 50
+LONGEST = 30
 
 
 @dataclass(frozen=True)
@@ -33,13 +33,20 @@ def intervals_svg(title: str, bars: list[IntervalBar]) -> Markup:
         return LEFT + scale.at(value) * (WIDTH - LEFT - RIGHT)
 
     drawn = [
-        (bar.colour, at(bar.mean - half), at(bar.mean), at(bar.mean + half), _short(bar.label))
+        (bar.colour, at(bar.mean - half), at(bar.mean), at(bar.mean + half), *_words(bar))
         for bar, half in pairs
     ]
     ticks = [(at(tick), label) for tick, label in zip(scale.ticks, scale.labels(), strict=True)]
     height = TOP + ROW * len(bars) + BELOW
     sizes = {"row": ROW, "top": TOP, "left": LEFT, "below": BELOW, "height": height}
-    return rendered("intervals.svg", title=title, ticks=ticks, bars=drawn, **sizes)
+    words = ", ".join([title, *(": ".join(_words(bar)) for bar in bars)])
+    return rendered("intervals.svg", title=title, words=words, ticks=ticks, bars=drawn, **sizes)
+
+
+def _words(bar: IntervalBar) -> tuple[str, str]:
+    """Its name and its value, as they stand above it."""
+    value = f"{bar.mean:.4g}" if bar.half is None else f"{bar.mean:.4g} ± {bar.half:.2g}"
+    return _short(bar.label), value
 
 
 def _short(label: str) -> str:

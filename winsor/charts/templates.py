@@ -27,6 +27,7 @@ def environment(*folders: Path) -> Environment:
     )
     made.filters["px"] = lambda value: f"{value:.1f}"
     made.filters["number"] = lambda value: f"{value:.4g}"
+    made.filters["together"] = lambda text: text.replace(" %", "\u00a0%")  # not broken in lines
     made.globals |= {"WIDTH": WIDTH, "HEIGHT": HEIGHT, "COLOURS": COLOURS, "LETTER": LETTER}
     made.globals |= {"LEFT": LEFT, "RIGHT": RIGHT, "TOP": TOP, "BOTTOM": BOTTOM}
     return made

@@ -19,6 +19,9 @@ def report(
         Path | None,
         typer.Option("--output", "-o", help="The page to write; report.html in a single RUN."),
     ] = None,
+    pdf: Annotated[
+        bool, typer.Option("--pdf", help="Print the page as PDF too, with an installed Chromium.")
+    ] = False,
 ) -> None:
     """Write one self-contained HTML page about the given runs, and the same as JSON beside it."""
     for run in runs:
@@ -37,6 +40,7 @@ def report(
     for directory in sorted({file.parent for run in runs for file in run.rglob("config.json")}):
         refuse_disagreements(directory, leftovers=False)  # before anything is believed
     from winsor.report.collect import collect
+    from winsor.report.headline import headline
     from winsor.report.page import render, to_json
     from winsor.runs.directory import replace_file, sense, writing
 
@@ -50,5 +54,11 @@ def report(
         page.parent.mkdir(parents=True, exist_ok=True)
     replace_file(page, html)
     replace_file(page.with_suffix(".json"), plain.encode())
-    print(report.runs[0].statement.promise)
+    print(headline(report).promise)
     print(f"Written: {page} and {page.with_suffix('.json').name}")
+    if pdf:
+        from winsor.report.pdf import print_to_pdf
+
+        with writing(page.with_suffix(".pdf")):
+            print_to_pdf(page, page.with_suffix(".pdf"))
+        print(f"Written: {page.with_suffix('.pdf')}")

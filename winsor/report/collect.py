@@ -15,7 +15,7 @@ import winsor
 from winsor.contract import Neighbouring
 from winsor.ledger.guarantee import spent_by
 from winsor.ledger.ledger import Ledger
-from winsor.report.statement import Statement, make_statement
+from winsor.report.statement import Statement, make_statement, who_is_protected
 from winsor.runs.compare import compared, total
 from winsor.runs.config import Config
 from winsor.runs.directory import Row, RunDirectory, RunError
@@ -218,7 +218,11 @@ def _variants(runs: list[RunRecord]) -> list[Variant]:
 
 
 def _together(runs: list[RunRecord]) -> dict[str, Any] | None:
-    if len(runs) < 2 or len({(run.config.data.source, run.config.data.seed) for run in runs}) > 1:
+    """Runs on one source add up, also if each split it in its own way: a row that a run did not
+    train on costs nothing there, so the sum is still a bound."""
+    sources = {run.config.data.source for run in runs}
+    protected = {who_is_protected(run.ledger) for run in runs}
+    if len(runs) < 2 or len(sources) > 1 or len(protected) > 1:
         return None
     budgets = [run.config.budget for run in runs]
     return total(

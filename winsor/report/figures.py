@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from winsor.charts import Chart, Point, Series, over_seeds, thin
 from winsor.report.collect import Report, RunRecord, Variant
+from winsor.report.picture import SHARES, epsilon, with_interval
 from winsor.runs.directory import Row
 from winsor.runs.tasks import higher_is_better
 
@@ -17,7 +18,7 @@ def figures(report: Report) -> list[Chart]:
     """All charts with something to show, utility and epsilon first."""
     charts = [
         *_held_out(report),
-        _epsilon(report),
+        epsilon(report),
         *_rule_numbers(report),
         _learning_rate(report),
         *(chart for drawer in DRAWERS for chart in _monitored(report, drawer)),
@@ -52,42 +53,29 @@ def _held_out(report: Report) -> list[Chart]:
     main = report.main_metric
     names = sorted(_names(report, "held_out"), key=lambda name: name != main)
     several = any(len(variant.runs) > 1 for variant in report.variants)
+    alone = report.runs[0].result if len(report.runs) == 1 else None
+    rows = alone["held_out_rows"] if alone else None
     return [
         Chart(
             key=f"held-out-{i}",
             title=f"Held-out {_words(name)}",
             x_label="step",
             y_label=_words(name),
-            series=_lines(report, _reader("held_out", name)),
-            note=("Mean over seeds; the band is their range. " if several else "")
+            series=tuple(
+                with_interval(line, name, rows)
+                for line in _lines(report, _reader("held_out", name))
+            ),
+            note=(
+                f"With the 95 % interval of {rows:,} held-out rows. "
+                if rows and name in SHARES
+                else ""
+            )
+            + ("Mean over seeds; the band is their range. " if several else "")
             + ("Higher is better." if higher_is_better(name) else "Lower is better.")
             * (name != "token_accuracy"),
         )
         for i, name in enumerate(names)
     ]
-
-
-def _epsilon(report: Report) -> Chart:
-    def line(colour: int, variant: Variant) -> Series:
-        # Seeds of one variant spend the same, unless one is unfinished: show the longest.
-        longest = max(variant.runs, key=lambda run: run.curve[-1][0])
-        points = tuple((float(step), epsilon) for step, epsilon in longest.curve)
-        return Series(variant.label, points, colour=colour, markers=True)
-
-    lines = [line(i, variant) for i, variant in enumerate(report.variants)]
-    if len(lines) > 1 and len({series.points for series in lines}) == 1:
-        lines = [replace(lines[0], label="every variant")]
-    deltas = {run.config.budget.delta for run in report.runs}
-    at = f"delta {deltas.pop():.3g}" if len(deltas) == 1 else "each run's own delta"
-    return Chart(
-        key="epsilon",
-        title="Epsilon spent",
-        x_label="step",
-        y_label="epsilon",
-        series=tuple(lines),
-        from_zero=True,
-        note=f"Certified at the marked steps, at {at}; computed from the ledger.",
-    )
 
 
 def _rule_numbers(report: Report) -> list[Chart]:

@@ -12,7 +12,9 @@ from winsor.charts.files import render_page
 from winsor.charts.intervals import IntervalBar, intervals_svg
 from winsor.report.collect import Report, RunRecord, Variant
 from winsor.report.figures import figures
-from winsor.runs.intervals import rounded_up
+from winsor.report.headline import headline
+from winsor.report.picture import SHARES, picture
+from winsor.runs.intervals import rounded_up, share_interval
 
 HERE = Path(__file__).parent
 FORMAT = 1
@@ -20,26 +22,46 @@ FORMAT = 1
 
 def render(report: Report) -> str:
     """The whole page."""
-    charts = figures(report)
+    drawn = figures(report)
+    first = picture(report, drawn)
+    keys = {chart.key for chart in first}
     ranked = report.ranked()
     bars = [_bar(report, variant) for variant in ranked] if len(ranked) > 1 else []
+    time = _now()
     return render_page(
         "page.html",
         HERE,
         style=(HERE / "page.css").read_text(encoding="utf-8"),
         report=report,
+        headline=headline(report),
         first=report.runs[0],
-        charts=charts,
+        picture=first,
+        charts=[chart for chart in drawn if chart.key not in keys],
+        drawn=[*first, *(chart for chart in drawn if chart.key not in keys)],
         warnings=list(dict.fromkeys(w for run in report.runs for w in run.statement.warnings)),
+        ranked=ranked,
         ranking=intervals_svg(report.main_metric, bars) if bars else None,
+        between=_between(report),
         metric_names=list(dict.fromkeys(n for v in report.variants for n in v.metrics)),
         configs={str(run.path): run.config.to_toml() for run in report.runs},
         commands={str(run.path): reproduction(run) for run in report.runs},
+        check=f"winsor verify {shlex.quote(str(report.runs[0].path))}",
         shown_time=shown_time,
+        shown_day=shown_day,
         rounded_up=rounded_up,
         version=winsor.__version__,
-        time=_now(),
+        time=time,
+        day=shown_day(time),
     )
+
+
+def _between(report: Report) -> dict[str, tuple[float, float]]:
+    """The interval of a single run's shares, from the number of its held-out rows."""
+    run = report.runs[0]
+    rows = run.result["held_out_rows"] if run.result else 0
+    if len(report.runs) > 1 or not rows:
+        return {}
+    return {n: share_interval(v, rows) for n, v in run.held_out.items() if n in SHARES}
 
 
 def _bar(report: Report, variant: Variant) -> IntervalBar:
@@ -54,6 +76,7 @@ def to_json(report: Report) -> dict[str, Any]:
         "winsor": winsor.__version__,
         "time": _now(),
         "title": report.title,
+        "promise": headline(report).promise,
         "together": report.together,
         "variants": [
             {
@@ -102,6 +125,21 @@ def shown_time(seconds: float) -> str:
     if minutes < 60:
         return f"{minutes} min {rest} s"
     return f"{minutes // 60} h {minutes % 60} min"
+
+
+def shown_day(time: str) -> str:
+    """A time as people write it; as it is, if it is not one.
+
+    >>> shown_day("2026-11-16T22:02:46+00:00"), shown_day("long ago")
+    ('16 Nov 2026, 22:02 UTC', 'long ago')
+    """
+    try:
+        moment = datetime.datetime.fromisoformat(time)
+    except ValueError:
+        return time
+    if moment.tzinfo is not None:
+        moment = moment.astimezone(datetime.UTC)
+    return f"{moment.day} {moment:%b %Y, %H:%M} {moment:%Z}".strip()
 
 
 def _now() -> str:

@@ -7,8 +7,11 @@ model. Every epsilon in it is certified and rounded up.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
+
+from dp_accounting.dp_event import DpEvent
 
 from winsor.accounting import Spent
 from winsor.contract import Neighbouring
@@ -64,9 +67,9 @@ def make_statement(
     spent = [spent_by(ledger.history(), delta, relation) for delta in _deltas(config)]
     return Statement(
         promise=_promise(spent[0], relation, ledger),
-        meaning=_meaning(ledger, relation),
+        meaning=meaning(ledger.history(), relation, who_is_protected(ledger)),
         unit=_unit(ledger),
-        relation=RELATIONS[relation].format(who=_who(ledger)),
+        relation=RELATIONS[relation].format(who=who_is_protected(ledger)),
         epsilons=tuple(
             {"delta": s.delta, "epsilon": s.epsilon, "shown": rounded_up(s.epsilon)} for s in spent
         ),
@@ -78,7 +81,7 @@ def make_statement(
         ledger_sha256=ledger.digest(),
         ledger_head=ledger.head,
         covered=_covered(config, len(ledger), held_out_rows != 0),
-        not_covered=_not_covered(held_out_rows, _who(ledger)),
+        not_covered=_not_covered(held_out_rows, who_is_protected(ledger)),
         warnings=_warnings(config, finished),
     )
 
@@ -87,8 +90,8 @@ def _deltas(config: Config) -> list[float]:
     return [config.budget.delta / 10**k for k in range(4)]
 
 
-def _who(ledger: Ledger) -> str:
-    """Who is protected."""
+def who_is_protected(ledger: Ledger) -> str:
+    """A row, or a person with all rows."""
     return "person" if "rows_per_unit" in ledger.config else "row"
 
 
@@ -105,17 +108,16 @@ def _unit(ledger: Ledger) -> str:
 def _promise(spent: Spent, relation: Neighbouring, ledger: Ledger) -> str:
     return (
         f"The training was ({rounded_up(spent.epsilon)}, {spent.delta:.3g})-differentially private "
-        f"with respect to {RELATIONS[relation].format(who=_who(ledger))}, over all {len(ledger):,} "
-        "recorded steps."
+        f"with respect to {RELATIONS[relation].format(who=who_is_protected(ledger))}, over all "
+        f"{len(ledger):,} recorded steps."
     )
 
 
-def _meaning(ledger: Ledger, relation: Neighbouring) -> str:
+def meaning(history: Iterable[tuple[DpEvent, int]], relation: Neighbouring, who: str) -> str:
     """The promise as a game. The best guess is right with probability (1 + TV)/2, and the total
     variation TV is the certified delta at epsilon 0."""
-    variation = delta_by(ledger.history(), 0.0, relation).delta
+    variation = delta_by(history, 0.0, relation).delta
     percent = min(100.0, math.ceil(1000 * (1 + variation) / 2) / 10)
-    who = _who(ledger)
     question = (
         f"whether a given {who} took part"
         if relation is Neighbouring.ADD_OR_REMOVE_ONE

@@ -45,6 +45,20 @@ def interval(values: Sequence[float]) -> Interval:
     return Interval(mean, half, len(values))
 
 
+def share_interval(share: float, count: int) -> tuple[float, float]:
+    """Wilson's 95 % interval of a share of ``count`` independent rows.
+
+    >>> low, high = share_interval(0.9, 100)
+    >>> round(low, 3), round(high, 3)
+    (0.826, 0.945)
+    """
+    z = float(stats.norm.ppf(0.975))
+    centre = (share + z * z / (2 * count)) / (1 + z * z / count)
+    spread = math.sqrt(max(0.0, share * (1 - share)) / count + z * z / (4 * count**2))
+    half = z * spread / (1 + z * z / count)
+    return max(0.0, centre - half), min(1.0, centre + half)
+
+
 def paired_difference(ours: dict[int, float], theirs: dict[int, float]) -> Interval | None:
     """Mean difference over the seeds that both have: the same start, so less spread."""
     common = sorted(ours.keys() & theirs.keys())

@@ -20,10 +20,21 @@ PACKAGE = Path(__file__).parent.parent / "winsor"
 LAYERS: tuple[tuple[str, ...], ...] = (  # a part imports from lower layers, and from its own
     ("checks", "contract", "files", "tree", "randomness"),
     ("accounting", "charts", "theory"),
-    ("data", "features", "losses", "models", "grads"),
+    ("data", "models", "grads"),
     ("sampling", "mechanisms", "tails", "rules"),
     ("release", "ledger"),
-    ("additive", "linear", "means", "metrics", "partitions", "ranges", "distributed", "training"),
+    (
+        "additive",
+        "features",
+        "linear",
+        "losses",
+        "means",
+        "metrics",
+        "partitions",
+        "ranges",
+        "distributed",
+        "training",
+    ),
     ("papers", "audit", "report", "advise", "runs", "contrib", "planning", "tuning"),
     ("__main__", "cli", "integrations"),
 )

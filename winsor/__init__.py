@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from winsor.advise import recipe, recommend
     from winsor.contract import Guarantee, Neighbouring
     from winsor.contrib.modelmix.mechanism import ModelMix
+    from winsor.linear.total import total
     from winsor.mechanisms.banded import Banded
     from winsor.sampling.samplers import FixedSize, FullBatch, Poisson
     from winsor.training.fit import fit
@@ -76,6 +77,7 @@ __all__ = [
     "rules",
     "tails",
     "theory",
+    "total",
     "tune",
     "tuning",
 ]
@@ -95,6 +97,7 @@ _HOMES = {
     "recipe": "winsor.advise",
     "recommend": "winsor.advise",
     "resume": "winsor.training.resuming",
+    "total": "winsor.linear.total",
     "tune": "winsor.tuning",
 }
 

@@ -1,12 +1,23 @@
 """Frozen features of images: fixed or public transforms that treat each row on its own.
 
-`named.py` has them by name, as the [features] table of a configuration does.
+`Scattering`, `Pretrained` and `RandomFeatures` are callables; `PrivateNorm` standardises channels
+by a release with noise. `named.py` has them by name, as the [features] table of a configuration.
 """
 
 from __future__ import annotations
 
 from winsor.features.oriented import oriented_gradients
-from winsor.features.pretrained import frozen_features
-from winsor.features.scattering import scattering_features
+from winsor.features.pretrained import Pretrained, frozen_features
+from winsor.features.private_norm import PrivateNorm
+from winsor.features.random import RandomFeatures
+from winsor.features.scattering import Scattering, scattering_features
 
-__all__ = ["frozen_features", "oriented_gradients", "scattering_features"]
+__all__ = [
+    "Pretrained",
+    "PrivateNorm",
+    "RandomFeatures",
+    "Scattering",
+    "frozen_features",
+    "oriented_gradients",
+    "scattering_features",
+]

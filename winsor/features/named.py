@@ -4,33 +4,37 @@ none                 pixels stay pixels
 scattering           `scattering.py`; needs kymatio
 oriented_gradients   `oriented.py`
 efficientnet_lite0   `pretrained.py`; needs its packages
+random               `random.py`: cosines of a random layer
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
-from pathlib import Path
 
-import numpy as np
-import torch
 from torch import Tensor
 
 from winsor.contract import ConfigurationError
 from winsor.features import pretrained
 from winsor.features import scattering as wavelets
+from winsor.features.kept import Features
+from winsor.features.kept import kept as cached
 from winsor.features.oriented import oriented_gradients
+from winsor.features.random import RandomFeatures
 
-Features = Callable[[Tensor], Tensor]
+__all__ = ["FEATURES", "Features", "cached"]
 
 
 def none() -> Features:
     return lambda images: images
 
 
-def scattering(*, groups: int | None = wavelets.GROUPS) -> Features:
+def scattering(
+    *, groups: int | None = wavelets.GROUPS, scales: int = 2, angles: int = 8
+) -> Features:
     wavelets.transform_of((32, 32))  # refuses where kymatio is missing, before any row is read
-    return lambda images: wavelets.scattering_features(images, groups)
+    if (scales, angles) == (2, 8):
+        return lambda images: wavelets.scattering_features(images, groups)
+    return wavelets.Scattering(scales, angles, groups)
 
 
 def oriented(*, orientations: int = 9) -> Features:
@@ -42,29 +46,19 @@ def efficientnet(*, side: int = pretrained.SIDE) -> Features:
     return lambda images: pretrained.frozen_features(images, side=side)
 
 
+def random_features(
+    *, count: int = 2000, bandwidth: float | None = None, seed: int = 0
+) -> Features:
+    return RandomFeatures(count, bandwidth, seed)
+
+
 FEATURES: dict[str, Callable[..., Features]] = {
     "none": none,
     "scattering": scattering,
     "oriented_gradients": oriented,
     "efficientnet_lite0": efficientnet,
+    "random": random_features,
 }
-
-
-def cached(name: str, features: Features, images: Tensor, folder: Path | None) -> Tensor:
-    """``features(images)``, kept in ``folder`` under the content of the images, if one is given.
-
-    The file is a transform of the rows: keep it as safe as the rows.
-    """
-    if folder is None:
-        return features(images)
-    content = hashlib.blake2b(images.contiguous().numpy().tobytes(), digest_size=12)
-    path = folder / f"{name}-{len(images)}-{content.hexdigest()}.npy"
-    if not path.is_file():
-        folder.mkdir(parents=True, exist_ok=True)
-        with open(partial := path.with_suffix(".partial"), "wb") as file:
-            np.save(file, features(images).numpy())
-        partial.rename(path)
-    return torch.from_numpy(np.load(path))
 
 
 def _with_channel(images: Tensor) -> Tensor:

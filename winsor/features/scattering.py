@@ -1,10 +1,15 @@
 """Scattering coefficients: two layers of fixed wavelets, a modulus after each, then averages.
 
-    (n, h, w) -> (n, 81, h/4, w/4)      J = 2, 8 angles:  1 + 16 + 64 channels per colour
+    (n, h, w) -> (n, 1 + J L + L^2 J (J - 1)/2, h/2^J, w/2^J)
+    J = 2, 8 angles:  1 + 16 + 64 = 81 channels per colour
 
 normalised per image in groups of channels (group normalisation without parameters), so that no
 statistics of the data are needed. ``groups=None`` leaves the coefficients as they are, for those
-who release channel statistics with noise.
+who release channel statistics with noise (`private_norm.py`).
+
+The filters are kymatio's; the transform is ours. All angles of a scale go through one batched
+Fourier transform, and the last average, which keeps one value in 4^J, is one matrix product per
+scale instead of a transform there and back per path: the same numbers in a fraction of the time.
 
 Guarantee
 ---------
@@ -23,27 +28,82 @@ Differentially private learning needs better features (or much more data), ICLR 
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
+from winsor.checks import whole
 from winsor.contract import ConfigurationError
+from winsor.features.kept import kept
 
 CHANNELS, GROUPS = 81, 27
-CHUNK = 250
+CHUNK = 25
+
+
+@dataclass(frozen=True)
+class Scattering:
+    """Scattering coefficients of images, the last two axes being height and width.
+
+    Parameters
+    ----------
+    J, L
+        Scales (the output is 2^J times smaller) and angles.
+    groups
+        Groups of channels per colour that are normalised per image; None for none.
+    cache
+        A folder in which results are kept under the content of the images.
+    """
+
+    J: int = 2
+    L: int = 8
+    groups: int | None = GROUPS
+    cache: str | Path | None = None
+
+    def __post_init__(self) -> None:
+        whole("J", self.J)
+        whole("L", self.L)
+        if self.groups is not None and self.channels % whole("groups", self.groups):
+            raise ConfigurationError(
+                f"groups must divide the {self.channels} channels of a colour. Got "
+                f"{self.groups!r} instead."
+            )
+
+    @property
+    def channels(self) -> int:
+        """Of one colour."""
+        return 1 + self.J * self.L + self.L**2 * self.J * (self.J - 1) // 2
+
+    def __call__(self, images: Tensor) -> Tensor:
+        """(n, h, w) -> (n, channels, h', w'); colours multiply the channels."""
+        label = f"scattering-J{self.J}-L{self.L}-groups{self.groups}"
+        return kept(label, self._compute, images, self.cache)
+
+    def _compute(self, images: Tensor) -> Tensor:
+        make = functools.partial(transform_with, J=self.J, L=self.L)
+        return _features(images, self.groups, make)
+
+
+def scattering_features(images: Tensor, groups: int | None = GROUPS) -> Tensor:
+    """(n, h, w) -> (n, 81, h/4, w/4), or (n, colours, h, w) -> (n, 81 colours, h/4, w/4)."""
+    return _features(images, groups, transform_of)
 
 
 @torch.no_grad()
-def scattering_features(images: Tensor, groups: int | None = GROUPS) -> Tensor:
-    """(n, h, w) -> (n, 81, h/4, w/4), or (n, colours, h, w) -> (n, 81 colours, h/4, w/4)."""
+def _features(images: Tensor, groups: int | None, make: Callable[..., Any]) -> Tensor:
     if images.dim() not in (3, 4):
         raise ConfigurationError(
             "images must be (rows, height, width) or (rows, colours, height, width). Got "
             f"{tuple(images.shape)} instead."
         )
-    transform = transform_of(tuple(images.shape[-2:]))
+    transform = make(tuple(images.shape[-2:]))
     parts = []
     for part in images.split(CHUNK):
         found = transform(part.contiguous())  # (n, 81, h', w') or (n, colours, 81, h', w')
@@ -56,13 +116,103 @@ def scattering_features(images: Tensor, groups: int | None = GROUPS) -> Tensor:
 
 
 def transform_of(shape: tuple[int, ...]) -> Any:
-    """kymatio's transform for images of this height and width."""
+    """The transform with two scales and eight angles for images of this height and width."""
+    return transform_with(shape, J=2, L=8)
+
+
+@functools.lru_cache(maxsize=8)
+def transform_with(shape: tuple[int, ...], J: int, L: int) -> Transform:
+    """(..., h, w) -> (..., channels, h', w') for images of this height and width."""
     try:
-        # kymatio.torch also imports its 3-d transform, which recent versions of scipy break
-        from kymatio.scattering2d.frontend.torch_frontend import ScatteringTorch2D
+        from kymatio.scattering2d.filter_bank import filter_bank
+        from kymatio.scattering2d.utils import compute_padding
     except ImportError as error:
         raise ConfigurationError(
-            "scattering features must be computed by kymatio. Got no such package instead. "
+            "scattering features need the filters of kymatio. Got no such package instead. "
             "Install it: pip install 'winsor[scattering]'."
         ) from error
-    return ScatteringTorch2D(J=2, shape=shape, L=8)
+    if min(shape) < 2**J:
+        raise ConfigurationError(
+            f"images must be at least {2**J} pixels wide and high for J = {J}. Got {shape} instead."
+        )
+    padded = compute_padding(*shape, J)
+    return Transform(J, L, shape, padded, filter_bank(*padded, J, L))
+
+
+class Transform:
+    """The two layers, for images of one size, as tensors."""
+
+    def __init__(
+        self, J: int, L: int, shape: tuple[int, ...], padded: tuple[int, int], bank: Any
+    ) -> None:
+        self.J, self.L = J, L
+        more = [(p - s) // 2 for s, p in zip(shape, padded, strict=True)]
+        rest = [(p - s + 1) // 2 for s, p in zip(shape, padded, strict=True)]
+        self._pad = (more[1], rest[1], more[0], rest[0])
+        self._wavelets = {
+            (j, level): torch.stack(
+                [
+                    torch.from_numpy(np.asarray(psi["levels"][level], dtype=np.float32).copy())
+                    for psi in bank["psi"]
+                    if psi["j"] == j
+                ]
+            ).reshape(L, *(side >> level for side in padded))
+            for j in range(J)
+            for level in range(min(j + 1, max(J - 1, 1)))
+        }
+        self._averages = [
+            _average(np.asarray(bank["phi"]["levels"][level]).squeeze(), 1 << (J - level))
+            for level in range(J)
+        ]
+        self._out = tuple((side >> J) - 2 for side in padded)
+
+    def __call__(self, images: Tensor) -> Tensor:
+        lead = images.shape[:-2]
+        flat = images.reshape(-1, 1, *images.shape[-2:]).float()
+        padded = F.pad(flat, self._pad, mode="reflect")
+        n = len(flat)
+        spectrum = torch.fft.fft2(padded)  # (n, 1, H, W)
+        first, second = [self._averaged(padded, 0)], []
+        for one in range(self.J):
+            waves = self._layer(spectrum, self._wavelets[one, 0], one)  # (n, L, H', W')
+            first.append(self._averaged(waves, one))
+            if one + 1 == self.J:
+                continue
+            inner = torch.fft.fft2(waves).flatten(0, 1).unsqueeze(1)  # (n L, 1, H', W')
+            paths = []
+            for two in range(one + 1, self.J):
+                found = self._layer(inner, self._wavelets[two, one], two - one)
+                paths.append(self._averaged(found, two).reshape(n, self.L, self.L, *self._out))
+            second.append(torch.cat(paths, dim=2).flatten(1, 2))
+        found = torch.cat([*first, *second], dim=1)
+        return found.reshape(*lead, *found.shape[1:])
+
+    @staticmethod
+    def _layer(spectrum: Tensor, wavelets: Tensor, halvings: int) -> Tensor:
+        """|x * psi| for every angle, every 2^halvings-th value along each axis."""
+        k = 1 << halvings
+        h, w = (side // k for side in wavelets.shape[-2:])
+        pairs = torch.view_as_real(spectrum)  # filters are real: half the products of complex ones
+        folded = pairs.new_zeros(len(pairs), len(wavelets), h, w, 2)
+        for down in range(k):  # the mean over aliases is the spectrum of the thinned values
+            for across in range(k):
+                place = (slice(down * h, (down + 1) * h), slice(across * w, (across + 1) * w))
+                folded.addcmul_(pairs[:, :, *place], wavelets[:, *place].unsqueeze(-1))
+        found = torch.view_as_real(torch.fft.ifft2(torch.view_as_complex(folded)))
+        real, imaginary = found.unbind(-1)
+        return torch.addcmul(real * real, imaginary, imaginary).sqrt_() / k**2
+
+    def _averaged(self, values: Tensor, level: int) -> Tensor:
+        found = values.flatten(-2) @ self._averages[level]
+        return found.reshape(*values.shape[:2], *self._out)
+
+
+def _average(low_pass: NDArray[Any], step: int) -> Tensor:
+    """The low-pass filter (given by its spectrum) at every step-th place, borders left out."""
+    h, w = low_pass.shape
+    kernel = np.fft.ifft2(low_pass).real
+    rows, columns = np.arange(0, h, step)[1:-1], np.arange(0, w, step)[1:-1]
+    down = (rows[None, :] - np.arange(h)[:, None]) % h  # (from, to)
+    across = (columns[None, :] - np.arange(w)[:, None]) % w
+    matrix = kernel[down[:, None, :, None], across[None, :, None, :]]
+    return torch.from_numpy(matrix.reshape(h * w, len(rows) * len(columns)).astype(np.float32))

@@ -10,6 +10,7 @@ from sklearn.base import BaseEstimator
 
 from winsor.contract import ConfigurationError, Guarantee, Neighbouring
 from winsor.ledger.guarantee import guarantee
+from winsor.ledger.holders import guarantee_of, ledger_of
 from winsor.ledger.ledger import Ledger
 from winsor.ledger.shared_budget import PrivacyBudget
 
@@ -22,9 +23,12 @@ Part = tuple[Ledger, Guarantee]
 
 
 def total_guarantee(*fitted: Any, delta: float | None = None) -> Guarantee:
-    """Compose the ledgers of fitted winsor objects: whatever is found inside a pipeline or another
-    composite, and all fits that registered in a budget. A search must have one, and its scores are
-    named among the conditions, for no ledger covers them.
+    """Compose the ledgers of winsor objects into one guarantee; also called `winsor.total`.
+
+    Fitted estimators, `PrivateNorm`, private means, training runs: whatever is found inside a
+    pipeline or another composite, and all fits that registered in a budget. A search must have one,
+    and its scores are named among the conditions, for no ledger covers them. Two ledgers with one
+    key are refused: their noise is the same.
 
     Sequential composition: right for any overlap of the records. ``delta`` is the one to certify
     at; None takes the smallest of the parts.
@@ -46,7 +50,8 @@ def total_guarantee(*fitted: Any, delta: float | None = None) -> Guarantee:
     parts = _parts(inside)
     if not parts:
         raise ConfigurationError(
-            "give at least one fitted winsor estimator. Got none with a ledger_ instead."
+            "give at least one fitted winsor estimator, run or estimate. Got none with a ledger "
+            "instead."
         )
     guarantees = [reached for _, reached in parts]
     relation: Neighbouring = guarantees[0].relation
@@ -66,11 +71,12 @@ def total_guarantee(*fitted: Any, delta: float | None = None) -> Guarantee:
 
 
 def _within(thing: Any, seen: set[int] | None = None) -> Iterator[Any]:
-    """Every estimator and budget that is reachable from attributes and containers, each once."""
+    """Every estimator, run, estimate and budget that is reachable from attributes and containers,
+    each once."""
     seen = set() if seen is None else seen
     if id(thing) in seen:
         return
-    if isinstance(thing, PrivacyBudget | BaseEstimator) or hasattr(thing, "ledger_"):
+    if isinstance(thing, PrivacyBudget | BaseEstimator) or ledger_of(thing) is not None:
         seen.add(id(thing))
         yield thing
     if isinstance(thing, BaseEstimator):
@@ -108,7 +114,12 @@ def _parts(inside: list[Any]) -> list[Part]:
     found: list[Part] = []
     for each in inside:
         more = each.fits if isinstance(each, PrivacyBudget) else []
-        if hasattr(each, "ledger_"):
-            more = [(each.ledger_, each.guarantee_)]
+        ledger = ledger_of(each)
+        if ledger is not None:
+            more = [(ledger, guarantee_of(each))]
         found += [part for part in more if all(part[0] is not known for known, _ in found)]
     return found
+
+
+total = total_guarantee
+"""Its name at the front door."""

@@ -28,6 +28,8 @@ from winsor.distributed.ranks import Ranks
 from winsor.distributed.sharded import Shards
 from winsor.distributed.wrapped import inside
 from winsor.grads import make_engine, refuse_unsupported, trainable_parameters
+from winsor.ledger.guarantee import together
+from winsor.ledger.holders import earlier_ledgers
 from winsor.ledger.ledger import Ledger
 from winsor.mechanisms import noise
 from winsor.mechanisms.banded import Banded
@@ -77,6 +79,7 @@ class Options(TypedDict, total=False):
     rows_per_unit: int  # of one unit in one step; default 8
     within_unit: str  # "mean" (default) or "sum" of the gradients of a unit's rows
     group_size: int  # losses per row: K augmented views of it, averaged before clipping
+    after: Sequence[Any]  # what was spent on these rows before: epsilon is then of all together
 
 
 class Arguments(Options, total=False):
@@ -185,6 +188,7 @@ def make_private(
     planned = PlannedSteps(
         dry_run(rule, parameters, size), asked, sampler, relation, delta,
         planned_steps(epochs, steps, sampler),
+        tuple(together(earlier_ledgers(options.get("after", ()), relation))),
     )  # fmt: skip
     mechanism, budget = planned.noise_and_budget(epsilon, noise_multiplier)
     path = options.get("ledger")
@@ -232,7 +236,7 @@ def make_private(
     private = PrivateTraining(
         model, engine, rule, door, feed, update, budget, iterates, options.get("ball"),
         ModelGuard(model, options.get("public_buffers", ())),
-        tuple(_conditions(sampler, options.get("seed"), units)), _grouping(units, options),
+        tuple(_conditions(sampler, options, units)), _grouping(units, options),
         ranks,
     )  # fmt: skip
     if options.get("resume", False):
@@ -261,7 +265,7 @@ def _grouping(units: UnitRows | None, options: Options) -> Grouping | None:
     return None if units is None and views == 1 else Grouping(views, within == "mean")
 
 
-def _conditions(sampler: Sampler, seed: int | None, units: UnitRows | None) -> Iterator[str]:
+def _conditions(sampler: Sampler, options: Options, units: UnitRows | None) -> Iterator[str]:
     """What the guarantee rests on that no program can check."""
     yield "the weights at the start do not come from these rows"
     if units is not None:
@@ -272,7 +276,9 @@ def _conditions(sampler: Sampler, seed: int | None, units: UnitRows | None) -> I
     if sampler.public_n:
         what = "n" if units is None else "the number of units, n"
         yield f"{what} = {sampler.n} is public: it sets the sampling rate"
-    if seed is not None:
+    if options.get("after"):
+        yield "this run alone: winsor.total adds what was spent before it on the same rows"
+    if options.get("seed") is not None:
         yield "noise from a known seed: whoever knows the seed can subtract it"
 
 
@@ -286,6 +292,8 @@ class PlannedSteps:
     relation: Neighbouring
     delta: float
     steps: int
+    before: tuple[tuple[dp_event.DpEvent, int], ...] = ()
+    """What was spent on the rows before, to be covered by the same epsilon."""
 
     def mechanism(self, noise_multiplier: float) -> Mechanism:
         if isinstance(self.asked, Choice):
@@ -321,6 +329,11 @@ class PlannedSteps:
                 raise ConfigurationError("give epsilon (the target) or noise_multiplier. Got none.")
             noise_multiplier = self._calibrated(epsilon)
             return self.mechanism(noise_multiplier), self._budget(epsilon, self.steps)
+        if self.before:
+            raise ConfigurationError(
+                "after must come with epsilon alone, which is then of all releases together. Got "
+                f"noise_multiplier={noise_multiplier!r} instead; winsor.total adds up by itself."
+            )
         events = self.events(noise_multiplier)  # refuses what cannot be accounted for
         if epsilon is None:
             return self.mechanism(noise_multiplier), self._budget(None, None)
@@ -334,8 +347,9 @@ class PlannedSteps:
 
     def _calibrated(self, epsilon: float) -> float:
         def whole_run(multiplier: float) -> dp_event.DpEvent:
+            history = [*self.before, *self.events(multiplier)]
             return dp_event.ComposedDpEvent(
-                [dp_event.SelfComposedDpEvent(e, count) for e, count in self.events(multiplier)]
+                [dp_event.SelfComposedDpEvent(event, count) for event, count in history]
             )
 
         return calibrate.noise_multiplier(whole_run, 1, epsilon, self.delta, self.relation)

@@ -1,0 +1,151 @@
+"""Standardise the channels of features by means and variances that are released with noise.
+
+    m_i, s_i   row i's mean and mean square of every channel, over its positions
+    release    sum_i (clip(m_i / b_1), clip(s_i / b_2)) + noise,   clip to norm 1
+    x -> (x - mean) / deviation of its channel, from the released moments
+
+One joint release of 2 x channels numbers. Means and squares get bounds of their own, because
+squares of scattering coefficients are far smaller than the coefficients: under one bound the noise
+that the means can bear would drown the variances.
+
+The deviation of a channel is at least what the noise alone would feign, so that a channel that is
+nearly constant is not blown up.
+
+Guarantee
+---------
+Each half of a row's vector has norm at most 1, the whole at most sqrt(2): that is the sensitivity
+when a row joins or leaves (twice that under replace-one). Everything afterwards is a transform of
+each row by public numbers. The release is in ``ledger_``; `winsor.total` adds it to the training's,
+and ``make_private(after=[norm])`` chooses the training's noise so that both fit into one epsilon.
+
+References
+----------
+Tramer and Boneh 2021, section 4.1 (there two releases, of means and of variances).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from winsor.checks import as_delta, as_relation, positive
+from winsor.contract import ConfigurationError, Guarantee, ProtocolError, Sensitivity
+from winsor.ledger.ledger import Ledger
+from winsor.mechanisms.gaussian import Gaussian
+from winsor.randomness import bound_key, new_key
+from winsor.release.budget import Payment, Target, noise_multiplier
+from winsor.release.prepaid import PrepaidDoor
+from winsor.sampling.samplers import FullBatch
+
+CHUNK = 1000
+PROOF = "channel means and mean squares cut to norm 1 each: |(m, s)| <= sqrt(2)"
+
+
+class PrivateNorm:
+    """Channels standardised by privately released moments.
+
+    Parameters
+    ----------
+    epsilon, delta
+        The budget of the release; or
+    noise_multiplier
+        its noise over its sensitivity.
+    mean_bound, square_bound
+        Public sizes of a row's vector of channel means, and of mean squares. The defaults suit
+        scattering coefficients of images in [0, 1].
+    relation, seed, allow_large_delta
+        As in `winsor.make_private`.
+
+    Examples
+    --------
+    >>> features = torch.rand(2000, 4, 7, 7, generator=torch.Generator().manual_seed(0))
+    >>> norm = PrivateNorm(epsilon=1.0, delta=1e-5, mean_bound=2.0, square_bound=2.0).fit(features)
+    >>> norm(features).shape
+    torch.Size([2000, 4, 7, 7])
+    >>> norm.guarantee_.epsilon <= 1.0
+    True
+    """
+
+    mean_: Tensor
+    deviation_: Tensor
+    ledger_: Ledger
+    guarantee_: Guarantee
+
+    def __init__(
+        self,
+        epsilon: float | None = None,
+        delta: float | None = None,
+        *,
+        noise_multiplier: float | None = None,
+        mean_bound: float = 1.0,
+        square_bound: float = 0.05,
+        relation: str = "add_or_remove_one",
+        seed: int | None = None,
+        allow_large_delta: bool = False,
+    ) -> None:
+        if (epsilon is None) == (noise_multiplier is None):
+            raise ConfigurationError(
+                "give either epsilon or noise_multiplier. Got "
+                f"epsilon={epsilon!r}, noise_multiplier={noise_multiplier!r} instead."
+            )
+        self.epsilon, self.delta, self.noise_multiplier = epsilon, delta, noise_multiplier
+        self.mean_bound = positive("mean_bound", mean_bound)
+        self.square_bound = positive("square_bound", square_bound)
+        self.relation = as_relation(relation)
+        self.seed, self.allow_large_delta = seed, allow_large_delta
+
+    @torch.no_grad()
+    def fit(self, features: Tensor) -> Self:
+        """Release the moments of the channels (axis 1) of ``features``."""
+        if features.dim() < 2:
+            raise ConfigurationError(
+                f"features must be (rows, channels, ...). Got {tuple(features.shape)} instead."
+            )
+        n, channels = features.shape[:2]
+        sensitivity = Sensitivity.per_sample(math.sqrt(2), PROOF)
+        delta = as_delta(self.delta, n, self.allow_large_delta)
+        multiplier = self.noise_multiplier
+        if multiplier is None:
+            target = Target(self.epsilon, delta, None, self.relation)
+            multiplier = noise_multiplier([Payment(FullBatch(n), sensitivity, 1)], target)
+        sums = self._sums(features)
+        key = new_key(self.seed)
+        if self.seed is not None:  # seeds are reused: other rows or bounds, other noise
+            key = bound_key(key, sums, self.mean_bound, self.square_bound, multiplier)
+        door = PrepaidDoor(
+            Ledger({"method": "PrivateNorm", "n": n, "channels": channels}), self.relation, key
+        )
+        receipt = door.pay(Gaussian(multiplier), FullBatch(n), sensitivity, 1, (2, channels))
+        means, squares = receipt.release(sums) / n
+        means, squares = means * self.mean_bound, squares * self.square_bound
+        feigned = receipt.std / n * self.square_bound
+        variances = np.maximum(squares - means**2, feigned)
+        self.mean_ = torch.from_numpy(means).float()
+        self.deviation_ = torch.from_numpy(np.sqrt(variances)).float()
+        self.ledger_ = door.ledger
+        self.guarantee_ = door.guarantee(delta, (f"n = {n} is public",))
+        return self
+
+    def _sums(self, features: Tensor) -> np.ndarray[Any, np.dtype[np.float64]]:
+        """What is released, without noise: (2, channels)."""
+        total = torch.zeros(2, features.shape[1], dtype=torch.float64)
+        for part in features.split(CHUNK):
+            flat = part.double().flatten(2) if part.dim() > 2 else part.double().unsqueeze(2)
+            halves = torch.stack([flat.mean(2) / self.mean_bound, flat.square().mean(2)], dim=1)
+            halves[:, 1] /= self.square_bound
+            norms = torch.linalg.vector_norm(halves, dim=2, keepdim=True)
+            cut = torch.where(norms > 1, halves / norms, halves)
+            total += torch.where(norms.isfinite(), cut, 0.0).sum(0)  # a broken row counts as none
+        return total.numpy()
+
+    def __call__(self, features: Tensor) -> Tensor:
+        """(features - mean_) / deviation_, channel by channel."""
+        if not hasattr(self, "mean_"):
+            raise ProtocolError("PrivateNorm must be fitted before it is used: norm.fit(features).")
+        shape = (-1, *[1] * (features.dim() - 2))
+        found: Tensor = (features - self.mean_.view(shape)) / self.deviation_.view(shape)
+        return found

@@ -1,4 +1,4 @@
-"""Features as parts: equal to their slow forms, kept on disk, and one private release of moments."""
+"""Features as parts: equal to their slow forms, kept on disk; one private release of moments."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from winsor.contract import ConfigurationError, ProtocolError
-from winsor.training.iterates import KINDS, Ball, Iterates, iterate_weights
+from winsor.training.iterates import KINDS, Ball, Iterates, first_counted, iterate_weights
 
 
 def tree(value):
@@ -84,6 +84,15 @@ WEIGHTS = {  # of w_-1, w_0, ..., w_4, by hand from the papers' lines
     "random_before_last": (0, 1 / 4, 1 / 4, 1 / 4, 1 / 4, 0),  # paper 5, (13): k = 0, ..., T - 1
     "averaged_after_start": (0, 0, 1 / 4, 1 / 4, 1 / 4, 1 / 4),  # paper 2, (6): t = 1, ..., T
     "averaged_midpoints": (1 / 8, 1 / 4, 1 / 4, 1 / 4, 1 / 8, 0),  # paper 5, Theorem 3.1
+    "tail": (0, 0, 0, 1 / 3, 1 / 3, 1 / 3),
+    "ema": (  # shares 9/11, 9/12, 9/13, 9/14 of what is left, from the last one backwards
+        0,
+        5 / 14 * 4 / 13 * 3 / 12 * 2 / 11,
+        5 / 14 * 4 / 13 * 3 / 12 * 9 / 11,
+        5 / 14 * 4 / 13 * 9 / 12,
+        5 / 14 * 9 / 13,
+        9 / 14,
+    ),
 }
 
 
@@ -213,3 +222,36 @@ def test_projection_around_a_centre_works_on_parameters_in_place():
     assert float(moved.norm()) == pytest.approx(0.5, rel=1e-5)
     assert model.weight.requires_grad
     torch.testing.assert_close(moved[:6], torch.full((6,), 0.5 / math.sqrt(6)))
+
+
+def test_the_moving_average_and_the_tail_weigh_as_they_say():
+    values = [3.0, -1.0, 4.0, 1.0, -5.0, 9.0, 2.0]
+    steps = len(values) - 1
+    for kind in ("ema", "tail"):
+        iterates = Iterates(kind, first=first_counted(kind, steps))
+        for step, value in enumerate(values):
+            iterates.update(step, {"w": torch.tensor([value], dtype=torch.float64)})
+        weights = iterate_weights(kind, steps)
+        assert sum(weights.values()) == pytest.approx(1)
+        expected = sum(weights[step] * value for step, value in enumerate(values))
+        assert float(iterates.result()["w"]) == pytest.approx(expected)
+    assert [k for k, w in iterate_weights("tail", 6).items() if w] == [3, 4, 5, 6]
+    assert iterate_weights("ema", 3)[3] == pytest.approx(9 / 13)
+
+
+def test_a_run_releases_its_tail():
+    import winsor
+
+    model = nn.Linear(3, 2)
+    x = torch.randn(200, 3, generator=torch.Generator().manual_seed(0))
+    private = winsor.make_private(
+        model=model, optimizer=torch.optim.SGD(model.parameters(), lr=1.0),
+        dataset=torch.utils.data.TensorDataset(x, (x[:, 0] > 0).long()),
+        rule=winsor.rules.Flat(1.0), batch_size=50, steps=4, noise_multiplier=1.0, delta=1e-3,
+        iterate="tail", seed=0,
+    )  # fmt: skip
+    seen = []
+    for rows, labels in private.batches():
+        private.step(nn.functional.cross_entropy(model(rows), labels, reduction="none"))
+        seen.append(model.weight.detach().clone())
+    torch.testing.assert_close(model.weight.detach(), torch.stack(seen[1:]).mean(0))

@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+from winsor.losses.adjusted import LogitAdjusted, ReleasedCounts, released_counts
 from winsor.losses.ldam import LdamDrw, exponential_profile
 
-__all__ = ["LdamDrw", "exponential_profile"]
+__all__ = [
+    "LdamDrw",
+    "LogitAdjusted",
+    "ReleasedCounts",
+    "exponential_profile",
+    "released_counts",
+]

@@ -33,8 +33,10 @@ ITERATES = (  # those of training/iterates.py, which loads torch
     "random_before_last",
     "averaged_after_start",
     "averaged_midpoints",
+    "tail",
+    "ema",
 )
-LOSSES = ("auto", "cross_entropy", "squared", "huber", "ldam_drw")
+LOSSES = ("auto", "cross_entropy", "squared", "huber", "ldam_drw", "logit_adjusted")
 MONITORS = ("off", "private", "debug")
 MOST_CLASSES = 10_000_000
 MOST = {"threads": 1024, "num_workers": 256, "steps": MOST_STEPS, "epochs": MOST_STEPS}
@@ -129,7 +131,8 @@ class TrainingSettings:
     within_unit: str = "mean"
     """With data.unit: the mean or the sum of the gradients of a unit's rows is clipped."""
     loss: Part = field(default_factory=lambda: Part("auto"))
-    """A name, or a table with options: ldam_drw takes those of `winsor.losses.LdamDrw`."""
+    """A name, or a table with options: ldam_drw takes those of `winsor.losses.LdamDrw`,
+    logit_adjusted those of `LogitAdjusted`."""
     max_physical_batch_size: int | None = None
     iterate: str = "last"
     ball_radius: float | None = None

@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from winsor.checks import refusal
 from winsor.contract import ConfigurationError
-from winsor.losses import LdamDrw
+from winsor.losses import LdamDrw, LogitAdjusted
 from winsor.runs.config import Config
 from winsor.runs.data import Data
 from winsor.runs.reading import Part, bind
@@ -47,10 +47,17 @@ class Progress:
         return 0.0 if self.run is None else self.run.steps_done / self.run.budget.planned_steps
 
 
+PROFILED: dict[str, type[LdamDrw] | type[LogitAdjusted]] = {
+    "ldam_drw": LdamDrw,
+    "logit_adjusted": LogitAdjusted,
+}
+"""Losses that take the rows of each class, which are public."""
+
+
 def make_task(config: Config, progress: Callable[[], float] = Progress()) -> Task:  # noqa: B008
     name, (loss, options) = config.data.task, _named(config.training.loss)
     allowed = {
-        "classification": ("auto", "cross_entropy", "ldam_drw"),
+        "classification": ("auto", "cross_entropy", *PROFILED),
         "regression": ("auto", "squared", "huber"),
         "language": ("auto", "cross_entropy"),
     }[name]
@@ -63,11 +70,11 @@ def make_task(config: Config, progress: Callable[[], float] = Progress()) -> Tas
         return Task(name, lambda m, b: _errors(m, b, huber), _squares, _real_metrics, "rmse")
     if name == "language":
         return Task(name, _token_losses, _token_totals, _token_metrics, "perplexity")
-    if loss == "ldam_drw":
-        margins = _ldam(options, config)
+    if loss in PROFILED:
+        profiled = _profiled(loss, options, config)
         return Task(
             name,
-            lambda model, batch: margins(model(batch[0]), batch[1], progress()),
+            lambda model, batch: profiled(model(batch[0]), batch[1], progress()),
             _class_totals,
             _class_metrics,
             "accuracy",
@@ -76,15 +83,16 @@ def make_task(config: Config, progress: Callable[[], float] = Progress()) -> Tas
 
 
 def _named(part: Part) -> tuple[str, dict[str, Any]]:
-    """A loss and its options; only one of them has any."""
-    if part.name != "ldam_drw":
+    """A loss and its options; only those with a class profile have any."""
+    if part.name not in PROFILED:
         bind(lambda: None, part.options, "training.loss")
     return part.name, part.options
 
 
-def _ldam(options: dict[str, Any], config: Config) -> LdamDrw:
+def _profiled(name: str, options: dict[str, Any], config: Config) -> LdamDrw | LogitAdjusted:
+    kind = PROFILED[name]
     try:
-        loss = LdamDrw(**bind(LdamDrw, options, "training.loss"))
+        loss = kind(**bind(kind, options, "training.loss"))
     except ConfigurationError as error:
         known = str(error).startswith("training.loss")
         raise error if known else ConfigurationError(f"training.loss: {error}") from error

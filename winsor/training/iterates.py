@@ -7,6 +7,8 @@
     random_before_last    one of w_0, ..., w_(T-1), uniformly
     averaged_after_start  the mean of w_1, ..., w_T
     averaged_midpoints    the mean of (w_(k-1) + w_(k-2))/2, k = 1, ..., T: with w_-1, without w_T
+    tail                  the mean of the last half, w_(T/2), ..., w_T
+    ema                   v_t = v_(t-1) + r_t (w_t - v_(t-1)),  r_t = max(9/(10 + t), 0.0001)
 
 and projection onto a ball (papers 2 and 4), applied after each step. T is the number of steps done;
 `iterate_weights` gives the weight of every iterate. Who asks for which:
@@ -17,6 +19,7 @@ and projection onto a ball (papers 2 and 4), applied after each step. T is the n
     paper 4, Algorithm 1              averaged_before_last
     paper 5, Theorem 3.1              averaged_midpoints
     paper 5, Theorem 3.2              random_before_last
+    constant learning rates           tail, ema (De et al. 2022: its r_t, from public runs)
 
 A bound on an average of losses or squared gradient norms holds for an iterate drawn with the same
 weights, in expectation; for convex losses it also holds for the average of the iterates.
@@ -52,6 +55,8 @@ class Kind:
     first: int = 0
     leaves_out_last: bool = False
     midpoints: bool = False
+    second_half: bool = False
+    forgets: bool = False
 
 
 KINDS = {
@@ -62,7 +67,24 @@ KINDS = {
     "random_before_last": Kind(draws=True, leaves_out_last=True),
     "averaged_after_start": Kind(first=1),
     "averaged_midpoints": Kind(leaves_out_last=True, midpoints=True),
+    "tail": Kind(second_half=True),
+    "ema": Kind(forgets=True),
 }
+
+
+def first_counted(kind: str, steps: int) -> int:
+    """The first iterate that counts in a run of ``steps`` steps."""
+    chosen = KINDS[choice("kind", kind, KINDS)]
+    return (steps + 1) // 2 if chosen.second_half else chosen.first
+
+
+def forgetting(step: int) -> float:
+    """What the average of kind "ema" gives to iterate ``step``: a window that grows with the run.
+
+    >>> forgetting(0), forgetting(8), forgetting(10**6)
+    (1.0, 0.5, 0.0001)
+    """
+    return 1.0 if step == 0 else max(9 / (10 + step), 1e-4)
 
 
 def iterate_weights(kind: str, steps: int) -> dict[int, float]:
@@ -75,7 +97,13 @@ def iterate_weights(kind: str, steps: int) -> dict[int, float]:
     weights = dict.fromkeys(range(-1, steps + 1), 0.0)
     if kind == "last":
         return weights | {steps: 1.0}
-    counted = range(chosen.first, steps + (0 if chosen.leaves_out_last else 1))
+    if chosen.forgets:
+        left = 1.0
+        for step in range(steps, -1, -1):
+            weights[step] = left * forgetting(step)
+            left -= weights[step]
+        return weights
+    counted = range(first_counted(kind, steps), steps + (0 if chosen.leaves_out_last else 1))
     for k in counted:
         for index in (k, k - 1) if chosen.midpoints else (k,):
             weights[index] += 1 / len(counted) / (2 if chosen.midpoints else 1)
@@ -168,8 +196,9 @@ class Iterates:
                 for name, tensor in parameters.items()
             }
             return
+        share = forgetting(self._seen - 1) if self._kind.forgets else 1 / self._seen
         for name, mean in self._kept.items():
-            mean += (parameters[name].detach() - mean) / self._seen
+            mean += (parameters[name].detach() - mean) * share
 
     def result(self) -> Tree:
         """A copy of the model to release."""

@@ -46,7 +46,7 @@ from winsor.sampling.units import UnitRows
 from winsor.training.correlated import cyclic, learning_rates, momentum
 from winsor.training.grouping import Grouping
 from winsor.training.guard import ModelGuard
-from winsor.training.iterates import Ball, Iterates
+from winsor.training.iterates import Ball, Iterates, first_counted
 from winsor.training.loop import OptimizerUpdate, PrivateTraining, StepBudget
 from winsor.training.settings import settings_of_optimizer
 from winsor.training.sharded import ShardedUpdate, refuse_shards
@@ -65,7 +65,7 @@ class Options(TypedDict, total=False):
     ledger: str | os.PathLike[str] | None  # path of the ledger on disk; default: in memory
     seed: int | None  # reproducible, hence not secret; default: a fresh secret key
     mechanism: str | Choice | None  # "gaussian" (default), "laplace", ModelMix(...), Banded(...)
-    iterate: str  # which iterate to release: "last" (default), "averaged", "random", ... (KINDS)
+    iterate: str  # which iterate to release: "last" (default), "ema", "tail", "random", ... (KINDS)
     ball: Ball | None  # project every iterate onto this ball
     engine: str  # "auto" (default), "ghost", "func" or "loop"
     scheduler: torch.optim.lr_scheduler.LRScheduler | None  # stepped once per logical step
@@ -232,7 +232,9 @@ def make_private(
         source = functools.partial(SharedNoise, ranks=ranks)
     door = Door(ledger, mechanism, sampler, relation, key, source)
     before = getattr(update, "before", None)  # w_-1, of an update that has one
-    iterates = Iterates(options.get("iterate", "last"), subkey(key, "iterate"), before=before)
+    released = options.get("iterate", "last")
+    first = first_counted(released, budget.planned_steps)
+    iterates = Iterates(released, subkey(key, "iterate"), first, before)
     private = PrivateTraining(
         model, engine, rule, door, feed, update, budget, iterates, options.get("ball"),
         ModelGuard(model, options.get("public_buffers", ())),

@@ -84,3 +84,15 @@ def test_it_learns_without_any_choice_within_the_budget():
     assert private.noise_multiplier > 0
     assert private.rule_state["threshold"] > 1  # it started at 0.1
     assert float((model(x).argmax(1) == clean).float().mean()) > 0.9
+
+
+def test_passes_that_can_be_afforded_become_larger_batches():
+    small = recipe(5000, 100, 3.0, 1e-5)
+    large = recipe(5000, 100, 3.0, 1e-5, epochs=20, steps=100)
+    assert (large.batch_size, large.steps) == (1000, 100)
+    assert recipe(5000, 100, 3.0, 1e-5, epochs=1e6, steps=100).batch_size == 5000
+    assert large.batch_size > small.batch_size
+    with pytest.raises(ConfigurationError, match="batch_size or epochs"):
+        recipe(5000, 100, 3.0, 1e-5, epochs=20, batch_size=10)
+    with pytest.raises(ConfigurationError, match="epochs"):
+        recipe(5000, 100, 3.0, 1e-5, epochs=-1.0)

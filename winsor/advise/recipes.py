@@ -12,7 +12,10 @@
 2. The released gradient is divided by C_t, which is public: the learning rate is then the length
    of a step, means the same for every model and loss, and does not move with the threshold.
 3. Batches of 2 sqrt(n) rows, 400 steps, momentum 0.9, and a learning rate that falls linearly to
-   zero, so that late noise is averaged away.
+   zero, so that late noise is averaged away. Whoever can afford more passes over the data says so
+   (``epochs``): the 400 steps stay and the batches grow. For a given number of passes, noise per
+   progress falls as batches grow until the multiplier is well above 1, and then hardly changes
+   (it is that of the full batch), while fewer steps are harder on the optimiser.
 
 Inputs should be of order one, as for any optimiser. The constants were chosen once, on three public
 datasets (docs/tails.md has the figures), and not per dataset. A fit of public norms
@@ -26,19 +29,20 @@ That of the rule: dividing by a public number is post-processing of what was rel
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 from torch.utils.data import Dataset
 
+from winsor.checks import positive
 from winsor.contract import ConfigurationError, Released
 from winsor.rules.quantile import Quantile
 from winsor.rules.rule import State, WrappedRule
 from winsor.rules.tracking import QuantileTracker
 from winsor.tails.fitting import TailFit
-from winsor.tails.guide import Setting, private_quantile
+from winsor.tails.guide import STEPS, Setting, private_quantile
 
 if TYPE_CHECKING:
     from winsor.training.loop import PrivateTraining
@@ -61,7 +65,8 @@ class UnitLength(WrappedRule):
         clipped, following = self.rule.after(released, state)
         grad = clipped.values["grad"]
         unit = {name: leaf / state["threshold"] for name, leaf in grad.items()}
-        return clipped.with_grad(unit), following
+        std = {name: size / state["threshold"] for name, size in clipped.std.items()}
+        return replace(clipped.with_grad(unit), std=std), following
 
 
 @dataclass(frozen=True)
@@ -123,6 +128,7 @@ def recipe(
     fitted: TailFit | None = None,
     batch_size: int | None = None,
     steps: int | None = None,
+    epochs: float | None = None,
 ) -> Recipe:
     """The default run for ``n`` private rows; nothing in it depends on their values.
 
@@ -131,15 +137,25 @@ def recipe(
     n, d, epsilon, delta : public facts: rows, trainable parameters, budget.
     fitted : tail of PUBLIC or synthetic norms, for a better start of the threshold.
     batch_size, steps : fixed by something else, such as time or memory.
+    epochs : passes over the data that can be afforded, instead of ``batch_size``.
 
     Examples
     --------
     >>> plan = recipe(n=60_000, d=7_850, epsilon=3.0, delta=1e-6)
     >>> plan.batch_size, plan.steps
     (490, 400)
+    >>> large = recipe(n=60_000, d=7_850, epsilon=3.0, delta=1e-6, epochs=40)
+    >>> large.batch_size, large.steps
+    (6000, 400)
     """
     if not n >= 2:
         raise ConfigurationError(f"n must be at least 2. Got {n!r} instead.")
+    if epochs is not None:
+        if batch_size is not None:
+            raise ConfigurationError(
+                f"give batch_size or epochs. Got {batch_size!r} and {epochs!r} instead."
+            )
+        batch_size = max(1, min(n, round(positive("epochs", epochs) * n / (steps or STEPS))))
     setting = Setting(n=n, d=d, epsilon=epsilon, delta=delta, steps=steps, batch_size=batch_size)
     advice = private_quantile(fitted, setting).values
     tracker = QuantileTracker(advice["target"], advice["rate"], advice["share"])

@@ -15,6 +15,7 @@ from torch.optim.lr_scheduler import LambdaLR
 from winsor.checks import choice, fraction, positive
 from winsor.contract import ConfigurationError
 from winsor.runs.reading import Part, bind
+from winsor.training.adam_corrected import AdamCorrected
 
 Maker = Callable[..., torch.optim.Optimizer]
 
@@ -49,11 +50,23 @@ def _adaptive(kind: type[torch.optim.Adam], default_decay: float) -> Maker:
     return make
 
 
+def _corrected(
+    model: nn.Module,
+    *,
+    lr: float = 1e-3,
+    betas: tuple[float, float] = (0.9, 0.999),
+    floor: float = 1e-4,
+    weight_decay: float = 0.0,
+) -> torch.optim.Optimizer:
+    return AdamCorrected(model.parameters(), lr, betas, floor, weight_decay)
+
+
 OPTIMIZERS: dict[str, Maker] = {
     "sgd": _descent(0.0),
     "momentum": _descent(0.9),
     "adam": _adaptive(torch.optim.Adam, 0.0),
     "adamw": _adaptive(torch.optim.AdamW, 1e-2),
+    "adam_corrected": _corrected,
 }
 
 

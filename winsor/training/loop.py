@@ -464,6 +464,7 @@ class OptimizerUpdate:
         self.scheduler = scheduler
         self.seal: object = self  # until the training names its door: nothing carries it
         self._scale = 1 / expected_size
+        self._note_noise = getattr(optimizer, "note_noise", None)  # it corrects for public noise
         self._step = BareStep(optimizer, parameters)
         self._last = -1
 
@@ -476,6 +477,8 @@ class OptimizerUpdate:
             grad.flat.mul_(self._scale)
         else:
             torch._foreach_mul_(list(grad.values()), self._scale)
+        if self._note_noise is not None:
+            self._note_noise(released.std["grad"] * self._scale)
         self.step_with(grad)
         if self.scheduler is not None:
             self.scheduler.step()

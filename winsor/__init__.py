@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from winsor.advise import recipe, recommend
     from winsor.contract import Guarantee, Neighbouring
     from winsor.contrib.modelmix.mechanism import ModelMix
-    from winsor.linear.total import total
+    from winsor.ledger.total import total
     from winsor.mechanisms.banded import Banded
     from winsor.sampling.samplers import FixedSize, FullBatch, Poisson
     from winsor.training.fit import fit
@@ -97,7 +97,7 @@ _HOMES = {
     "recipe": "winsor.advise",
     "recommend": "winsor.advise",
     "resume": "winsor.training.resuming",
-    "total": "winsor.linear.total",
+    "total": "winsor.ledger.total",
     "tune": "winsor.tuning",
 }
 

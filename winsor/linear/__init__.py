@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from winsor.ledger.shared_budget import PrivacyBudget
+from winsor.ledger.total import total_guarantee
 from winsor.linear.averaged import AveragedDescent
 from winsor.linear.flat import FlatDescent
 from winsor.linear.glm import PrivateGammaRegressor, PrivatePoissonRegressor
@@ -20,7 +21,6 @@ from winsor.linear.ruled import Ruled
 from winsor.linear.scaler import PrivateScaler
 from winsor.linear.simple import Simple
 from winsor.linear.sufficient import SufficientStatistics
-from winsor.linear.total import total_guarantee
 from winsor.linear.whitened import Whitened
 
 __all__ = [

@@ -10,8 +10,8 @@ from sklearn.multioutput import MultiOutputRegressor
 from sklearn.pipeline import Pipeline, make_pipeline
 
 from winsor.contract import ConfigurationError
+from winsor.ledger.total import SEARCHED
 from winsor.linear import PrivacyBudget, PrivateRidge, PrivateScaler, total_guarantee
-from winsor.linear.total import SEARCHED
 
 
 @pytest.fixture

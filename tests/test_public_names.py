@@ -19,7 +19,7 @@ import winsor
 ROOT = Path(__file__).parent.parent
 CLASSES_AND_FUNCTIONS = {
     "Ball", "Banded", "FixedSize", "FullBatch", "Guarantee", "ModelMix", "Neighbouring", "Poisson",
-    "PrivateTraining", "fit", "make_private", "recipe", "recommend", "resume", "tune",
+    "PrivateTraining", "fit", "make_private", "recipe", "recommend", "resume", "total", "tune",
 }  # fmt: skip
 MODULES = {
     "accounting", "additive", "audit", "contract", "data", "features", "grads", "linear", "losses",

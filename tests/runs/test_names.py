@@ -13,7 +13,7 @@ from torch import nn
 from winsor.contract import ConfigurationError, UnsoundRelease
 from winsor.contrib.modelmix.mechanism import ModelMix
 from winsor.features import scattering as wavelets
-from winsor.losses import LdamDrw
+from winsor.losses import LdamDrw, LogitAdjusted
 from winsor.models.lora import LowRank
 from winsor.rules.public_gradients import PublicGradients
 from winsor.runs.config import from_table
@@ -22,6 +22,7 @@ from winsor.runs.execute import execute
 from winsor.runs.parts import check
 from winsor.runs.progress import Quiet
 from winsor.runs.tasks import make_task
+from winsor.training.adam_corrected import AdamCorrected
 
 BASE = """
 name = "named"
@@ -175,6 +176,25 @@ def test_ldam_drw(tmp_path):
     torch.testing.assert_close(run.task.losses(run.model, batch), late)  # the run is over
     early = make_task(run.config)
     torch.testing.assert_close(early.losses(run.model, batch), wanted(scores, batch[1], 0.0))
+
+
+def test_adjusted_logits_corrected_adam_and_the_moving_average(tmp_path):
+    loss = '[training.loss]\nname = "logit_adjusted"\nprofile = [100, 40, 10]\ntau = 0.5\n'
+    steps = STEPS + 'iterate = "ema"\n'
+    base = BASE.replace('"sgd", lr = 0.5', '"adam_corrected", lr = 0.01, floor = 0.001')
+    assert base != BASE
+    _, run = trained(tmp_path, LINEAR + FLAT + base + ROWS + steps + loss)
+    assert isinstance(run.optimizer, AdamCorrected)
+    assert run.optimizer.param_groups[0]["floor"] == 0.001
+    batch = (torch.randn(4, 5), torch.tensor([0, 1, 2, 2]))
+    wanted = LogitAdjusted((100, 40, 10), 0.5)(run.model(batch[0]), batch[1])
+    torch.testing.assert_close(run.task.losses(run.model, batch), wanted)
+
+
+def test_random_features(images):
+    features = '[features]\nname = "random"\ncount = 30\nseed = 2\n'
+    _, run = trained(images, LINEAR + FLAT + BASE + IMAGES + features + STEPS)
+    assert run.data.shape == (30,)
 
 
 @pytest.mark.parametrize(

@@ -78,7 +78,7 @@ class Record:
 
 
 RECORDS = {
-    "mnist": Record("mnist", 3.0, Setting(8.0, 2.5, 6000, 250)),
+    "mnist": Record("mnist", 3.0, Setting(2.0, 2.0, 6000, 250)),
     "fashion_mnist": Record("fashion_mnist", 3.0, Setting(8.0, 2.5, 6000, 250), private_norm=False),
     "cifar10_scattering": Record("cifar10_scattering", 3.0, Setting(8.0, 2.5, 5000, 250)),
     "cifar10_efficientnet": Record(

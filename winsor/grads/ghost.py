@@ -33,7 +33,7 @@ from winsor.grads.layers.layer import Layer
 from winsor.grads.layers.linear import recorded_linear
 from winsor.grads.layers.recurrent import recurrent_forward
 from winsor.grads.parameters import Site, find_sites
-from winsor.grads.pieces import CHUNK, Piece, Rows, merged, total_square
+from winsor.grads.pieces import CHUNK, Piece, Rows, merged
 from winsor.grads.plain import DirectView, PlainView
 from winsor.grads.tape import (
     Call,
@@ -43,6 +43,7 @@ from winsor.grads.tape import (
     refuse_other_batch,
     refuse_without_graph,
 )
+from winsor.grads.total_norms import total_square
 from winsor.grads.view import Directions, Need, View
 from winsor.tree import FlatTree, Layout, unflatten
 

@@ -16,8 +16,9 @@ Ghost norms (Li et al. 2022, "Large language models can be strong DP learners", 
 
 from __future__ import annotations
 
+import functools
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -30,8 +31,8 @@ CHUNK = 1 << 22
 LONG = 1 << 8
 """Longest sum of squares that is left to float32: whatever the order of summation, its root is off
 by at most 8e-6 of itself. Up to `LANES` terms, torch adds neighbours in eight lanes, each an eighth
-as long (4e-6); up to `LONGER`, torch.sum adds in a cascade of short sums, which is as exact;
-beyond, pieces are added up in float64."""
+as long (4e-6). More are cut into even parts of that length, or else torch.sum adds up to `LONGER`
+in a cascade of short sums, which is as exact; beyond, pieces are added up in float64."""
 
 LANES = 1 << 10
 LONGER = 1 << 16
@@ -96,10 +97,23 @@ def square_rows(rows: Tensor) -> Tensor:
     length = flat.shape[1]
     if length <= LONG or (length <= LANES and flat.stride(1) == 1):
         return torch.linalg.vector_norm(flat, dim=1).square_()
+    parts = _even_parts(length) if flat.is_contiguous() else 0
+    if parts:
+        lanes = flat.view(len(flat), parts, length // parts)
+        return torch.linalg.vector_norm(lanes, dim=2).square_().sum(1)
     if length <= LONGER:
         return flat.square().sum(1)
-    parts = [part.square().sum(1).double() for part in flat.split(LONGER, dim=1)]
-    return torch.stack(parts).sum(0).to(flat.dtype)
+    pieces = [part.square().sum(1).double() for part in flat.split(LONGER, dim=1)]
+    return torch.stack(pieces).sum(0).to(flat.dtype)
+
+
+@functools.cache
+def _even_parts(length: int) -> int:
+    """Into how few even parts of at most `LANES` terms rows can be cut for one pass over memory;
+    0 if into no sensible number."""
+    fewest = -(-length // LANES)
+    counts = range(fewest, min(8 * fewest, LONGER) + 1)
+    return next((count for count in counts if length % count == 0), 0)
 
 
 def weigh_rows(w: Tensor | None, rows: Tensor, start: int, stop: int) -> Tensor:
@@ -249,26 +263,16 @@ class Factors(Piece):
         return Factors(zero_where_not(kept, self.left), zero_where_not(kept, self.right))
 
     def square(self) -> Tensor:
+        return careful(self, *self.ghost()) if self.is_ghostly() else super().square()
+
+    def is_ghostly(self) -> bool:
+        """Whether Gram matrices cost less than rows."""
         places, (out, inner) = self.left.shape[1], self.shape
-        if places * (out + inner) >= out * inner:
-            return super().square()
-        return careful(self, *self.ghost())
+        return places * (out + inner) < out * inner
 
     def ghost(self) -> tuple[Tensor, Tensor]:
-        """Squared norms by the ghost formula, and the sum of their diagonal terms.
-
-        Both Gram matrices are symmetric: strips from the diagonal on are all that is computed.
-        """
-        places = self.left.shape[1]
-        step = -(-places // 4) if places >= 64 else max(1, places)
-        square = diagonal = self.left.new_zeros(self.n)
-        for t in range(0, places, step):
-            strip = torch.bmm(self.left[:, t : t + step], self.left[:, t:].mT)
-            strip *= torch.bmm(self.right[:, t : t + step], self.right[:, t:].mT)
-            width = strip.shape[1]
-            square = square + strip.sum((1, 2)) * 2 - strip[:, :, :width].sum((1, 2))
-            diagonal = diagonal + strip.diagonal(dim1=1, dim2=2).sum(1)
-        return square, diagonal
+        """Squared norms by the ghost formula, and the sum of their diagonal terms."""
+        return ghost([self.left], self.right)
 
     def weighted(self, w: Tensor | None, out: Tensor) -> None:
         left, right = self.left, self.right
@@ -282,6 +286,27 @@ class Factors(Piece):
         if isinstance(basis, Kronecker):
             return basis.factors(self.left, self.right)
         return super().sketch(basis)
+
+
+def ghost(lefts: Sequence[Tensor], right: Tensor) -> tuple[Tensor, Tensor]:
+    """sum_j |sum_t l_jt r_t^T|^2 of each row, and the diagonal terms of that sum.
+
+    Maps that read the same input (query, key and value) share its Gram matrix. Gram matrices are
+    symmetric: strips from the diagonal on are all that is computed.
+    """
+    first, *rest = lefts
+    n, places = first.shape[:2]
+    step = -(-places // 4) if places >= 64 else max(1, places)
+    square = diagonal = first.new_zeros(n)
+    for t in range(0, places, step):
+        strip = torch.bmm(first[:, t : t + step], first[:, t:].mT)
+        for left in rest:
+            strip.baddbmm_(left[:, t : t + step], left[:, t:].mT)
+        strip *= torch.bmm(right[:, t : t + step], right[:, t:].mT)
+        width = strip.shape[1]
+        square = square + strip.sum((1, 2)) * 2 - strip[:, :, :width].sum((1, 2))
+        diagonal = diagonal + strip.diagonal(dim1=1, dim2=2).sum(1)
+    return square, diagonal
 
 
 def careful(piece: Piece, square: Tensor, diagonal: Tensor) -> Tensor:
@@ -318,9 +343,9 @@ class Sum(Piece):
             first = self.parts[0]
             cross = first.cross(factors)
             if cross is not None:
-                ghost, diagonal = factors.ghost()
+                square, diagonal = factors.ghost()
                 own = first.square()
-                return careful(self, ghost + own + 2 * cross, diagonal + own)
+                return careful(self, square + own + 2 * cross, diagonal + own)
         return super().square()
 
     def weighted(self, w: Tensor | None, out: Tensor) -> None:
@@ -333,29 +358,6 @@ class Sum(Piece):
 
     def sketch(self, basis: Basis) -> Tensor:
         return _add([part.sketch(basis) for part in self.parts])
-
-
-def total_square(pieces: Collection[Piece]) -> Tensor | None:
-    """(n,) squared norms over all parameters. None if there are no parameters.
-
-    A linear layer's weight and bias share the factor e: |e|^2 |x|^2 + |e|^2 is one operation.
-    """
-    total: Tensor | None = None
-    rows = {id(piece) for piece in pieces if isinstance(piece, Rows)}
-    counted: set[int] = set()
-    for piece in pieces:
-        if id(piece) in counted:
-            continue
-        bias = id(piece.left) if isinstance(piece, Outer) else None
-        if isinstance(piece, Outer) and bias in rows and bias not in counted:
-            left = piece.left.square()
-            square = torch.addcmul(left, left, piece.right.square())
-            counted.add(bias)
-        else:
-            square = piece.square()
-            counted.add(id(piece))
-        total = square if total is None else total + square
-    return total
 
 
 def _add(tensors: Sequence[Tensor]) -> Tensor:

@@ -49,7 +49,8 @@ def fresh(task: Task) -> tuple[nn.Module, Batch, torch.optim.Optimizer]:
     torch.manual_seed(0)
     model = task.model()
     batch = task.batch(task.batch_size)
-    return model, batch, torch.optim.SGD(model.parameters(), lr=LEARNING_RATE)
+    trained = [p for p in model.parameters() if p.requires_grad]
+    return model, batch, torch.optim.SGD(trained, lr=LEARNING_RATE)
 
 
 def plain(task: Task) -> Step:

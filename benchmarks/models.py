@@ -119,6 +119,29 @@ class GPT(nn.Module):
         return self.head(self.norm(self.layers(h)))
 
 
+class Adapted(nn.Module):
+    """LoRA (Hu et al. 2022): a frozen linear map plus a trained one of low rank."""
+
+    def __init__(self, inner: nn.Linear, rank: int = 8) -> None:
+        super().__init__()
+        self.inner = inner.requires_grad_(False)
+        self.down = nn.Linear(inner.in_features, rank, bias=False)
+        self.up = nn.Linear(rank, inner.out_features, bias=False)
+        nn.init.zeros_(self.up.weight)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.inner(x) + self.up(self.down(x))
+        return out
+
+
+def adapted_gpt() -> nn.Module:
+    """Only adapters of the attention's projections are trained."""
+    model = GPT(4, 256, 8, 5000, 128).requires_grad_(False)
+    for layer in model.layers:
+        layer.qkv, layer.out = Adapted(layer.qkv), Adapted(layer.out)
+    return model
+
+
 class MeanPool(nn.Module):
     """Bag of words: embedding, mean over the text, linear."""
 
@@ -163,6 +186,13 @@ TASKS = (
     Task("ResNet-20", 128, ResNet20, images(3, 32)),
     Task("GPT 4x256", 16, lambda: GPT(4, 256, 8, 5000, 128), tokens(5000, 128)),
     Task("embedding 20kx64", 256, MeanPool, texts()),
+)
+
+MORE_TASKS = (
+    Task("GPT T=32", 16, lambda: GPT(4, 256, 8, 5000, 32), tokens(5000, 32)),
+    Task("GPT T=512", 4, lambda: GPT(4, 256, 8, 5000, 512), tokens(5000, 512)),
+    Task("GPT 50k words", 4, lambda: GPT(4, 256, 8, 50_000, 128), tokens(50_000, 128)),
+    Task("LoRA 4x256", 16, adapted_gpt, tokens(5000, 128)),
 )
 
 LARGE = Task("GPT 12x768 (100 M)", 4, lambda: GPT(12, 768, 12, 10_000, 128), tokens(10_000, 128))

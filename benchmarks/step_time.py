@@ -2,12 +2,20 @@
 
     .venv/bin/pip install -e '.[bench]' && .venv/bin/python benchmarks/step_time.py
 
-One process per framework. In each, blocks of plain steps and blocks of the framework's steps take
-turns on every model, so that both meet the same machine; the figure is the ratio of the medians.
-Writes benchmarks/results/step_time.json and prints a table. Also measures growth: time of a winsor
-step as the batch and the depth double. `--seconds` bounds the time per model and framework,
-`--frameworks` and `--tasks` select (comma separated parts of names), `--cpu` counts processor time
-of the stepping thread instead of wall time, for machines that are busy with other work.
+One process per framework. In each, rounds of plain steps and of the framework's steps take turns on
+every model, at least seven, so that both meet the same machine; the figure is the ratio of the
+medians, beside the median of the rounds' own ratios and the ratio of the minima. Writes
+benchmarks/results/step_time.json and prints a table. Also measures growth: time of a winsor step as
+the batch and the depth double.
+
+    --seconds S        time per model and framework
+    --frameworks, --tasks   select (comma separated parts of names); `more` among the tasks adds
+                       transformers of other lengths and vocabularies, and LoRA
+    --feed             a user's own loop: drawing the batch is counted too, on both sides
+    --pin              everything on one core: background noise competes with the step
+    --cpu              processor time of the stepping thread, for machines that are busy
+    --against DIR      another checkout of winsor takes turns with this one, as "(before)"
+    --save NAME        another file in benchmarks/results
 """
 
 from __future__ import annotations
@@ -28,65 +36,85 @@ from saving import save
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 REACH = {
-    "linear 784-10": 1.25,
-    "MLP 784-128-10": 1.40,
-    "CNN 28x28": 1.04,
-    "ResNet-20": 1.15,
-    "GPT 4x256": 1.10,
-    "embedding 20kx64": 2.5,
+    "linear 784-10": 1.10,
+    "MLP 784-128-10": 1.20,
+    "CNN 28x28": 1.00,
+    "ResNet-20": 1.05,
+    "GPT 4x256": 1.05,
+    "embedding 20kx64": 1.70,
+    "LoRA 4x256": 1.02,
 }
+ROUNDS = 7
 Clock = Callable[[], float]
 
 
-def take_turns(steps: dict[str, Any], seconds: float, clock: Clock) -> dict[str, list[float]]:
-    """Times of single steps; the contenders alternate in blocks of about 30 ms."""
-    times: dict[str, list[float]] = {name: [] for name in steps}
+def take_turns(
+    steps: dict[str, Any], seconds: float, clock: Clock, feed: bool = False
+) -> dict[str, list[list[float]]]:
+    """Times of single steps, round by round; the contenders alternate in blocks of about 30 ms."""
+    times: dict[str, list[list[float]]] = {name: [] for name in steps}
     for prepare, step in steps.values():
         for _ in range(3):
             prepare()
             step()
     end = time.perf_counter() + seconds
     count = 1
-    while time.perf_counter() < end or len(times["plain"]) < 5:
+    while time.perf_counter() < end or len(times["plain"]) < ROUNDS:
         for name, (prepare, step) in steps.items():
+            times[name].append([])
             for _ in range(count):
-                prepare()
                 begin = clock()
+                prepare()
+                begin = begin if feed else clock()
                 step()
-                times[name].append(clock() - begin)
-        count = max(1, min(100, int(0.03 / statistics.median(times["plain"]))))
+                times[name][-1].append(clock() - begin)
+        count = max(1, min(100, int(0.03 / statistics.median(times["plain"][-1]))))
     return times
 
 
+def figures(times: dict[str, list[list[float]]], framework: str) -> dict[str, Any]:
+    """What is saved of one framework on one model."""
+    flat = {name: [t for block in blocks for t in block] for name, blocks in times.items()}
+    medians = {name: statistics.median(values) for name, values in flat.items()}
+    pairs = zip(times[framework], times["plain"], strict=True)
+    rounds = [statistics.median(ours) / statistics.median(theirs) for ours, theirs in pairs]
+    return {
+        "plain_ms": 1e3 * medians["plain"],
+        "step_ms": 1e3 * medians[framework],
+        "ratio": medians[framework] / medians["plain"],
+        "median_of_round_ratios": statistics.median(rounds),
+        "ratio_of_minima": min(flat[framework]) / min(flat["plain"]),
+        "rounds": len(rounds),
+        "steps": len(flat[framework]),
+    }
+
+
+def chosen(wanted: list[str]) -> list[Any]:
+    from models import MORE_TASKS, TASKS
+
+    tasks = [*TASKS, *MORE_TASKS] if "more" in wanted else list(TASKS)
+    parts = [part for part in wanted if part != "more"] or [""]
+    return [task for task in tasks if any(part in task.name for part in parts)]
+
+
 def measure(
-    framework: str, wanted: list[str], seconds: float, clock: Clock
+    framework: str, wanted: list[str], seconds: float, clock: Clock, feed: bool
 ) -> list[dict[str, Any]]:
     import frameworks
     import torch
-    from models import TASKS
 
     torch.set_num_threads(1)
     rows = []
-    for task in TASKS:
-        if not any(part in task.name for part in wanted):
-            continue
+    for task in chosen(wanted):
         row: dict[str, Any] = {"model": task.name, "framework": framework}
         try:
             steps = {
                 "plain": frameworks.build("plain", task),
                 framework: frameworks.build(framework, task),
             }
-            times = take_turns(steps, seconds, clock)
+            row |= figures(take_turns(steps, seconds, clock, feed), framework)
         except Exception as error:  # a framework that refuses a model is a result too
             row["refused"] = f"{type(error).__name__}: {error}"[:300]
-            rows.append(row)
-            continue
-        medians = {name: statistics.median(values) for name, values in times.items()}
-        row["plain_ms"] = 1e3 * medians["plain"]
-        row["step_ms"] = 1e3 * medians[framework]
-        row["ratio"] = medians[framework] / medians["plain"]
-        row["ratio_of_minima"] = min(times[framework]) / min(times["plain"])
-        row["steps"] = len(times[framework])
         rows.append(row)
     return rows
 
@@ -106,15 +134,9 @@ def growth(seconds: float, clock: Clock) -> list[dict[str, Any]]:
             "winsor flat": frameworks.build("winsor flat", task),
         }
         times = take_turns(steps, seconds, clock)
-        medians = {name: 1e3 * statistics.median(values) for name, values in times.items()}
-        rows.append(
-            {
-                "batch": batch,
-                "depth": depth,
-                "plain_ms": medians["plain"],
-                "step_ms": medians["winsor flat"],
-            }
-        )
+        found = figures(times, "winsor flat")
+        kept = {name: found[name] for name in ("plain_ms", "step_ms")}
+        rows.append({"batch": batch, "depth": depth, **kept})
     return rows
 
 
@@ -133,54 +155,81 @@ def table(rows: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def in_own_process(arguments: list[str]) -> list[dict[str, Any]]:
+def in_own_process(arguments: list[str], checkout: str | None = None) -> list[dict[str, Any]]:
+    environment = dict(os.environ)
+    if checkout is not None:
+        environment["PYTHONPATH"] = str(Path(checkout).resolve())
     command = [sys.executable, __file__, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
     if done.returncode != 0:
         raise RuntimeError(done.stderr[-2000:])
     rows: list[dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])
     return rows
 
 
-def main() -> None:
-    from frameworks import FRAMEWORKS
+def before(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [row | {"framework": f"{row['framework']} (before)"} for row in rows]
 
+
+def asked() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=float, default=20.0)
     parser.add_argument("--frameworks", default="winsor,opacus")
     parser.add_argument("--tasks", default="")
-    parser.add_argument("--cpu", action="store_true")
+    parser.add_argument("--save", default="step_time")
+    parser.add_argument("--against", help="another checkout of winsor")
+    for switch in ("--cpu", "--feed", "--pin", "--no-growth"):
+        parser.add_argument(switch, action="store_true")
     parser.add_argument("--one", help="measure this framework here and print JSON")
-    options = parser.parse_args()
+    return parser.parse_args()
+
+
+def here(options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Measure one framework in this process."""
+    if options.pin:
+        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     clock = time.thread_time if options.cpu else time.perf_counter
     if options.one == "growth":
-        print(json.dumps(growth(options.seconds / 2, clock)))
-        return
+        return growth(options.seconds / 2, clock)
+    return measure(options.one, options.tasks.split(","), options.seconds, clock, options.feed)
+
+
+def main() -> None:
+    options = asked()
     if options.one:
-        print(json.dumps(measure(options.one, options.tasks.split(","), options.seconds, clock)))
+        print(json.dumps(here(options)))
         return
-    passed = ["--seconds", str(options.seconds), "--tasks", options.tasks]
-    passed += ["--cpu"] if options.cpu else []
-    parts = options.frameworks.split(",")
+    from frameworks import FRAMEWORKS
+
+    switches = [name for name in ("cpu", "feed", "pin") if getattr(options, name)]
+    common = ["--seconds", str(options.seconds), *(f"--{name}" for name in switches)]
     rows: list[dict[str, Any]] = []
     for framework in FRAMEWORKS[1:]:
-        if any(part in framework for part in parts):
-            rows += in_own_process([*passed, "--one", framework])
-            print(table(rows), "\n", flush=True)
-    grown = in_own_process([*passed, "--one", "growth"])
-    for row in grown:
-        shape = f"GPT batch {row['batch']:2d} depth {row['depth']}"
-        print(f"{shape}: {row['step_ms']:.1f} ms (plain {row['plain_ms']:.1f})")
-    machine = {"processor": platform.processor() or platform.machine(), "cores": os.cpu_count()}
-    clock_name = "processor" if options.cpu else "wall"
+        if not any(part in framework for part in options.frameworks.split(",")):
+            continue
+        for task in chosen(options.tasks.split(",")):  # this checkout and the other take turns
+            words = [*common, "--tasks", f"more,{task.name}", "--one", framework]
+            if options.against:
+                rows += before(in_own_process(words, options.against))
+            rows += in_own_process(words)
+        print(table(rows), "\n", flush=True)
     result = {
-        "machine": machine,
-        "clock": clock_name,
+        "machine": {
+            "processor": platform.processor() or platform.machine(),
+            "cores": os.cpu_count(),
+        },
+        "clock": "processor" if options.cpu else "wall",
+        "mode": switches,
+        "load": os.getloadavg(),
         "reach": REACH,
         "rows": rows,
-        "growth": grown,
     }
-    print(f"written to {save('step_time', result)}")
+    if not options.no_growth:
+        result["growth"] = in_own_process([*common, "--one", "growth"])
+        for row in result["growth"]:
+            shape = f"GPT batch {row['batch']:2d} depth {row['depth']}"
+            print(f"{shape}: {row['step_ms']:.1f} ms (plain {row['plain_ms']:.1f})")
+    print(f"written to {save(options.save, result)}")
 
 
 if __name__ == "__main__":

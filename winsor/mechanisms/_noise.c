@@ -1,4 +1,4 @@
-/* Lattice noise: the same bits as lattice.py draws, one call per tensor.
+/* Lattice noise: the same bits as lattice.py draws, one call per tensor. And digests of sums.
  *
  * Plain C for x86-64 with AES-NI (VAES where there is) and AVX2, no Python headers: loaded by
  * ctypes, which lets other threads run meanwhile. Every floating-point operation is a single IEEE
@@ -41,6 +41,7 @@ int winsor_supported(void) {
     unsigned a, b, c = 0, d;
     __builtin_cpu_init();
     if (!__builtin_cpu_supports("aes") || !__builtin_cpu_supports("avx2")) return 0;
+    if (!__builtin_cpu_supports("pclmul")) return 0;
     wide = __get_cpuid_count(7, 0, &a, &b, &c, &d) && (c >> 9 & 1); /* VAES */
     return 1;
 }
@@ -310,6 +311,104 @@ APPLY(winsor_apply_f64, double)
     }
 ADD(winsor_add_f32, winsor_apply_f32, float)
 ADD(winsor_add_f64, winsor_apply_f64, double)
+
+/* ---- Digests: GMAC with AES-128 (NIST SP 800-38D), a finite check in the same pass ---- */
+
+#define MAC __attribute__((target("aes,pclmul,avx2,sse4.1")))
+#define TOGETHER 8 /* blocks between two reductions */
+
+typedef struct { __m128i low, middle, high; } product_t;
+
+static MAC inline void multiply(product_t *sum, __m128i a, __m128i b) {
+    sum->low = _mm_xor_si128(sum->low, _mm_clmulepi64_si128(a, b, 0x00));
+    sum->high = _mm_xor_si128(sum->high, _mm_clmulepi64_si128(a, b, 0x11));
+    sum->middle = _mm_xor_si128(sum->middle, _mm_xor_si128(_mm_clmulepi64_si128(a, b, 0x10),
+                                                           _mm_clmulepi64_si128(a, b, 0x01)));
+}
+
+/* Gueron and Kounavis, "Intel carry-less multiplication instruction", 2014, figure 5: one bit to
+ * the left because bits are reflected, then modulo x^128 + x^7 + x^2 + x + 1. */
+static MAC inline __m128i reduced(product_t sum) {
+    __m128i low = _mm_xor_si128(sum.low, _mm_slli_si128(sum.middle, 8));
+    __m128i high = _mm_xor_si128(sum.high, _mm_srli_si128(sum.middle, 8));
+    __m128i carry = _mm_srli_epi32(low, 31), over = _mm_srli_epi32(high, 31);
+    low = _mm_or_si128(_mm_slli_epi32(low, 1), _mm_slli_si128(carry, 4));
+    high = _mm_or_si128(_mm_slli_epi32(high, 1), _mm_slli_si128(over, 4));
+    high = _mm_or_si128(high, _mm_srli_si128(carry, 12));
+    __m128i fold = _mm_xor_si128(_mm_slli_epi32(low, 31), _mm_slli_epi32(low, 30));
+    fold = _mm_xor_si128(fold, _mm_slli_epi32(low, 25));
+    low = _mm_xor_si128(low, _mm_slli_si128(fold, 12));
+    __m128i more = _mm_xor_si128(_mm_srli_epi32(low, 1), _mm_srli_epi32(low, 2));
+    more = _mm_xor_si128(more, _mm_srli_epi32(low, 7));
+    more = _mm_xor_si128(more, _mm_srli_si128(fold, 4));
+    return _mm_xor_si128(high, _mm_xor_si128(low, more));
+}
+
+#define NEXT(i, constant)                                                                     \
+    k[i] = spread(k[(i) - 1], _mm_shuffle_epi32(_mm_aeskeygenassist_si128(k[(i) - 1], constant), \
+                                                0xff))
+
+static MAC inline __m128i aes128(const __m128i *k, __m128i x) {
+    x = _mm_xor_si128(x, k[0]);
+    for (int r = 1; r < 10; r++) x = _mm_aesenc_si128(x, k[r]);
+    return _mm_aesenclast_si128(x, k[10]);
+}
+
+/* Whether some of 16 bytes of floats of ``width`` bytes are infinite or not a number. */
+static MAC inline __m128i odd(__m128i x, int width) {
+    __m128i all = width == 4 ? _mm_set1_epi32(0x7f800000) : _mm_set1_epi64x(0x7ff0000000000000);
+    x = _mm_and_si128(x, all);
+    return width == 4 ? _mm_cmpeq_epi32(x, all) : _mm_cmpeq_epi64(x, all);
+}
+
+/* The tag of ``bytes`` bytes, as AES-GCM has it for associated data alone; returns whether all
+ * floats of ``width`` bytes among them are finite. */
+MAC int winsor_gmac(const uint8_t *key, const uint8_t *nonce, const uint8_t *data, int64_t bytes,
+                    int width, uint8_t *tag) {
+    const __m128i swap = _mm_set_epi64x(0x0001020304050607, 0x08090a0b0c0d0e0f);
+    const __m128i zero = _mm_setzero_si128();
+    __m128i k[11], power[TOGETHER], state = zero, strange = zero;
+    uint8_t block[16] = {0};
+    k[0] = _mm_loadu_si128((const __m128i *)key);
+    NEXT(1, 0x01); NEXT(2, 0x02); NEXT(3, 0x04); NEXT(4, 0x08); NEXT(5, 0x10);
+    NEXT(6, 0x20); NEXT(7, 0x40); NEXT(8, 0x80); NEXT(9, 0x1b); NEXT(10, 0x36);
+    power[0] = _mm_shuffle_epi8(aes128(k, zero), swap);
+    for (int j = 1; j < TOGETHER; j++) {
+        product_t one = {zero, zero, zero};
+        multiply(&one, power[j - 1], power[0]);
+        power[j] = reduced(one);
+    }
+    int64_t done = 0;
+    for (; done + 16 * TOGETHER <= bytes; done += 16 * TOGETHER) {
+        product_t sum = {zero, zero, zero};
+        for (int j = 0; j < TOGETHER; j++) {
+            __m128i x = _mm_loadu_si128((const __m128i *)(data + done) + j);
+            strange = _mm_or_si128(strange, odd(x, width));
+            x = _mm_shuffle_epi8(x, swap);
+            multiply(&sum, j ? x : _mm_xor_si128(x, state), power[TOGETHER - 1 - j]);
+        }
+        state = reduced(sum);
+    }
+    for (; done < bytes; done += 16) {
+        int64_t left = bytes - done < 16 ? bytes - done : 16;
+        memset(block, 0, 16);
+        memcpy(block, data + done, (size_t)left);
+        __m128i x = _mm_loadu_si128((const __m128i *)block);
+        strange = _mm_or_si128(strange, odd(x, width));
+        product_t one = {zero, zero, zero};
+        multiply(&one, _mm_xor_si128(_mm_shuffle_epi8(x, swap), state), power[0]);
+        state = reduced(one);
+    }
+    product_t last = {zero, zero, zero};
+    multiply(&last, _mm_xor_si128(_mm_set_epi64x(8 * bytes, 0), state), power[0]);
+    state = _mm_shuffle_epi8(reduced(last), swap);
+    memset(block, 0, 16);
+    memcpy(block, nonce, 12);
+    block[15] = 1;
+    state = _mm_xor_si128(state, aes128(k, _mm_loadu_si128((const __m128i *)block)));
+    _mm_storeu_si128((__m128i *)tag, state);
+    return _mm_testz_si128(strange, strange);
+}
 
 #else
 int winsor_supported(void) { return 0; }

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from winsor.mechanisms import lattice, tables
 
@@ -63,6 +64,9 @@ class Kernel:
             getattr(library, name).argtypes = [pointer, ctypes.c_int64, real, real, pointer]
         for name in ("draw", "add_f32", "add_f64", "apply_f32", "apply_f64"):
             getattr(library, f"winsor_{name}").restype = None
+        library.winsor_gmac.argtypes = [
+            ctypes.c_char_p, ctypes.c_char_p, pointer, ctypes.c_int64, ctypes.c_int, pointer,
+        ]  # fmt: skip
         self._library = library
         self.apply_f32, self.apply_f64 = library.winsor_apply_f32, library.winsor_apply_f64
         self._laws: dict[str, tuple[_LawTables, Any]] = {}
@@ -106,6 +110,15 @@ class Kernel:
         library = self._library
         apply = library.winsor_apply_f32 if x.dtype.char == "f" else library.winsor_apply_f64
         apply(source, size, gamma, 1.0 / gamma, target)
+
+    def gmac(self, key: bytes, nonce: bytes, address: int, size: int, width: int) -> bytes | None:
+        """The tag that AES-128-GCM gives ``size`` floats of ``width`` bytes as associated data;
+        None if one of them is not finite. The memory must stay where it is meanwhile."""
+        if len(key) != 16 or len(nonce) != 12 or width not in (4, 8):
+            raise ValueError("a digest must have a key of 16 bytes and a nonce of 12.")
+        tag = ctypes.create_string_buffer(16)
+        finite = self._library.winsor_gmac(key, nonce, address, size * width, width, tag)
+        return tag.raw if finite else None
 
     def _tables(self, law: tables.Law) -> Any:
         known = self._laws.get(law.name)
@@ -183,6 +196,10 @@ def agrees(kernel: Kernel) -> bool:
         lattice.release(tables.gaussian(), key, 6, 0, 30, 0.37 * 2.0**-30, x)
         kernel.release(tables.gaussian(), key, 6, 0, 30, 0.37 * 2.0**-30, y)
         if x.tobytes() != y.tobytes():
+            return False
+        nonce, mac = bytes(range(12)), AESGCM(key[:16])
+        tag = kernel.gmac(key[:16], nonce, x.ctypes.data, count, x.itemsize)
+        if tag != mac.encrypt(nonce, b"", x.tobytes()):
             return False
     return True
 

@@ -14,15 +14,11 @@ honesty; and a step that is repeated with another value is refused before its no
 from __future__ import annotations
 
 import hashlib
-import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-import torch
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from dp_accounting import dp_event
 
 from winsor.accounting.lattice import MOST_VALUES
@@ -32,6 +28,7 @@ from winsor.mechanisms.grid import on_grid
 from winsor.mechanisms.noise import NoiseOfStep, NoiseSource, leaves_of
 from winsor.mechanisms.protocol import Correlated, LocalEvent, Mechanism
 from winsor.randomness import HoldsKey, fingerprint, subkey
+from winsor.release.digest import Digest
 from winsor.sampling.samplers import Sampler
 from winsor.tree import FlatTree
 
@@ -75,7 +72,7 @@ class Door(HoldsKey):
                 self._correlated.load_state(past)
             else:
                 self._correlated.restart()
-        self._mac = AESGCM(subkey(key, "digest").to_bytes(16, "little"))
+        self._mac = Digest(subkey(key, "digest").to_bytes(16, "little"))
 
     def noise_state(self) -> dict[str, Any]:
         """What correlated noise remembers; as secret as the key. Empty for other noise."""
@@ -156,16 +153,14 @@ class Door(HoldsKey):
             value = part.value
             leaves = (value.flat,) if isinstance(value, FlatTree) else leaves_of(value)
             for place, leaf in enumerate(leaves):
-                flat = leaf.detach().reshape(-1)
-                if not math.isfinite(flat.sum().item()) and not torch.isfinite(flat).all():
+                nonce = step.to_bytes(6, "little") + number.to_bytes(2, "little")
+                tag = self._mac.tag(nonce + place.to_bytes(4, "little"), leaf)
+                if tag is None:
                     raise UnsoundRelease(
                         "a released value must be finite. Got infinity or NaN instead: a row "
                         "escaped its bound, so the stated sensitivity does not hold."
                     )
-                nonce = step.to_bytes(6, "little") + number.to_bytes(2, "little")
-                nonce += place.to_bytes(4, "little")
-                data = _bytes(flat)
-                tags.append(self._mac.encrypt(nonce, b"", data))
+                tags.append(tag)
         if self._values * (step + 1) > MOST_VALUES:
             raise BudgetExceeded(
                 f"a run may draw at most {MOST_VALUES:.0e} noise values: that many are in its "
@@ -193,14 +188,6 @@ def stretch(phases: Sequence[int], step: int) -> range:
     later = [phase for phase in phases if phase > step]
     first = max((phase for phase in phases if phase <= step), default=0)
     return range(first, min(later, default=sys.maxsize))
-
-
-def _bytes(flat: torch.Tensor) -> memoryview:
-    """The memory of a vector; for what numpy cannot name, through its bytes."""
-    flat = flat.cpu().contiguous()
-    if flat.dtype is torch.bfloat16:
-        flat = flat.view(torch.uint8)
-    return flat.numpy().view(np.uint8).data
 
 
 def _joined(tags: list[bytes]) -> str:

@@ -43,6 +43,7 @@ class BareStep:
     def __init__(self, optimizer: Optimizer, parameters: Mapping[str, nn.Parameter]) -> None:
         self._optimizer = optimizer
         self._ordered = list(parameters.items())
+        self._weights: list[Tensor] = list(parameters.values())
         self._own = {id(parameter) for parameter in parameters.values()}
         self._kind = type(optimizer)
         self._class_step = self._kind.step
@@ -55,8 +56,7 @@ class BareStep:
         if bare is None or not self._unwatched():
             self._with_grads(grad, self._optimizer.step)
         elif self._kind is SGD and (rate := self._plain_rate()) is not None:
-            parameters = [parameter for _, parameter in self._ordered]
-            torch._foreach_add_(parameters, [grad[n] for n, _ in self._ordered], alpha=-rate)
+            torch._foreach_add_(self._weights, [grad[n] for n, _ in self._ordered], alpha=-rate)
         else:
             self._with_grads(grad, lambda: bare(self._optimizer))
 

@@ -1,0 +1,175 @@
+"""Where the microseconds of a private step go: each stage on its own, between real steps.
+
+    .venv/bin/python benchmarks/microseconds.py [--against DIR] [--steps 3000]
+
+Stages are functions of winsor, wrapped in clocks; a stage's figure is its own time without the
+stages inside it, averaged over the quickest hundredth of all steps, so that a busy machine shows up
+least. The clocks themselves cost about a microsecond per stage. `--against` gives the same table
+for another checkout of winsor, in turns. Writes benchmarks/results/microseconds.json; read with
+docs/where-the-microseconds-go.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from saving import save
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+MODELS = ("linear 784-10", "MLP 784-128-10")
+ROUNDS = 3
+
+
+class Clocks:
+    """Adds up what each stage takes in one step, without the stages inside it."""
+
+    def __init__(self) -> None:
+        self.now: dict[str, float] = {}
+        self._inner: list[float] = []
+
+    def wrap(self, owner: Any, name: str, stage: str) -> None:
+        function = getattr(owner, name)
+
+        def timed(*args: Any, **kwargs: Any) -> Any:
+            self._inner.append(0.0)
+            begin = time.perf_counter()
+            try:
+                return function(*args, **kwargs)
+            finally:
+                taken = time.perf_counter() - begin
+                inside = self._inner.pop()
+                if self._inner:
+                    self._inner[-1] += taken
+                self.now[stage] = self.now.get(stage, 0.0) + taken - inside
+
+        setattr(owner, name, timed)
+
+
+def stages(clocks: Clocks) -> None:
+    from models import Task
+
+    from winsor.grads import ghost
+    from winsor.ledger import ledger
+    from winsor.mechanisms import noise
+    from winsor.release import door
+    from winsor.rules import flat
+    from winsor.training import loop
+
+    for owner, name, stage in (
+        (Task, "losses", "forward and loss"),
+        (ghost.GhostEngine, "view", "backward"),
+        (ghost.PieceView, "_check", "norms"),
+        (flat.Flat, "weights", "weights"),
+        (ghost.PieceView, "weighted_sum", "clipped sum"),
+        (door.Door, "_digest", "digest"),
+        (ledger.Ledger, "record", "ledger"),
+        (noise.NoiseSource, "add_leaves", "noise"),
+        (door.Door, "release", "door, the rest"),
+        (loop.OptimizerUpdate, "apply", "update"),
+        (loop.PrivateTraining, "step", "step, the rest (guard, checks)"),
+    ):
+        clocks.wrap(owner, name, stage)
+
+
+def quickest(rows: list[dict[str, float]]) -> dict[str, float]:
+    """Means over the quickest hundredth, in microseconds."""
+    rows = sorted(rows, key=lambda row: row["whole step"])[: max(5, len(rows) // 100)]
+    return {name: 1e6 * sum(row.get(name, 0.0) for row in rows) / len(rows) for name in rows[0]}
+
+
+def private(model: str, steps: int) -> dict[str, float]:
+    import frameworks
+    import torch
+    from models import TASKS
+
+    torch.set_num_threads(1)
+    clocks = Clocks()
+    stages(clocks)
+    (task,) = (task for task in TASKS if task.name == model)
+    prepare, step = frameworks.build("winsor flat", task)
+    rows = []
+    for _ in range(steps):
+        clocks.now = {}
+        prepare()
+        begin = time.perf_counter()
+        step()
+        rows.append({"whole step": time.perf_counter() - begin, **clocks.now})
+    return quickest(rows)
+
+
+def plain(model: str, steps: int) -> dict[str, float]:
+    import frameworks
+    import torch
+    from models import TASKS
+
+    torch.set_num_threads(1)
+    (task,) = (task for task in TASKS if task.name == model)
+    network, batch, optimizer = frameworks.fresh(task)
+    loader, rows = frameworks.Loader(batch), []
+    for _ in range(steps):
+        loader()
+        times = [time.perf_counter()]
+        loss = task.losses(network, loader.batch).mean()
+        times.append(time.perf_counter())
+        loss.backward()
+        times.append(time.perf_counter())
+        optimizer.step()
+        optimizer.zero_grad()
+        times.append(time.perf_counter())
+        parts = [b - a for a, b in itertools.pairwise(times)]
+        names = ("forward and loss", "backward", "update")
+        rows.append({"whole step": sum(parts), **dict(zip(names, parts, strict=True))})
+    return quickest(rows)
+
+
+def in_own_process(which: str, model: str, steps: int, checkout: str | None) -> dict[str, float]:
+    environment = dict(os.environ)
+    if checkout is not None:
+        environment["PYTHONPATH"] = str(Path(checkout).resolve())
+    command = [sys.executable, __file__, "--one", which, "--model", model, "--steps", str(steps)]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
+    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--steps", type=int, default=3000)
+    parser.add_argument("--against", help="another checkout of winsor")
+    parser.add_argument("--one", choices=("plain", "private"))
+    parser.add_argument("--model", default=MODELS[0])
+    options = parser.parse_args()
+    if options.one:
+        measured = {"plain": plain, "private": private}[options.one]
+        print(json.dumps(measured(options.model, options.steps)))
+        return
+    asked = {"plain": ("plain", None), "winsor flat": ("private", None)}
+    if options.against:
+        asked["winsor flat (before)"] = ("private", options.against)
+    models: dict[str, Any] = {}
+    for model in MODELS:
+        found: dict[str, list[dict[str, float]]] = {name: [] for name in asked}
+        for _ in range(ROUNDS):
+            for name, (which, checkout) in asked.items():
+                found[name].append(in_own_process(which, model, options.steps, checkout))
+        best = {name: min(rounds, key=lambda r: r["whole step"]) for name, rounds in found.items()}
+        models[model] = {n: {s: round(t, 1) for s, t in row.items()} for n, row in best.items()}
+        print(model)
+        for stage in dict.fromkeys(stage for row in best.values() for stage in row):
+            cells = "".join(f"{best[name].get(stage, 0.0):22.1f}" for name in best)
+            print(f"  {stage:32s}{cells}", flush=True)
+    result = {"unit": "microseconds", "load": os.getloadavg(), "models": models}
+    print(f"written to {save('microseconds', result)}")
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).parent))
+    main()

@@ -29,6 +29,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,9 +40,20 @@ Array = NDArray[np.float64]
 MOST_BINS = 1 << 22
 """Largest transform. About 0.2 GB and a second."""
 
-_UNIT = 2.0**-53
-_STEEPEST = 50.0  # tilt times interval: weights of neighbouring losses differ by at most e^50
-_OUTSIDE = 40.0  # -log of the tilted probability allowed outside the window
+UNIT = 2.0**-53
+STEEPEST = 50.0  # tilt times interval: weights of neighbouring losses differ by at most e^50
+OUTSIDE = 40.0  # -log of the tilted probability allowed outside the window
+
+
+class AnsweringDelta(Protocol):
+    """A composition under one tilt: upper bounds on delta for the epsilons of its window."""
+
+    @property
+    def lowest_epsilon(self) -> float: ...
+
+    def suits(self, epsilon: float) -> bool: ...
+
+    def delta(self, epsilon: float) -> float: ...
 
 
 class WindowTooWide(Exception):
@@ -91,7 +103,7 @@ class Composition:
     def _upper_k(self, tilt: float) -> float:
         """K(tilt) and its rounding: some units for each step, and for the size of K itself."""
         k = self.k(tilt)
-        return k + 64 * _UNIT * (self.count + abs(k))
+        return k + 64 * UNIT * (self.count + abs(k))
 
     def moments(self, tilt: float) -> tuple[float, float]:
         """Mean and standard deviation of the loss under the tilt: K' and sqrt(K'')."""
@@ -102,6 +114,10 @@ class Composition:
             mean += step.count * centre
             variance += step.count * _dot(weights, (step.points - centre) ** 2)
         return self.interval * mean, self.interval * math.sqrt(variance)
+
+    def tilted(self, tilt: float) -> AnsweringDelta:
+        """The composition convolved under a tilt."""
+        return Tilted(self, tilt)
 
     def renyi_epsilon(self, tilt: float, delta: float) -> float:
         """Bound on epsilon at ``delta`` from the Renyi divergence of order 1 + tilt."""
@@ -118,8 +134,8 @@ class Composition:
     def _best(self, bound: Callable[[float], float]) -> tuple[float, float]:
         # The best tilt is within a few e-folds of one over the spread.
         _, spread = self.moments(0.0)
-        centre = -math.log(max(spread, self.interval / _STEEPEST))
-        steepest = math.log(_STEEPEST / self.interval)
+        centre = -math.log(max(spread, self.interval / STEEPEST))
+        steepest = math.log(STEEPEST / self.interval)
         found = optimize.minimize_scalar(
             lambda log_tilt: bound(math.exp(log_tilt)),
             bounds=(centre - 8, min(centre + 8, steepest)),
@@ -154,7 +170,7 @@ class Tilted:
         self._sums = np.cumsum(self._falling)
         self._faster_sums = np.cumsum(self._falling_faster)
         # exp(K(t)) is off by a few units of rounding for each step, relative to itself.
-        self._allowance = 1 + 1e-9 + 64 * _UNIT * composition.count
+        self._allowance = 1 + 1e-9 + 64 * UNIT * composition.count
 
     @property
     def lowest_epsilon(self) -> float:
@@ -166,7 +182,7 @@ class Tilted:
         return self.lowest_epsilon <= epsilon and abs(epsilon - self.mean) <= 2 * self.spread
 
     def _window(self) -> tuple[int, int]:
-        """Grid points outside which the tilted loss has probability at most 2 e^-_OUTSIDE.
+        """Grid points outside which the tilted loss has probability at most 2 e^-OUTSIDE.
 
         Chernoff: P~(L >= u) <= exp(K(t + s) - K(t) - s u), for every s > 0, and alike below.
         """
@@ -177,8 +193,8 @@ class Tilted:
         high, low = math.inf, -math.inf
         for width in (0.25, 0.5, 1.0, 2.0, 4.0, 6.0, 8.0, 10.0):
             s = width / spread
-            high = min(high, (c.k(t + s) - self._k + _OUTSIDE) / s)
-            low = max(low, (self._k - c.k(t - s) - _OUTSIDE) / s)
+            high = min(high, (c.k(t + s) - self._k + OUTSIDE) / s)
+            low = max(low, (self._k - c.k(t - s) - OUTSIDE) / s)
         return math.floor(low / c.interval), math.ceil(high / c.interval)
 
     def _convolve(self, size: int) -> tuple[Array, float]:
@@ -188,7 +204,7 @@ class Tilted:
         product = np.ones(n // 2 + 1, dtype=np.complex128)
         norms: dict[int, float] = {}  # sums, over steps of equal count, of count * |p~_j|_2
         for step in c.steps:
-            weights = _folded(step.log_mgf(self.tilt * c.interval)[1], n)
+            weights = folded(step.log_mgf(self.tilt * c.interval)[1], n)
             product *= fft.rfft(weights) ** step.count
             norm = step.count * math.sqrt(_dot(weights, weights))
             norms[step.count] = norms.get(step.count, 0.0) + norm
@@ -212,9 +228,9 @@ class Tilted:
         mass = _dot(self._probabilities[first:], self._falling[:left])
         less = _dot(self._probabilities[first:], self._falling_faster[:left])
         weight = self._sums[left - 1] - math.exp(-ahead) * self._faster_sums[left - 1]
-        rounding = 2 * (left + 8) * _UNIT * mass  # of the two sums, which nearly cancel
+        rounding = 2 * (left + 8) * UNIT * mass  # of the two sums, which nearly cancel
         finite = mass - math.exp(-ahead) * less + rounding + self._noise * max(0.0, float(weight))
-        finite = _scaled(finite * self._allowance, self._k - t * (epsilon + ahead))
+        finite = scaled(finite * self._allowance, self._k - t * (epsilon + ahead))
         return min(1.0, c.infinite + finite + self._above_window(epsilon))
 
     def _above_window(self, epsilon: float) -> float:
@@ -222,7 +238,7 @@ class Tilted:
         c, t = self.composition, self.tilt
         if self.high >= c.top:
             return 0.0
-        return _scaled(1.0, self._k - _OUTSIDE - t * max(epsilon, self.high * c.interval))
+        return scaled(1.0, self._k - OUTSIDE - t * max(epsilon, self.high * c.interval))
 
 
 def _rounding(magnitudes: Array, norms: dict[int, float], count: int) -> float:
@@ -235,9 +251,9 @@ def _rounding(magnitudes: Array, norms: dict[int, float], count: int) -> float:
     Powers and products err by a few u for each factor. Means over half of the spectrum are at
     least half of those over all of it; c = 8 covers that too.
     """
-    scale = 8 * _UNIT * math.log2(2 * magnitudes.size + 2)
+    scale = 8 * UNIT * math.log2(2 * magnitudes.size + 2)
     squares = magnitudes**2
-    noise = scale * math.sqrt(float(squares.mean())) + 32 * _UNIT * count * float(magnitudes.mean())
+    noise = scale * math.sqrt(float(squares.mean())) + 32 * UNIT * count * float(magnitudes.mean())
     for repeats, norm in norms.items():
         noise += scale * norm * math.sqrt(float((squares ** (1 - 1 / repeats)).mean()))
     return noise
@@ -248,12 +264,12 @@ def _dot(a: Array, b: Array) -> float:
     return float(np.einsum("i,i->", a, b))
 
 
-def _scaled(value: float, log_scale: float) -> float:
+def scaled(value: float, log_scale: float) -> float:
     """value * e^log_scale, where the product is a probability but the factor may overflow."""
     return math.exp(min(0.0, math.log(value) + log_scale)) if value > 0 else 0.0
 
 
-def _folded(values: Array, n: int) -> Array:
+def folded(values: Array, n: int) -> Array:
     """Sum of the values at equal index modulo n."""
     if values.size <= n:
         return np.pad(values, (0, n - values.size))

@@ -27,8 +27,14 @@ from numpy.typing import NDArray
 from scipy import optimize
 
 from winsor.accounting import gaussian
-from winsor.accounting.composition import ComposedStep, Composition, Tilted, WindowTooWide
+from winsor.accounting.composition import (
+    AnsweringDelta,
+    ComposedStep,
+    Composition,
+    WindowTooWide,
+)
 from winsor.accounting.events import Grid, History, entry_of, flatten
+from winsor.accounting.long_runs import LONG, LongComposition, RememberedStep
 from winsor.accounting.losses import Pmf, TooFine, directions
 from winsor.contract import Neighbouring, UnsupportedEvent
 
@@ -155,11 +161,23 @@ class _Grids:
 
     def at(self, interval: float) -> list[Composition]:
         grid = Grid(interval, self.tail)
+        if max(count for _, count in self.parts) >= LONG:
+            return self._long_at(grid)
         known = [(_losses(event, self.relation, grid), count) for event, count in self.parts]
         ways = max(len(pmfs) for pmfs, _ in known)
         return [
             Composition(
                 [ComposedStep(*pmfs[min(way, len(pmfs) - 1)], n) for pmfs, n in known], interval
+            )
+            for way in range(ways)
+        ]
+
+    def _long_at(self, grid: Grid) -> list[Composition]:
+        known = [(_remembered(event, self.relation, grid), count) for event, count in self.parts]
+        ways = max(len(steps) for steps, _ in known)
+        return [
+            LongComposition(
+                [(steps[min(way, len(steps) - 1)], n) for steps, n in known], grid.interval
             )
             for way in range(ways)
         ]
@@ -205,6 +223,19 @@ def _losses(event: DpEvent, relation: Neighbouring, grid: Grid) -> tuple[Pmf, ..
         return _fresh_losses(event, relation, grid)  # an event that holds lists
 
 
+def _remembered(event: DpEvent, relation: Neighbouring, grid: Grid) -> tuple[RememberedStep, ...]:
+    try:
+        return _cached_steps(event, relation, grid)
+    except TypeError as error:
+        if "unhashable" not in str(error):
+            raise
+        return _fresh_steps(event, relation, grid)
+
+
+def _fresh_steps(event: DpEvent, relation: Neighbouring, grid: Grid) -> tuple[RememberedStep, ...]:
+    return tuple(RememberedStep(*pmf) for pmf in _fresh_losses(event, relation, grid))
+
+
 def _fresh_losses(event: DpEvent, relation: Neighbouring, grid: Grid) -> tuple[Pmf, ...]:
     entry = entry_of(event)
     if entry.pld is None:
@@ -216,6 +247,7 @@ def _fresh_losses(event: DpEvent, relation: Neighbouring, grid: Grid) -> tuple[P
 
 
 _cached_losses = lru_cache(maxsize=16)(_fresh_losses)  # a grid may take megabytes
+_cached_steps = lru_cache(maxsize=32)(_fresh_steps)  # two or three runs, each on ten or so grids
 
 
 def _refined(
@@ -288,7 +320,7 @@ class _Search:
 
 def _epsilon_between(composition: Composition, delta: float, tilt: float, bound: float) -> float:
     """Smallest epsilon in [0, bound] with delta(epsilon) <= delta; ``bound`` is known to do."""
-    tilted = Tilted(composition, tilt)
+    tilted = composition.tilted(tilt)
     low = max(0.0, tilted.lowest_epsilon)
     while low < bound and tilted.delta(low) <= delta:
         if low == 0:
@@ -296,7 +328,7 @@ def _epsilon_between(composition: Composition, delta: float, tilt: float, bound:
         # The answer lies below the window: tilt less. Half the tilt is where the bulk starts to
         # move; the loop ends because at tilt 0 the window holds all but e^-40 of the losses.
         bound, tilt = low, tilt / 2
-        tilted = Tilted(composition, tilt)
+        tilted = composition.tilted(tilt)
         low = max(0.0, min(tilted.lowest_epsilon, bound))
     if not low < bound or tilted.delta(bound) > delta:
         return bound
@@ -312,7 +344,7 @@ def _epsilon_between(composition: Composition, delta: float, tilt: float, bound:
 def _deltas_of(composition: Composition, epsilons: Array) -> Array:
     """Upper bounds on delta at each epsilon in one direction. Neighbours share a tilt."""
     answers = np.ones(epsilons.shape)
-    tilted: Tilted | None = None
+    tilted: AnsweringDelta | None = None
     bound = 1.0
     for i in np.argsort(epsilons):
         epsilon = float(epsilons[i])
@@ -326,10 +358,10 @@ def _deltas_of(composition: Composition, epsilons: Array) -> Array:
     return answers
 
 
-def _tilted_below(composition: Composition, tilt: float, epsilon: float) -> Tilted | None:
+def _tilted_below(composition: Composition, tilt: float, epsilon: float) -> AnsweringDelta | None:
     """The composition under this tilt, or under a smaller one whose window reaches epsilon."""
     for _ in range(60):
-        tilted = Tilted(composition, tilt)
+        tilted = composition.tilted(tilt)
         if tilted.lowest_epsilon <= epsilon:
             return tilted
         tilt /= 2

@@ -111,3 +111,22 @@ def test_a_large_delta_is_refused_unless_said(capsys):
     assert (code, out) == (2, "") and "delta must be below 1/n" in err
     code, out, err = run(capsys, *numbers, "--allow-large-delta")
     assert (code, err) == (0, "") and "not below 1/n" in out
+
+
+REFUSED_EARLY = """
+import sys
+from winsor.cli.main import main
+try:
+    main(sys.argv[1:])
+except SystemExit as end:
+    assert end.code in (0, 2), end.code
+assert not {"torch", "scipy"} & sys.modules.keys()
+"""
+
+
+@pytest.mark.parametrize(
+    "words", [["train", "none.toml"], ["compare", "none.toml"], ["verify", "none"], ["--help"]]
+)
+def test_what_is_missing_is_refused_before_scipy_and_torch_load(words, tmp_path):
+    command = [sys.executable, "-c", REFUSED_EARLY, *words]
+    subprocess.run(command, check=True, cwd=tmp_path, capture_output=True)

@@ -9,7 +9,8 @@ import pytest
 from tiny_runs import table
 
 from winsor.contract import ConfigurationError
-from winsor.runs.config import Config, differences, from_table, load_table
+from winsor.runs.config import Config, differences, from_table
+from winsor.runs.toml_file import load_table
 
 
 def test_a_configuration_survives_json_and_toml():

@@ -239,3 +239,12 @@ def test_import_paths_that_fail(module):
         options = {"m": 3} if source.endswith(":Rows") else {}
         with pytest.raises(ConfigurationError, match=message):
             load(source, options=options)
+
+
+def test_digits_are_those_of_scikit_learn():
+    from sklearn.datasets import load_digits
+
+    x, y = load_digits(return_X_y=True)
+    data = load_data(DataSettings(source="digits", held_out_fraction=0.0))
+    assert torch.equal(data.train.tensors[0], torch.from_numpy(x / 16.0).float())
+    assert torch.equal(data.train.tensors[1], torch.from_numpy(y).long())

@@ -37,22 +37,26 @@ def train(
     The run's directory is runs/NAME unless --run says otherwise. Call it again with the same --run
     to resume after Ctrl-C, a kill or a full disk; CONFIG.toml may then be left out.
     """
-    from winsor.runs.config import from_table, load_table
     from winsor.runs.importing import allowing
+    from winsor.runs.toml_file import load_table
 
     _refuse_both(quiet, json)
-    if config is None:
+    table = None if config is None else load_table(config)
+    if config is None or table is None:
         if run is None:
             raise ConfigurationError("give CONFIG.toml, or --run DIR of a run to resume.")
         from winsor.runs.directory import RunDirectory
 
         settings, source = RunDirectory(run).config(), None
     else:
-        table = load_table(config)
+        from winsor.runs.config import from_table
+
         settings, source = from_table(table, config.parent), config.read_text(encoding="utf-8")
     from winsor.runs.execute import execute  # torch, once the configuration is known to be good
+    from winsor.runs.no_compiler import leave_out_compiler
     from winsor.runs.progress import make_observer
 
+    leave_out_compiler()
     path = Path("runs") / slug(settings.name) if run is None else run
     with allowing(allow_import), make_observer(quiet, json) as observer:
         _stopping(lambda: execute(settings, path, observer, source=source))
@@ -69,12 +73,15 @@ def compare(
 
     Prints the mean of each metric with a 95 % interval over seeds. Call it again to resume.
     """
-    from winsor.runs.config import load_table
     from winsor.runs.importing import allowing
+    from winsor.runs.toml_file import load_table
 
     _refuse_both(quiet, json)
     table = load_table(config)
     from winsor.runs.compare import Comparison, show
+    from winsor.runs.no_compiler import leave_out_compiler
+
+    leave_out_compiler()
 
     comparison = Comparison.from_table(table, config.parent)
     path = Path("runs") / slug(comparison.name) if run is None else run

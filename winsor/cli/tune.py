@@ -69,7 +69,7 @@ def tune(
 def _source(config: Path | None, run: Path | None) -> tuple[str, Path | None]:
     """The text of the configuration, and the folder that its paths are relative to."""
     if config is not None:
-        from winsor.runs.config import load_table
+        from winsor.runs.toml_file import load_table
 
         load_table(config)  # refuses what cannot be read
         return _absolute(config), None
@@ -84,7 +84,8 @@ def _absolute(config: Path) -> str:
     """The configuration with paths of data that mean the same from anywhere, for resuming."""
     import tomli_w
 
-    from winsor.runs.config import is_file, load_table
+    from winsor.runs.config import is_file
+    from winsor.runs.toml_file import load_table
 
     text, table = config.read_text(encoding="utf-8"), load_table(config)
     data = table.get("data", {})

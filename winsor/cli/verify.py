@@ -25,15 +25,16 @@ def verify(
     Exit code 1 if anything disagrees, with what it is. The head of the ledger's chain is printed:
     note it elsewhere, and give it as --head later.
     """
-    from winsor.ledger.ledger import Ledger
-    from winsor.runs.verifying import disagreements
-
     if head is not None and len(runs) != 1:
         raise ConfigurationError("--head must be given with one run. Got several instead.")
-    failed = False
     for run in runs:
         if not run.is_dir():
             raise ConfigurationError(f"{run} must be the directory of a run. Got none instead.")
+    from winsor.ledger.ledger import Ledger  # scipy and torch, once there is something to read
+    from winsor.runs.verifying import disagreements
+
+    failed = False
+    for run in runs:
         if (run / "tune.json").exists():
             from winsor.tuning.directory import TuningDirectory
 

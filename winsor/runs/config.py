@@ -10,7 +10,6 @@ import dataclasses
 import hashlib
 import json
 import math
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -266,18 +265,6 @@ class Config:
     def digest(self) -> str:
         text = json.dumps(self.to_table(), sort_keys=True)
         return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
-
-
-def load_table(path: Path) -> dict[str, Any]:
-    """The plain table of a TOML file."""
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigurationError(
-            f"cannot read the configuration {path}: {error.strerror or error}."
-        ) from error
-    except (ValueError, RecursionError) as error:  # also numbers and tables without end
-        raise ConfigurationError(f"{path} is not valid TOML: {error}.") from error
 
 
 def without_none(table: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,8 +9,6 @@ from dataclasses import asdict, dataclass
 from decimal import ROUND_CEILING, Context, Decimal
 from typing import Any
 
-from scipy import stats
-
 
 @dataclass(frozen=True)
 class Interval:
@@ -40,7 +38,9 @@ def interval(values: Sequence[float]) -> Interval:
     mean = statistics.fmean(values)
     if len(values) < 2:
         return Interval(mean, None, len(values))
-    quantile = float(stats.t.ppf(0.975, len(values) - 1))
+    from scipy.special import stdtrit  # here: a list of tables needs no scipy
+
+    quantile = float(stdtrit(len(values) - 1, 0.975))
     half = quantile * statistics.stdev(values) / math.sqrt(len(values))
     return Interval(mean, half, len(values))
 

@@ -47,8 +47,8 @@ class DataSettings:
     """Where the rows come from. Scaling is by constants that you know, never by the rows."""
 
     source: str
-    """A built-in name (digits, synthetic), a file (.npz, .csv, .parquet), or "package.module:name"
-    of a torch dataset."""
+    """A built-in name (digits, synthetic), a file (.npz, .csv, .parquet), an .npy file whose rows
+    stay on disk, or "package.module:name" of a torch dataset."""
     held_out: str | None = None
     """A second source for the rows on which metrics are computed; they are not protected."""
     held_out_fraction: float = 0.2
@@ -62,12 +62,14 @@ class DataSettings:
     inputs: str = "x"
     """Name of the array of inputs in an .npz file."""
     target: str = "y"
-    """Name of the array of targets in an .npz file, or of the column in a table."""
+    """Name of the array of targets in an .npz file, or of the column in a table; of the .npy file
+    of targets beside an .npy file of inputs."""
     features: list[str] | None = None
     """Columns of a table to use as inputs; default: all but the target and the unit."""
     unit: str | None = None
     """Who is protected, where a person has several rows: the column of a table, the array of an
-    .npz file, or the attribute of a dataset that says whose each row is. Default: one row."""
+    .npz file, the .npy file beside that of the inputs, or the attribute of a dataset that says
+    whose each row is. Default: one row."""
     shape: list[int] | None = None
     """Shape of one row, to which the inputs are reshaped."""
     subtract: float | list[float] = 0.0
@@ -314,7 +316,7 @@ def _with_public_rows(rule: Part, folder: Path) -> Part:
 
 def is_file(source: str) -> bool:
     """Whether a source names a file, rather than something built in or importable."""
-    return Path(source).suffix.lower() in (".npz", ".csv", ".parquet")
+    return Path(source).suffix.lower() in (".npz", ".csv", ".parquet", ".npy")
 
 
 def _absolute(source: str, folder: Path) -> str:

@@ -26,9 +26,11 @@ from torch import Tensor
 from torch.utils.data import Dataset, Subset, TensorDataset
 
 from winsor.contract import ConfigurationError
+from winsor.data.mapped import MappedRows
 from winsor.runs import synthetic
 from winsor.runs.config import DataSettings, is_file
 from winsor.runs.importing import call_imported, import_object, is_import_path
+from winsor.runs.mapped import mapped_source
 from winsor.runs.reading import bind
 from winsor.runs.tables import RawRows, file_digest, read_rows
 
@@ -95,6 +97,8 @@ Source = tuple[Dataset[Any], Dataset[Any] | None, str, NDArray[Any] | None]
 def _source(source: str, settings: DataSettings) -> Source:
     if source in BUILT_IN:
         return (_digits if source == "digits" else _synthetic)(settings), None, source, None
+    if source.lower().endswith(".npy"):
+        return mapped_source(source, settings, checked_tensors)
     if is_file(source):
         rows = read_rows(source, settings)
         held_out = None if rows.held_out is None else _tensors(RawRows(*rows.held_out), settings)
@@ -102,8 +106,8 @@ def _source(source: str, settings: DataSettings) -> Source:
     if is_import_path(source):
         return _imported(source, settings)
     raise ConfigurationError(
-        f"data.source must be one of {', '.join(BUILT_IN)}, a file ending in .npz, .csv or "
-        f'.parquet, or an import path "package.module:name". Got {source!r} instead.'
+        f"data.source must be one of {', '.join(BUILT_IN)}, a file ending in .npz, .npy, .csv "
+        f'or .parquet, or an import path "package.module:name". Got {source!r} instead.'
     )
 
 
@@ -167,6 +171,11 @@ def _imported(source: str, settings: DataSettings) -> Source:
 
 
 # ------------------------------------------------------------------------------------- to tensors
+
+
+def checked_tensors(settings: DataSettings, x: Any, y: Any = None) -> tuple[Tensor, ...]:
+    """Rows as the model sees them, or a refusal that says what is wrong with them."""
+    return _tensors(RawRows(x, y), settings).tensors
 
 
 def _tensors(rows: RawRows, settings: DataSettings) -> TensorDataset:
@@ -360,6 +369,8 @@ def _split(
         )
     if isinstance(rows, TensorDataset):
         return _rows_of(rows, inside), _rows_of(rows, outside)
+    if isinstance(rows, MappedRows):
+        return rows.subset(inside), rows.subset(outside)
     return Subset(rows, inside.tolist()), Subset(rows, outside.tolist())
 
 

@@ -18,6 +18,7 @@ from winsor.checks import whole
 from winsor.contract import ConfigurationError
 from winsor.randomness import stream
 from winsor.sampling.random_states import random_states
+from winsor.sampling.row_buffers import RowBuffers
 from winsor.sampling.samplers import Indices, Sampler
 from winsor.sampling.units import UnitRows
 from winsor.sampling.workers import Asked, stream_batches
@@ -68,6 +69,7 @@ class Feed:
         self.collate_fn = collate_fn
         self.num_workers = whole("num_workers", num_workers, 0)
         self.units = units
+        self._buffers = RowBuffers()
         self._part = part
         """Of each logical batch: what this rank takes, where several share it."""
         self.drawn = 0
@@ -124,7 +126,11 @@ class Feed:
     def _load(self, rows: Indices) -> Any:
         if isinstance(self.dataset, TensorDataset) and self.collate_fn is None:
             index = torch.from_numpy(rows if rows.flags.writeable else rows.copy())
-            return tuple(tensor[index] for tensor in self.dataset.tensors)
+            tensors = enumerate(self.dataset.tensors)
+            return tuple(self._buffers.rows_of(place, values, index) for place, values in tensors)
+        take = getattr(self.dataset, "take_rows", None)
+        if take is not None and self.collate_fn is None:  # rows by index, all at once
+            return take(rows)
         collate = self.collate_fn or default_collate
         return collate([self.dataset[int(i)] for i in rows])
 

@@ -72,6 +72,19 @@ def choice(name: str, value: Any, options: Iterable[str], remedy: str = "") -> s
     return str(value)
 
 
+def nearest_first(value: str, options: Iterable[str]) -> list[str]:
+    """The options in their order, but those that look like ``value`` before the others.
+
+    >>> nearest_first("sdg", ["whitened", "flat", "dp_sgd"])
+    ['dp_sgd', 'whitened', 'flat']
+    """
+
+    def unlike(option: str) -> float:
+        return -round(difflib.SequenceMatcher(None, value.lower(), option.lower()).ratio(), 1)
+
+    return sorted(options, key=unlike)
+
+
 def as_relation(value: str | Neighbouring) -> Neighbouring:
     if isinstance(value, Neighbouring):
         return value
@@ -116,8 +129,17 @@ def refuse_unknown(
 
 
 def refusal(name: str, wanted: str, value: Any, remedy: str = "") -> ConfigurationError:
+    if isinstance(value, str) and _reads_as_number(value):
+        remedy = f"Write it without quotes: {name}={value}. {remedy}".strip()
     hint = f" {remedy}" if remedy else ""
     return ConfigurationError(f"{name} must be {wanted}. Got {value!r} instead.{hint}")
+
+
+def _reads_as_number(text: str) -> bool:
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False
 
 
 def _is_finite(value: Any) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
@@ -17,6 +18,7 @@ def replace_file(path: Path, content: bytes, private: bool = False) -> None:
     Raises `OSError` if that cannot be done; the old content is then untouched.
     """
     temporary = unfinished(path)
+    _refuse_no_file(path)
     try:
         temporary.unlink(missing_ok=True)  # never write through a link that somebody left
         mode = 0o600 if private else 0o644
@@ -36,6 +38,13 @@ def replace_file(path: Path, content: bytes, private: bool = False) -> None:
             os.fsync(folder)
         finally:
             os.close(folder)
+
+
+def _refuse_no_file(path: Path) -> None:
+    """Replacing a device (/dev/null, /dev/full) would take it away from everybody."""
+    if path.exists() and not path.is_file():
+        kind = errno.EISDIR if path.is_dir() else errno.EINVAL
+        raise OSError(kind, "Is a directory" if path.is_dir() else "Not a regular file")
 
 
 def _write(descriptor: int, content: bytes) -> None:

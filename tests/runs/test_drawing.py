@@ -20,9 +20,9 @@ from winsor.runs.data import load_data
 from winsor.runs.directory import RunDirectory
 from winsor.runs.execute import execute
 from winsor.runs.progress import Quiet
-from winsor.runs.spending import Spending
 from winsor.runs.verifying import disagreements
 from winsor.training.loop import StepBudget
+from winsor.training.spending import Spending
 
 PERSONS = 60
 RELATION = Neighbouring.ADD_OR_REMOVE_ONE

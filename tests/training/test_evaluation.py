@@ -52,8 +52,9 @@ def test_the_bar_shows_only_what_passed_the_door(capsys):
     fit(evaluate, progress=True)
     out = capsys.readouterr().out
     assert "loss" not in out
-    assert evaluate.in_words() == f"Accuracy {evaluate.results[-1].measured['Accuracy']}"
-    assert "95% interval" in evaluate.in_words()
+    latest = evaluate.results[-1].measured["Accuracy"]
+    numbers = {"Accuracy": latest.value, "Accuracy/low": latest.low, "Accuracy/high": latest.high}
+    assert evaluate.as_numbers() == numbers
 
 
 def test_the_last_look_is_at_the_model_that_is_released():

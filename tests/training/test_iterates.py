@@ -190,7 +190,7 @@ def test_steps_must_follow_each_other():
 
 
 def test_options_are_checked():
-    with pytest.raises(ConfigurationError, match="kind must be one of"):
+    with pytest.raises(ConfigurationError, match="iterate must be one of"):
         Iterates("best")
     with pytest.raises(ConfigurationError, match="first must be"):
         Iterates("last", first=-1)

@@ -85,7 +85,7 @@ def certify(
         accountant = spent.accountant
         return spent.epsilon
 
-    least = min((_least_multiplier(event) for event, count in history if count), default=math.inf)
+    least = min((least_multiplier(event) for event, count in history if count), default=math.inf)
     if relation is Neighbouring.REPLACE_ONE:
         least /= 2  # a sampled record is exchanged: two shifts
     epsilon = lattice.charge(ideal, delta, least_multiplier=least)
@@ -108,7 +108,7 @@ def certify_delta(
     return Spent(epsilon, delta, relation, accountant)
 
 
-def _least_multiplier(event: DpEvent) -> float:
+def least_multiplier(event: DpEvent) -> float:
     """The smallest noise multiplier inside an event; 0 if there is none to be found."""
     found = _numbers(event_to_json(event))
     return min(found, default=0.0) or 1e-9

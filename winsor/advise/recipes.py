@@ -36,7 +36,7 @@ import torch
 from torch import nn
 from torch.utils.data import Dataset
 
-from winsor.checks import positive
+from winsor.checks import positive, whole
 from winsor.contract import ConfigurationError, Released
 from winsor.rules.quantile import Quantile
 from winsor.rules.rule import State, WrappedRule
@@ -148,8 +148,8 @@ def recipe(
     >>> large.batch_size, large.steps
     (6000, 400)
     """
-    if not n >= 2:
-        raise ConfigurationError(f"n must be at least 2. Got {n!r} instead.")
+    whole("n", n, least=2)
+    whole("d", d)
     if epochs is not None:
         if batch_size is not None:
             raise ConfigurationError(

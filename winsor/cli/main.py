@@ -6,6 +6,7 @@ line to `COMMANDS`. Errors that winsor raises on purpose end in one line on stde
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
@@ -36,21 +37,44 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         result = _app(arguments)(arguments, prog_name="winsor", standalone_mode=False)
         code = result if isinstance(result, int) else 0
+        sys.stdout.flush()
     except WinsorError as error:
         code = _complain(str(error))
+    except OSError as error:
+        code = _complain_of_files(error)
     except typer.Abort:
         code = 1
     except Exception as error:
         # Usage errors; their class has moved between versions of typer.
         if not hasattr(error, "format_message"):
             raise
-        code = _complain(error.format_message())
+        code = _complain(f"{error.format_message().rstrip('.')}. {_help_for(arguments)}")
     sys.exit(code)
 
 
 def _complain(message: str) -> int:
     print("winsor: error: " + " ".join(message.split()), file=sys.stderr)
     return 2
+
+
+def _complain_of_files(error: OSError) -> int:
+    """A full disk, a closed pipe: what could not be printed is not tried again at the exit."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if isinstance(error, BrokenPipeError):  # whoever read has read enough
+        return 1
+    where = f"{error.filename}: " if error.filename else ""
+    return _complain(
+        f"cannot read or write {where or 'the output: '}{error.strerror or error}. Make room, or "
+        "choose another place."
+    )
+
+
+def _help_for(arguments: Sequence[str]) -> str:
+    called = next((word for word in arguments if word in COMMANDS), None)
+    return f"See `winsor {called} -h`." if called else "See `winsor -h`."
 
 
 def _app(arguments: Sequence[str]) -> typer.Typer:

@@ -36,4 +36,5 @@ def make_engine(
         return FuncEngine(model, parameters)
     if name in ("ghost", "auto"):
         return GhostEngine(model, parameters, needs)
-    raise ConfigurationError(f"engine must be one of {('auto', *ENGINES)}. Got {name!r} instead.")
+    names = ", ".join(("auto", *ENGINES))
+    raise ConfigurationError(f"engine must be one of {names}. Got {name!r} instead.")

@@ -37,7 +37,8 @@ def refuse_unsupported(model: nn.Module) -> None:
         elif isinstance(module, torch.jit.ScriptModule) or hasattr(module, "_orig_mod"):
             raise UnsupportedModel(
                 f"{where} must be a plain module. Got a compiled one, whose layers cannot be "
-                "recorded. Make the original model private."
+                "recorded. Make the original model private: the one that was given to "
+                "torch.compile (or compiled._orig_mod) or to torch.jit."
             )
     refuse_mixed_numbers({name: p for name, p in model.named_parameters() if p.requires_grad})
 

@@ -287,8 +287,10 @@ class Tape:
         generator = torch.Generator().manual_seed(0)  # leave the user's random stream alone
         off = torch.rand(n, generator=generator) < 0.5
         off[:2] = torch.tensor([True, False])
+        met: list[Call] = []
 
         def check(call: Call, j: int, g: Tensor) -> None:
+            met.append(call)
             refuse_other_batch(call, g, n)
             if g[off.to(g.device)].nan_to_num(0.0, 0.0, 0.0).count_nonzero():
                 raise UnsupportedModel(
@@ -303,6 +305,12 @@ class Tape:
         self._run(losses, seed, check, retain=True)
         if self._stray:
             self._refuse_stray()
+        if not met:
+            raise LossError(
+                "losses must come from the model that was made private. Got losses on which none "
+                "of its layers has a part: another model was called, or this one outside "
+                "`for batch in private.batches()`. Call private.model on the batch."
+            )
 
     def _refuse_stray(self) -> None:
         names, self._stray = sorted(set(self._stray)), []

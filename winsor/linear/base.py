@@ -17,8 +17,8 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import validate_data
 
-from winsor import randomness
-from winsor.checks import as_delta, as_relation, at_least, positive
+from winsor import randomness, rules
+from winsor.checks import as_delta, as_relation, at_least, choice, nearest_first, positive
 from winsor.contract import ConfigurationError, Guarantee
 from winsor.grads.glm import Design, Loss
 from winsor.ledger.ledger import Ledger
@@ -65,11 +65,16 @@ class Recorded(NamedTuple):
     intercept: Any
 
 
+_OTHERS = "Also a clipping rule, or its name (automatic, quantile, ...), and Method objects."
+
+
 def method_of(method: Any) -> Method:
     """A `Method`: by its name, by the name of a clipping rule, from a rule, or as it is."""
     if isinstance(method, Method):
         return method
     if isinstance(method, str):
+        if method not in METHODS and not rules.is_known(method):
+            choice("method", method, nearest_first(method, METHODS), _OTHERS)
         return METHODS[method]() if method in METHODS else Ruled(method)
     if isinstance(method, Rule):
         return Ruled(method)

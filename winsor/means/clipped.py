@@ -226,8 +226,10 @@ def settle_radius(
         return positive("radius", radius, remedy), multiplier
     if assumed is None:
         raise ConfigurationError(
-            "moments must be given for the radius of (16). Got None instead. Give moments=(p, M), "
-            "a public bound on the p-th moment; or a radius; or PrivateRadius(lower, upper)."
+            "radius must be given, or something to choose it by. Got neither radius nor moments. "
+            "Give radius=R, a public length to which rows are clipped; or moments=(p, M), a public "
+            "bound M on the p-th moment; or radius=PrivateRadius(lower, upper), which looks for it "
+            "within the budget. winsorised_mean needs none of them."
         )
     # (16) writes the noise of the mean as sqrt(2/rho) R/n; here it is multiplier sqrt(groups) R/n.
     rho = 2 / (multiplier**2 * assumed.groups)

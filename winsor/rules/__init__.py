@@ -26,6 +26,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from winsor.checks import choice, nearest_first
 from winsor.contract import ConfigurationError
 
 if TYPE_CHECKING:  # the classes below are found when asked for: type checkers read their names here
@@ -98,13 +99,20 @@ def by_name(name: str, /, **options: Any) -> Any:
     """
     known = {_plain(rule): cls for rule, cls in all_rules().items()}
     if _plain(name) not in known:
-        raise ConfigurationError(
-            f"rule must be one of {sorted(all_rules())}. Got {name!r} instead."
-        )
+        choice("rule", name, nearest_first(name, all_rules()))
     try:
         return known[_plain(name)](**options)
     except TypeError as error:
         raise ConfigurationError(f"the options of {name!r} do not fit: {error}.") from error
+
+
+def is_known(name: str) -> bool:
+    """Whether `by_name` knows a rule of this name.
+
+    >>> is_known("per-layer"), is_known("sdg")
+    (True, False)
+    """
+    return _plain(name) in map(_plain, all_rules())
 
 
 def _plain(name: str) -> str:

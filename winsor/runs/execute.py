@@ -26,14 +26,15 @@ from winsor.runs.optimisers import build_optimizer, build_schedule
 from winsor.runs.parts import ball_of, build_mechanism, build_rule, check
 from winsor.runs.restoring import refuse_other_kinds
 from winsor.runs.sealing import bind_config
-from winsor.runs.spending import Spending
 from winsor.runs.stopping import Interrupted, StopRequest
 from winsor.runs.tasks import Metrics, Progress, Task, evaluate, fitting, make_task, probe
 from winsor.runs.verifying import refuse_disagreements
 from winsor.sampling.choose import make_sampler, planned_steps
+from winsor.training.callbacks import public_numbers
 from winsor.training.loop import PrivateTraining
 from winsor.training.make_private import make_private
 from winsor.training.saving import everything, restore
+from winsor.training.spending import Spending
 
 CHECKPOINT_FORMAT = 2
 
@@ -344,12 +345,3 @@ def marks(planned: int, count: int) -> list[int]:
 def passed(points: list[int], before: int, now: int) -> bool:
     """Whether one of the points lies in (before, now]."""
     return bisect_right(points, now) > bisect_right(points, before)
-
-
-def public_numbers(state: dict[str, Any]) -> dict[str, float]:
-    """The real numbers of a rule's public state: thresholds and the like, not counters."""
-    return {
-        name: value
-        for name, value in state.items()
-        if isinstance(value, float) and name != "expected_size" and not name.startswith("monitor_")
-    }

@@ -50,7 +50,14 @@ def log_norms(norms: ArrayLike) -> tuple[Floats, int]:
     Raises `ConfigurationError` for negative or non-finite norms and for samples too small or too
     concentrated to have a tail.
     """
-    x = np.asarray(norms, dtype=np.float64).ravel()
+    try:
+        x = np.asarray(norms, dtype=np.float64).ravel()
+    except (TypeError, ValueError) as error:
+        raise ConfigurationError(
+            f"norms must be an array of numbers. Got {type(norms).__name__} instead, which NumPy "
+            "cannot read as float64. Load a file first, with numpy.load(path); `winsor tails FILE` "
+            "does it for you."
+        ) from error
     if not np.isfinite(x).all() or (x < 0).any():
         bad = int((~np.isfinite(x) | (x < 0)).sum())
         raise ConfigurationError(

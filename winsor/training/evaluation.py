@@ -141,13 +141,15 @@ class Evaluation:
         model.train(training)
         return {name: np.concatenate(parts) for name, parts in found.items()}
 
-    def in_words(self) -> str:
-        """The latest look, for a progress bar: only what passed the door."""
-        if not self.results:
-            return ""
-        return "  ".join(
-            f"{name} {estimate}" for name, estimate in self.results[-1].measured.estimates.items()
-        )
+    def as_numbers(self) -> dict[str, float]:
+        """The latest look, for callbacks and progress: only what passed the door."""
+        found: dict[str, float] = {}
+        for name, estimate in self.results[-1].measured.estimates.items() if self.results else ():
+            if np.ndim(estimate.value) == 0:
+                found[name] = float(estimate.value)
+                found[f"{name}/low"] = float(estimate.low)
+                found[f"{name}/high"] = float(estimate.high)
+        return found
 
 
 def refuse_units(protected: bool) -> None:

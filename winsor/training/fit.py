@@ -2,26 +2,58 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Unpack
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.data import Dataset
 
 from winsor.checks import whole
+from winsor.contract import ConfigurationError, LossError
+from winsor.training.callbacks import Callbacks, as_list
 from winsor.training.evaluation import Evaluation, refuse_units, with_looks
 from winsor.training.grouping import Views, views_of
 from winsor.training.loop import PrivateTraining
+from winsor.training.loop_order import fitting
 from winsor.training.make_private import Arguments, make_private
+from winsor.training.progress import make_progress
 from winsor.training.rehearsal import Loss
+from winsor.training.right_kinds import refuse_no_loss, refuse_wrong_kinds
 
 
 def cross_entropy(model: nn.Module, batch: Any) -> Tensor:
     """Per-row cross-entropy of an (inputs, labels) batch: the default loss of `fit`."""
+    if not (isinstance(batch, list | tuple) and len(batch) == 2):
+        raise _not_for_classes(f"rows must be pairs (inputs, label). Got {_parts(batch)} instead")
     inputs, labels = batch
-    return F.cross_entropy(model(inputs), labels, reduction="none")
+    is_tensor = isinstance(labels, Tensor)
+    if not is_tensor or labels.ndim != 1 + labels.dtype.is_floating_point:  # float: probabilities
+        got = f"{labels.dtype} of shape {tuple(labels.shape)}" if is_tensor else type(labels)
+        raise _not_for_classes(f"labels must be one whole number per row. Got {got} instead")
+    outputs = model(inputs)
+    try:
+        return F.cross_entropy(outputs, labels, reduction="none")
+    except (IndexError, RuntimeError, TypeError) as error:
+        shape = tuple(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__
+        raise _not_for_classes(
+            "labels must lie between 0 and the number of outputs, less one; the model must give "
+            f"one output per class. Got outputs of shape {shape} for {len(labels)} rows instead"
+        ) from error
+
+
+def _not_for_classes(problem: str) -> LossError:
+    return LossError(
+        f"{problem}: the default loss is cross-entropy of (inputs, labels). Change the rows, or "
+        'give a loss of your own: winsor.fit(lambda model, batch: F.mse_loss(..., reduction="none")'
+        ", ...)."
+    )
+
+
+def _parts(batch: Any) -> str:
+    if isinstance(batch, Mapping):
+        return f"a dictionary of {', '.join(map(str, batch))}"
+    return f"{len(batch)} parts" if isinstance(batch, list | tuple) else type(batch).__name__
 
 
 def fit(
@@ -31,6 +63,7 @@ def fit(
     evaluate: Evaluation | None = None,
     augment: Callable[[Any], Any] | None = None,
     views: int = 1,
+    callbacks: Sequence[Any] = (),
     **arguments: Unpack[Arguments],
 ) -> PrivateTraining:
     """Train privately to the end of the planned steps.
@@ -40,7 +73,8 @@ def fit(
     loss
         ``loss(model, batch)`` gives one value per row. Default: cross-entropy.
     progress
-        Show a progress bar with the epsilon that the finished run will have spent.
+        Show a progress bar with the running epsilon, a certified upper bound; where the output is
+        no terminal, lines.
     evaluate
         Metrics to measure on private rows along the way (`Evaluation`), within the same epsilon.
         They leave through the door: the bar shows them with their intervals, and shows nothing
@@ -50,6 +84,9 @@ def fit(
         less variance at the same privacy, for ``views`` times the computation. ``augment(batch)``
         gets a batch in which every row stands ``views`` times in succession, and changes each by
         itself. ``max_physical_batch_size`` counts rows, not views.
+    callbacks
+        Functions of a dictionary, told after every step; or objects with ``on_step``, ``on_epoch``
+        or ``on_end``. They are told released values only (`callbacks.py`, docs/callbacks.md).
     **arguments
         Those of `winsor.make_private`.
 
@@ -68,14 +105,21 @@ def fit(
     True
     """
     target = arguments.get("epsilon")
+    refuse_no_loss(loss)
+    refuse_wrong_kinds(arguments)
     if evaluate is not None:
+        if not isinstance(evaluate, Evaluation):
+            raise ConfigurationError(
+                f"evaluate must be an Evaluation. Got {type(evaluate).__name__} instead. Write "
+                "Evaluation({name: metric}, noise_multiplier=...), of winsor.training.evaluation."
+            )
         refuse_units(arguments.get("unit") is not None)
         arguments = with_looks(arguments, evaluate)
     augmented = views_of(augment, whole("views", views), arguments.get("group_size", 1))
     if augmented is not None:
         arguments["group_size"] = augmented.count
     private = make_private(**arguments)
-    run(private, loss, progress, evaluate, arguments["dataset"], target, augmented)
+    run(private, loss, progress, evaluate, arguments["dataset"], target, augmented, callbacks)
     return private
 
 
@@ -87,6 +131,7 @@ def run(
     rows: Dataset[Any] | None = None,
     target: float | None = None,
     views: Views | None = None,
+    callbacks: Sequence[Any] = (),
 ) -> None:
     """The loop itself. Shows no value computed from private rows that did not pass the door.
 
@@ -94,35 +139,31 @@ def run(
     noise was chosen for.
     """
     of_batch = loss if views is None else views.each(loss)
-    columns = (
-        TextColumn("[bold]training privately"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[note]}"),
-    )
     total = private.budget.planned_steps
     target = private.budget.epsilon if target is None else target
     goal = f"epsilon {target:g} when done" if target is not None else ""
     looked_at = rows if evaluate is None or evaluate.rows is None else evaluate.rows
     marks = set() if evaluate is None else evaluate.marks(total)
     private.check(loss if views is None else views.averaged(loss))
-    with Progress(*columns, disable=not progress) as bar:
-        task = bar.add_task("train", total=total, completed=private.steps_done, note=goal)
+    with make_progress(progress, goal, private.steps_done, total) as shown:
+        told = Callbacks([*as_list(callbacks), *([shown] if progress else [])], private)
 
         def after(step: int, until: int) -> None:
             """Look if a look became due since ``step``: an empty batch passes by in silence."""
-            done = private.steps_done
-            note = goal
             if evaluate is not None and looked_at is not None:
-                for _ in marks & set(range(step + 1, min(done, until) + 1)):
+                for _ in marks & set(range(step + 1, min(private.steps_done, until) + 1)):
                     evaluate.look(private, looked_at)
-                note = "  ".join(filter(None, (goal, evaluate.in_words())))
-            bar.update(task, completed=done, note=note)
 
-        before = private.steps_done
+        before = told_of = private.steps_done
         for batch in private.batches():
-            private.step(of_batch(private.model, batch))
+            private.step(fitting(of_batch, private.model, batch))
             after(before, total - 1)  # the last look is at the iterate that is released
             before = min(private.steps_done, total - 1)
+            told.stepped(told_of, _measured(evaluate))
+            told_of = private.steps_done
         after(before, total)
+        told.ended(_measured(evaluate))
+
+
+def _measured(evaluate: Evaluation | None) -> dict[str, float]:
+    return {} if evaluate is None else evaluate.as_numbers()

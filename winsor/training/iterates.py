@@ -134,7 +134,7 @@ class Iterates:
         first: int = 0,
         before: Mapping[str, Tensor] | None = None,
     ) -> None:
-        self._kind = KINDS[choice("kind", kind, KINDS)]
+        self._kind = KINDS[choice("iterate", kind, KINDS)]
         if not (isinstance(first, int) and first >= 0):
             raise ConfigurationError(f"first must be a whole number >= 0. Got {first!r} instead.")
         self.kind = kind

@@ -20,13 +20,12 @@ from typing import Any, Generic, TypeVar
 import torch
 from torch import Tensor, nn
 
+from winsor.checks import probability, whole
 from winsor.contract import (
     Bounded,
     BudgetExceeded,
-    ConfigurationError,
     Guarantee,
     LedgerError,
-    LossError,
     Neighbouring,
     ProtocolError,
     Released,
@@ -47,9 +46,11 @@ from winsor.sampling.feed import Feed, Fragment
 from winsor.sampling.samplers import Sampler
 from winsor.training.bare_step import BareStep
 from winsor.training.checkpoint import Resumable
+from winsor.training.epochs import Epochs
 from winsor.training.grouping import Grouping
 from winsor.training.guard import ModelGuard
 from winsor.training.iterates import Ball, Iterates
+from winsor.training.loop_order import refuse_another_round, refuse_bad_losses, refuse_used_graph
 from winsor.training.rehearsal import Loss
 from winsor.training.row_checks import RowChecks
 from winsor.training.update import refuse_unreleased
@@ -218,6 +219,13 @@ certified by PLD
                 "or a larger budget."
             )
 
+    def epochs(self) -> Epochs:
+        """The same batches, epoch by epoch: ``for epoch in private.epochs(): for batch in epoch``.
+
+        ``len()`` of both counts what is left: epochs, and logical steps (`epochs.py`).
+        """
+        return Epochs(self)
+
     def step(self, losses: Tensor) -> bool:
         """Use one physical batch. Returns True when this completed a logical step (an update).
 
@@ -230,23 +238,27 @@ certified by PLD
                 "private.batches()`. Got a call outside: rows that the sampler did not draw have "
                 "no sampling rate and cannot be accounted for."
             )
-        _check_losses(losses, fragment.size * self._views)
+        refuse_bad_losses(losses, fragment.size * self._views)
         if self._guard.state != [
             x for h, k in self._guard.places for x in (id(h[k]), h[k]._version)
         ]:
             self._guard.check("while the losses were computed")
-        if self._grouping is None:
-            view = self._engine.view(losses)
-        else:
-            view = self._grouping.view(self._engine, losses, fragment)
-        with torch.no_grad():  # once, for all that follows
-            if self._rule.couples_rows:
-                self._held.append(view)
+        try:
+            if self._grouping is None:
+                view = self._engine.view(losses)
             else:
-                self._add(view)
-            self._open = None
-            if fragment.last:
-                self._finish()
+                view = self._grouping.view(self._engine, losses, fragment)
+            with torch.no_grad():  # once, for all that follows
+                if self._rule.couples_rows:
+                    self._held.append(view)
+                else:
+                    self._add(view)
+                self._open = None
+                if fragment.last:
+                    self._finish()
+        except RuntimeError as error:
+            refuse_used_graph(error)
+            raise
         return fragment.last
 
     def _add(self, view: View) -> None:
@@ -307,14 +319,12 @@ certified by PLD
 
     def _steps_to_run(self, steps: int | None) -> int:
         if steps is not None:
-            if not (isinstance(steps, int) and steps > 0):
-                raise ConfigurationError(f"steps must be a positive whole number. Got {steps!r}.")
-            return steps
+            return whole("steps", steps)
         remaining = self.budget.planned_steps - self.steps_done
-        if remaining > 0 or self._resumed_at_end:
-            self._resumed_at_end = False  # the loop that was saved had nothing left to do
-            return max(0, remaining)
-        return self.budget.planned_steps
+        if remaining <= 0 and not self._resumed_at_end:
+            refuse_another_round(self.budget.planned_steps)
+        self._resumed_at_end = False  # the loop that was saved had nothing left to do
+        return max(0, remaining)
 
     def _affordable_steps(self) -> int:
         """Steps that the target still covers. Steps repeated after a resume are paid already."""
@@ -358,7 +368,7 @@ certified by PLD
     def spent(self, delta: float | None = None) -> Guarantee:
         """The certified guarantee for every step in the ledger so far."""
         self._guard.check("since the last step")
-        delta = self.budget.delta if delta is None else delta
+        delta = self.budget.delta if delta is None else probability("delta", delta)
         door = self._door
         conditions = [*self._conditions, *self._rows.conditions, *door.conditions]
         return guarantee([door.ledger], delta, door.relation, [str(door.sampler)], conditions)
@@ -495,22 +505,6 @@ class OptimizerUpdate:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         del state  # the optimiser's own state_dict is the user's to save, as in plain PyTorch
-
-
-def _check_losses(losses: Tensor, rows: int) -> None:
-    if not isinstance(losses, Tensor) or losses.ndim != 1 or losses.shape[0] != rows:
-        shape = tuple(losses.shape) if isinstance(losses, Tensor) else type(losses).__name__
-        raise LossError(
-            f"losses must be a vector with one value per row of the batch: shape ({rows},). Got "
-            f'{shape} instead. Use reduction="none" and average only within a row.'
-        )
-    if not losses.requires_grad:
-        raise LossError(
-            "losses must carry their graph to the parameters. Got a tensor without one. Do not "
-            "call .detach() or .item(), and compute the losses outside torch.no_grad()."
-        )
-    if not losses.dtype.is_floating_point:
-        raise LossError(f"losses must be floating point. Got {losses.dtype} instead.")
 
 
 def _added(sums: Sums, more: Sums) -> Sums:

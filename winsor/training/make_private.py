@@ -48,6 +48,7 @@ from winsor.training.grouping import Grouping
 from winsor.training.guard import ModelGuard
 from winsor.training.iterates import Ball, Iterates, first_counted
 from winsor.training.loop import OptimizerUpdate, PrivateTraining, StepBudget
+from winsor.training.right_kinds import refuse_wrong_kinds
 from winsor.training.settings import settings_of_optimizer
 from winsor.training.sharded import ShardedUpdate, refuse_shards
 from winsor.training.together import agree_to_train
@@ -99,7 +100,18 @@ class Arguments(Options, total=False):
 
 ELSEWHERE = {
     "lr_scheduler": "scheduler=",
+    "lr": "optimizer=torch.optim.SGD(model.parameters(), lr=...)",
+    "learning_rate": "optimizer=torch.optim.SGD(model.parameters(), lr=...)",
+    "num_epochs": "epochs=",
+    "max_epochs": "epochs=",
+    "num_train_epochs": "epochs=",
+    "max_steps": "steps=",
+    "sigma": "noise_multiplier=",
+    "train_dataset": "dataset=",
+    "callbacks": "winsor.fit(callbacks=[...])",
+    "loss": "winsor.fit(loss, ...)",
     "max_grad_norm": "rule=winsor.rules.Flat(max_grad_norm)",
+    "max_norm": "rule=winsor.rules.Flat(max_norm)",
     "clipping": "rule=",
     "poisson_sampling": 'sampling="poisson"',
     "data_loader": "dataset= and batch_size=",
@@ -166,7 +178,9 @@ def make_private(
     >>> round(private.noise_multiplier, 2)
     1.21
     """
-    refuse_unknown("make_private", options, Options.__annotations__, ELSEWHERE)
+    refuse_unknown("make_private", options, Arguments.__annotations__, ELSEWHERE)
+    given = {"model": model, "optimizer": optimizer, "dataset": dataset, "rule": rule}
+    refuse_wrong_kinds({**given, **options})
     model = inside(model)
     shards = Shards.of(model)
     units = _units(dataset, options)

@@ -11,6 +11,7 @@ from winsor.distributed.ranks import Ranks
 from winsor.training import saving
 from winsor.training.loop import PrivateTraining
 from winsor.training.make_private import Arguments, make_private
+from winsor.training.right_kinds import refuse_wrong_kinds
 
 
 def resume(
@@ -56,6 +57,7 @@ def resume(
     >>> winsor.resume(path, **arguments()).steps_done
     0
     """
+    refuse_wrong_kinds(arguments)
     ranks = Ranks.here(next(arguments["model"].parameters()).device)
     state = saving.read(path, ranks)
     ledger = arguments.get("ledger")

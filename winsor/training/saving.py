@@ -57,9 +57,11 @@ def restore(
 ) -> None:
     """Continue from ``state``. If anything is wrong with it, nothing has changed afterwards."""
     if state.get("whole_run") != FORMAT:
+        found = state.get("whole_run", "a file without format, such as weights alone")
         raise LedgerError(
-            f"the checkpoint must be of a whole run, in format {FORMAT}. Got "
-            f"{state.get('whole_run')!r} instead. Save it with private.save(path) of this version."
+            f"the checkpoint must be of a whole run, in format {FORMAT}. Got {found} instead. Save "
+            "it with private.save(path) of this version; weights alone start a new run, with "
+            "model.load_state_dict."
         )
 
     def check() -> None:
@@ -124,6 +126,12 @@ def read(path: str | os.PathLike[str], ranks: Ranks | None = None) -> dict[str, 
     try:
         file = path if ranks is None else io.BytesIO(content or b"")
         state = torch.load(file, map_location="cpu", weights_only=True)
+    except (FileNotFoundError, IsADirectoryError) as error:
+        kind = "a folder" if isinstance(error, IsADirectoryError) else "no such file"
+        raise LedgerError(
+            f"{path} must be a checkpoint of private.save. Got {kind} instead. Check the path; a "
+            "first run has nothing to resume: begin it with winsor.make_private."
+        ) from None
     except Exception as error:  # torch raises many kinds for damaged files
         raise LedgerError(
             f"{path} must be a checkpoint of private.save. It cannot be read "

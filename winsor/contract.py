@@ -12,6 +12,8 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
+from winsor import cards
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -193,7 +195,7 @@ class Update(Protocol):
     def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Guarantee:
     """A certified (epsilon, delta) for what was executed.
 
@@ -214,4 +216,21 @@ class Guarantee:
         return (
             f"(epsilon={self.epsilon:.4g}, delta={self.delta:.3g})-DP, {relation}, "
             f"{self.steps} steps, {self.sampler}, certified by {self.accountant.upper()}"
+        )
+
+    def __repr__(self) -> str:
+        rests = "".join(f"\n  rests on: {condition}" for condition in self.conditions)
+        return f"Guarantee {self}{rests}"
+
+    def _repr_html_(self) -> str:
+        pairs = {
+            "relation": self.relation.value.replace("_", " "),
+            "steps": f"{self.steps:,}",
+            "batches": self.sampler,
+            "accountant": self.accountant.upper(),
+        }
+        return cards.card(
+            f"(epsilon = {self.epsilon:.4g}, delta = {self.delta:.3g})-differential privacy",
+            cards.pairs({name: value for name, value in pairs.items() if value}),
+            cards.folded("what it rests on", self.conditions),
         )

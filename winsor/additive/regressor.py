@@ -50,8 +50,8 @@ class PrivateAdditiveRegressor(RegressorMixin, PrivateAdditiveModel):
     relation, random_state, allow_large_delta, budget
         As in `winsor.linear.PrivateLogisticRegression`.
 
-    Guarantee
-    ---------
+    Notes
+    -----
     Every release is Gaussian, of all rows, and in ``ledger_``; ``guarantee_`` composes them all.
     The number of rows is public; so is nothing else.
 

@@ -57,8 +57,8 @@ class PrivateLogisticRegression(LinearClassifierMixin, PrivateLinearModel):
     budget
         A `PrivacyBudget` in which the fits of all clones register, for searches.
 
-    Guarantee
-    ---------
+    Notes
+    -----
     ``guarantee_`` certifies all records of the tables given to `fit` or `partial_fit`, their number
     and the set of class labels being public. Every further fit of the same records (each fold and
     setting of a grid search) spends its own budget; with ``budget=`` they register, and

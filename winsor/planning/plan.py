@@ -23,6 +23,7 @@ from typing import Any
 
 from dp_accounting.dp_event import DpEvent
 
+from winsor import cards
 from winsor.accounting import calibrate, certify, certify_delta, epsilon_curve
 from winsor.accounting.events import History
 from winsor.checks import as_delta, choice, positive, probability, whole
@@ -95,7 +96,7 @@ class Question:
         return missing[0]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Plan:
     """A complete set of numbers, and what the run will have spent along the way."""
 
@@ -117,6 +118,42 @@ class Plan:
     def to_json(self) -> dict[str, Any]:
         data = dataclasses.asdict(self)
         return data | {"relation": self.relation.value, "curve": list(self.curve)}
+
+    def __repr__(self) -> str:
+        """Three lines: the promise, the run, the notes."""
+        run = ", ".join(f"{name} {value}" for name, value in self._run().items())
+        return "\n  ".join([self._promise(), run, *self.notes])
+
+    def _repr_html_(self) -> str:
+        points = [(0.0, 0.0), *((point["steps"], point["epsilon"]) for point in self.curve)]
+        return cards.card(
+            self._promise(),
+            cards.line(points, f"epsilon over {self.steps:,} steps, up to {self.epsilon:.4g}"),
+            cards.pairs(self._run()),
+            *map(cards.sentence, self.notes),
+        )
+
+    def _promise(self) -> str:
+        relation = self.relation.value.replace("_", " ")
+        return (
+            f"Plan: epsilon {self.epsilon:.4g} at delta {self.delta:.3g}, {relation}, certified by "
+            f"{self.accountant.upper()}"
+        )
+
+    def _run(self) -> dict[str, str]:
+        """The numbers of the run; the one that was computed says so."""
+        values = {
+            "noise_multiplier": f"{self.noise_multiplier:.4g}",
+            "steps": f"{self.steps:,} ({self.epochs:.4g} epochs)",
+            "batch_size": "" if self.batch_size is None else f"{self.batch_size:g}",
+            "n": "" if self.n is None else f"{self.n:,}",
+            "sampling": self.sampling,
+        }
+        return {
+            name.replace("_", " "): f"{value} (computed)" if name == self.solved_for else value
+            for name, value in values.items()
+            if value
+        }
 
 
 def solve(question: Question, points: int = 10) -> Plan:

@@ -53,6 +53,7 @@ from winsor.training.iterates import Ball, Iterates
 from winsor.training.loop_order import refuse_another_round, refuse_bad_losses, refuse_used_graph
 from winsor.training.rehearsal import Loss
 from winsor.training.row_checks import RowChecks
+from winsor.training.showing import Shown
 from winsor.training.update import refuse_unreleased
 from winsor.tree import FlatTree
 
@@ -86,7 +87,7 @@ class StepBudget:
     allowed_steps: int | None = None
 
 
-class PrivateTraining(Resumable):
+class PrivateTraining(Shown, Resumable):
     """A private training run. Build it with `winsor.make_private`.
 
     Examples

@@ -52,7 +52,7 @@ def share_interval(share: float, count: int) -> tuple[float, float]:
     >>> round(low, 3), round(high, 3)
     (0.826, 0.945)
     """
-    z = float(stats.norm.ppf(0.975))
+    z = statistics.NormalDist().inv_cdf(0.975)
     centre = (share + z * z / (2 * count)) / (1 + z * z / count)
     spread = math.sqrt(max(0.0, share * (1 - share)) / count + z * z / (4 * count**2))
     half = z * spread / (1 + z * z / count)

@@ -11,7 +11,7 @@ FAST := tests/test_architecture.py tests/ledger tests/release tests/sampling tes
 	tests/rules/test_discovery.py tests/training/test_loop.py tests/grads/test_refusals.py \
 	tests/accounting/test_spending.py tests/accounting/test_events.py tests/runs/test_config.py
 
-.PHONY: demo test check fast lint types unit docs sbom lock hooks install bench-install clean
+.PHONY: demo test check fast lint types unit docs site sbom lock hooks install bench-install clean
 
 demo: install
 	$(BIN)/python examples/demo.py
@@ -44,6 +44,11 @@ docs: install
 	$(BIN)/python docs/architecture_page.py
 	$(BIN)/python docs/api_pages.py
 	$(BIN)/python docs/licence_page.py
+	$(MAKE) --no-print-directory site
+
+# The documentation as a site that needs no network: open build/site/index.html.
+site: install
+	PYTHONPATH=docs $(BIN)/python -m website.build build/site
 
 # What winsor stands on, with versions and licences, as CycloneDX JSON.
 sbom: install

@@ -13,7 +13,7 @@ from sklearn.utils.estimator_checks import estimator_checks_generator
 
 from winsor.contract import ConfigurationError
 from winsor.linear import PrivateGammaRegressor, PrivatePoissonRegressor, residual_cut
-from winsor.linear.glm import _Rows
+from winsor.linear.score_rows import ScoreRows
 from winsor.linear.information import (
     Information,
     information_sensitivity,
@@ -115,7 +115,7 @@ class Silent:
 @given(arrays.arrays(np.float64, (6, 3), elements=ANY), arrays.arrays(np.float64, 6, elements=ANY))
 def test_no_row_moves_a_sum_by_more_than_is_paid_for(values, weights):
     found = [Distribution(np.linspace(-1, 1, 9), np.full(8, 1 / 8))] * 3
-    rows = _Rows(values, found, None)
+    rows = ScoreRows(values, found, None)
     lengths = np.linalg.norm(rows.values, axis=1)
     assert (lengths <= rows.reach * (1 + 1e-12)).all()
     door = Silent()

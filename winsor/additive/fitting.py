@@ -85,7 +85,7 @@ def fit(
     last = Descent(plan.parts["last"].steps, clip, loss.curvature)
     learnt = last.run(design, rows, loss.residual, learnt, door, plan.mechanism("last"))
     if "level" in plan.parts:
-        learnt[-1] += _level(loss, loss.residual(rows @ learnt), clip, plan, door)
+        learnt[-1] += release_level(loss, loss.residual(rows @ learnt), clip, plan, door)
     return Fitted(design, learnt, found, clip)
 
 
@@ -108,7 +108,9 @@ def _cut(
     return clip, min(clip, residual_cut.root_mean_square(shares))
 
 
-def _level(loss: Loss, residuals: Array, clip: float, plan: Plan, door: PrepaidDoor) -> float:
+def release_level(
+    loss: Loss, residuals: Array, clip: float, plan: Plan, door: PrepaidDoor
+) -> float:
     """What the cut took from the mean. One number: it can be cut as far out as `LEVEL_NOISE`
     allows, much farther than a gradient."""
     n = len(residuals)

@@ -12,7 +12,12 @@ leaves on the line between the two values before noise.
     squares       the sum of squared residuals
     histograms    one round of `winsor.ranges`
     gram          X'X of whitened descent and of sufficient statistics
-    winsorised    the last sums of the winsorised mean, by group
+    steps         one step of whitened descent
+    score         one step's sum of a generalised linear model
+    level         the overall level of an additive model
+    moments       what `PrivateScaler` releases
+    tails         cells of distances of the winsorised mean, which its cuts are read from
+    winsorised    its last sums, by group
 """
 
 from __future__ import annotations
@@ -25,18 +30,25 @@ from typing import Any
 import numpy as np
 from dp_accounting.dp_event import DpEvent
 
-from winsor.additive import masses, pairs
+from winsor.additive import fitting, masses, pairs
 from winsor.additive.descent import Descent
+from winsor.additive.losses import Squared
+from winsor.additive.plan import Part, Plan
 from winsor.additive.terms import Design, Term
 from winsor.audit.curve import ABSENT, PRESENT
 from winsor.audit.worlds import Floats, audit_key
-from winsor.contract import Neighbouring
+from winsor.contract import Neighbouring, Sensitivity
 from winsor.grads import glm
 from winsor.ledger.ledger import Ledger
-from winsor.linear import information, residual_cut, whitened
+from winsor.linear import information, residual_cut, scaler, whitened
+from winsor.linear.bounded import BoundedTask
+from winsor.linear.score_rows import ScoreRows
+from winsor.linear.task import Session
 from winsor.means.winsorised import Cuts, HeavyMean
 from winsor.mechanisms.gaussian import Gaussian
+from winsor.ranges.distribution import Distribution
 from winsor.ranges.zoom import Zoom
+from winsor.release.budget import Target
 from winsor.release.prepaid import PrepaidDoor, Receipt
 
 History = list[tuple[DpEvent, int]]
@@ -45,6 +57,8 @@ Release = Callable[[Floats, PrepaidDoor, Gaussian], Any]
 
 OTHERS = 10
 CLIP, REACH = 2.0, 2.0
+FAR = 3.0927
+"""Just inside the farthest row that votes in a generalised linear model of two such features."""
 KNOTS = np.array([0.0, 1.0, 2.0])
 _EVEN = np.full(3, 1 / 3)
 DESIGN = Design(tuple(Term((j,), (KNOTS,), (_EVEN,)) for j in range(2)))
@@ -109,6 +123,36 @@ def _gram(rows: Floats, door: PrepaidDoor, noise: Gaussian) -> None:
     whitened.release_triangle(whitened.gram_of(design, REACH), REACH, len(rows), door, noise)
 
 
+def _steps(rows: Floats, door: PrepaidDoor, noise: Gaussian) -> None:
+    design, start = glm.Design(rows[:, :2], False), np.zeros(2)
+    bounds = np.tile([-1.0, 1.0], (2, 1))
+    task = BoundedTask(design, rows[:, 2], glm.Squared(), 0.0, start, 1.0, bounds=bounds)
+    target = Target(1.0, 1e-5, None, door.relation)
+    run = whitened.Run(whitened.Whitened(steps=1), task, Session(door, target, b"", 1.0))
+    run.multiplier = noise.noise_multiplier / run.plan["steps"].scale  # all of it on the step
+    run.descend(design, rows[:, 2], np.eye(2), start, 1.0)
+
+
+def _score(rows: Floats, door: PrepaidDoor, noise: Gaussian) -> None:
+    normal = Distribution(np.linspace(-2.0, 2.0, 5), np.full(4, 0.25))
+    held = ScoreRows(rows[:, :2], [normal, normal], None)
+    held.pay(door, noise, CLIP, 1).release(held.score(rows[:, 2], CLIP))
+
+
+def _level(rows: Floats, door: PrepaidDoor, noise: Gaussian) -> None:
+    whole = Plan({"level": Part(Sensitivity.per_sample(1.0, ""), 1, 1.0)}, noise.noise_multiplier)
+    fitting.release_level(Squared(rows[:, 2]), rows[:, 2:], CLIP, whole, door)
+
+
+def _moments(rows: Floats, door: PrepaidDoor, noise: Gaussian) -> None:
+    sums = scaler.moments_of(rows[:, :2], np.zeros(2), np.ones(2))
+    scaler.release_moments(sums, len(rows), door, noise)
+
+
+def _tails(rows: Floats, door: PrepaidDoor, noise: Gaussian) -> None:
+    HeavyMean(len(rows), 2).tails(rows[:, :2], np.zeros(2), np.ones(2), door, noise)
+
+
 def _winsorised(rows: Floats, door: PrepaidDoor, noise: Gaussian) -> None:
     ends, nothing = np.ones(2), np.zeros((2, 2))
     groups = (rows[:, 2] > 0).astype(np.int64)
@@ -132,6 +176,13 @@ WORLDS: dict[str, tuple[Release, Floats, Floats, Floats]] = {
     "winsorised": (
         _winsorised, np.array([0, 0, 0.0]), np.array([1e9, 1e9, 1.0]), np.array([-1e9, -1e9, 1.0])
     ),
+    "steps": (_steps, np.array([0, 0, 0.0]), np.array([1, 0, 1e9]), np.array([1, 0, -1e9])),
+    "score": (_score, np.array([0, 0, 0.0]), np.array([FAR, 0, 1e9]), np.array([FAR, 0, -1e9])),
+    "level": (_level, np.array([0, 0, 0.0]), np.array([0, 0, 1e9]), np.array([0, 0, -1e9])),
+    "moments": (
+        _moments, np.array([0, 0, 0.0]), np.array([1e9, 1e9, 0.0]), np.array([-1e9, -1e9, 0.0])
+    ),
+    "tails": (_tails, np.array([1, 1, 0.0]), np.array([1e9, 1e9, 0]), np.array([-1e9, -1e9, 0])),
     "squares": (_squares, np.array([0, 0, 0.0]), np.array([0, 0, 1e9]), np.array([0, 0, 0.0])),
 }  # fmt: skip
 

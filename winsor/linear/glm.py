@@ -14,9 +14,9 @@ the cut, which lies at twice the largest residual that was seen.
 
 Guarantee
 ---------
-A row is (x_i, 1) of length at most `_Rows.reach`, its residual is cut to c: sums move by c reach
-when a record joins or leaves, twice that when it is replaced. Every release is Gaussian and in the
-ledger.
+A row is (x_i, 1) of length at most `ScoreRows.reach`, its residual is cut to c: sums move by c
+times that reach when a record joins or leaves, twice that when it is replaced. Every release is
+Gaussian and in the ledger.
 
 References
 ----------
@@ -44,12 +44,12 @@ from winsor.ledger.surroundings import begin_fit, count_fit
 from winsor.linear import residual_cut
 from winsor.linear.base import fresh_key
 from winsor.linear.information import (
-    ROUNDING,
     information_sensitivity,
     release_information,
     release_squares,
     square_sensitivity,
 )
+from winsor.linear.score_rows import ScoreRows
 from winsor.mechanisms.gaussian import Gaussian
 from winsor.ranges.binner import Bins
 from winsor.ranges.bounds import as_bounds
@@ -73,9 +73,6 @@ curved; damped ones wander less, and their mean is as precise."""
 MOMENTUM = 0.9
 FARTHEST = 12.0
 """Logarithms of means lie within this distance of that of the overall mean."""
-FARTHER = 4.0
-"""Rows vote if the squares of d features add up to at most d + FARTHER sqrt(d): all but one or two
-per cent of normal ones."""
 _GRADIENT = Sensitivity.per_sample(1.0, "yardstick of a descent")
 
 
@@ -102,52 +99,6 @@ class _Budget:
 
     def noise(self, name: str) -> Gaussian:
         return Gaussian(self._multiplier * self._scales[name])
-
-
-class _Rows:
-    """Features about a private centre in units of a private spread, and an intercept.
-
-    Rows outside the bounds, or farther from the centre than nearly all would be, are zero.
-    """
-
-    def __init__(self, table: Array, found: list[Distribution], known: Array | None) -> None:
-        n, features = table.shape
-        centred = [_centre_and_spread(each) for each in found]
-        self.middle, self.half = (np.array(each) for each in zip(*centred, strict=True))
-        square = features + FARTHER * math.sqrt(features)
-        self.reach = math.sqrt(square + 1)
-        with np.errstate(over="ignore"):
-            scaled = (table - self.middle) / self.half
-            inside = np.einsum("ij,ij->i", scaled, scaled) <= square
-        if known is not None:
-            low = np.where(np.isnan(known[:features, 0]), -np.inf, known[:features, 0])
-            high = np.where(np.isnan(known[:features, 1]), np.inf, known[:features, 1])
-            inside &= ((table >= low) & (table <= high)).all(axis=1)
-        self.values = np.where(inside[:, None], np.c_[scaled, np.ones(n)], 0.0)
-        self.inside = inside
-
-    def in_units(self, theta: Array, covariance: Array) -> tuple[Array, Array]:
-        """Parameters and covariance for features as they came, intercept last."""
-        turn = np.diag(np.append(1 / self.half, 1.0))
-        turn[-1, :-1] = -self.middle / self.half
-        spread = turn @ covariance @ turn.T
-        spread[np.diag_indices(len(self.half))] += np.where(np.isinf(self.half), np.inf, 0.0)
-        return turn @ theta, spread
-
-
-def _centre_and_spread(found: Distribution) -> tuple[float, float]:
-    """Mean and deviation; of two values, their middle and half their distance. A column that
-    looks constant is infinitely narrow for nobody: its spread is infinite, its coefficient 0."""
-    width, size = found.high - found.low, max(abs(found.low), abs(found.high))
-    if width <= 1e-6 or (np.count_nonzero(found.mass) == 1 and width <= 0.1 * size):
-        return (found.low + found.high) / 2, math.inf
-    cells = (found.edges[1:] + found.edges[:-1]) / 2
-    below, above = cells < found.low + width / 10, cells > found.high - width / 10
-    if found.mass[below | above].sum() > 0.98:
-        return (found.low + found.high) / 2, width / 2
-    mean = float(found.mass @ cells)
-    spread = math.sqrt(float(found.mass @ (cells - mean) ** 2))
-    return mean, max(spread, width / 20)
 
 
 class PrivateLogLinkRegressor(RegressorMixin, BaseEstimator, ABC):
@@ -236,7 +187,7 @@ class PrivateLogLinkRegressor(RegressorMixin, BaseEstimator, ABC):
         ledger = Ledger({"estimator": type(self).__name__, "n": n, "d": features})
         door = PrepaidDoor(ledger, target.relation, key)
         _, found = bins.release(np.c_[table, targets, periods], door, budget.noise("ranges"))
-        rows = _Rows(table, found[:features], known)
+        rows = ScoreRows(table, found[:features], known)
         mean = _mean(found[-2]) / _mean(found[-1])
         self._solve(rows, targets / mean, periods, found[-2], mean, budget, door)
         conditions: tuple[str, ...] = (f"n = {n} is public",)
@@ -267,7 +218,7 @@ class PrivateLogLinkRegressor(RegressorMixin, BaseEstimator, ABC):
 
     def _solve(
         self,
-        rows: _Rows,
+        rows: ScoreRows,
         y: Array,
         exposure: Array,
         found: Distribution,
@@ -286,11 +237,11 @@ class PrivateLogLinkRegressor(RegressorMixin, BaseEstimator, ABC):
 
         n, size = rows.values.shape
         cut = self._largest(found, mean)
-        receipt = _pay(door, budget.noise("rough"), rows, cut, STEPS["rough"])
+        receipt = rows.pay(door, budget.noise("rough"), cut, STEPS["rough"])
         here = ahead = np.zeros(size)
         kept = np.zeros(size)
         for step in range(STEPS["rough"]):
-            gradient = receipt.release(rows.values.T @ _cut(residuals(ahead), cut))
+            gradient = receipt.release(rows.score(residuals(ahead), cut))
             there = ahead + gradient / (2 * n * rows.reach**2)
             here, ahead = there, there + MOMENTUM * (there - here)
             kept += here * (step >= STEPS["rough"] // 2)
@@ -303,10 +254,10 @@ class PrivateLogLinkRegressor(RegressorMixin, BaseEstimator, ABC):
         information = release_information(
             rows.values, weights, self._heaviest, rows.reach, door, budget.noise("information")
         )
-        receipt = _pay(door, budget.noise("newton"), rows, cut, STEPS["newton"])
+        receipt = rows.pay(door, budget.noise("newton"), cut, STEPS["newton"])
         total = np.zeros(size)
         for step in range(STEPS["newton"]):
-            gradient = receipt.release(rows.values.T @ _cut(residuals(theta), cut))
+            gradient = receipt.release(rows.score(residuals(theta), cut))
             theta = theta + DAMPING * information.steps(gradient)
             total += theta * (step >= STEPS["newton"] - KEPT)
         ratio = max(squares, 0.0) / max(information.matrix[-1, -1], 1.0)
@@ -314,7 +265,7 @@ class PrivateLogLinkRegressor(RegressorMixin, BaseEstimator, ABC):
         self._keep(rows, total / KEPT, covariance, mean)
         self.dispersion_ = self._dispersion(ratio, mean)
 
-    def _keep(self, rows: _Rows, theta: Array, covariance: Array, mean: float) -> None:
+    def _keep(self, rows: ScoreRows, theta: Array, covariance: Array, mean: float) -> None:
         values, spread = rows.in_units(theta, covariance)
         errors = np.sqrt(np.diag(spread))
         reach = float(norm.ppf((1 + self.level) / 2))
@@ -424,17 +375,6 @@ def as_exposure(given: Any, n: int) -> Array:
             f"{column.shape} instead, or values that are not. Drop rows without exposure."
         )
     return column
-
-
-def _pay(door: PrepaidDoor, noise: Gaussian, rows: _Rows, cut: float, steps: int) -> Any:
-    proof = "rows of known length times residuals that are cut"
-    sensitivity = Sensitivity.per_sample(cut * rows.reach * ROUNDING, proof)
-    n, size = rows.values.shape
-    return door.pay(noise, FullBatch(n), sensitivity, steps, size)
-
-
-def _cut(residuals: Array, cut: float) -> Array:
-    return np.clip(np.nan_to_num(residuals, nan=0.0), -cut, cut)
 
 
 def _mean(found: Distribution) -> float:

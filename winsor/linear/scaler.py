@@ -115,12 +115,9 @@ class PrivateScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         door = PrepaidDoor(
             Ledger({"method": "PrivateScaler", "n": n, "d": d}), target.relation, key
         )
-        sensitivity = Sensitivity.per_sample(
-            math.sqrt(2 * d), "columns cut to a public range: |(u, u^2)| <= sqrt(2d)"
-        )
         zoom = Zoom(d)
         scale, zoomed = (math.sqrt(2), math.sqrt(2 * zoom.rounds)) if learnt else (1.0, 1.0)
-        plan = [Payment(FullBatch(n), sensitivity, 1, scale)]
+        plan = [Payment(FullBatch(n), moment_sensitivity(d), 1, scale)]
         if learnt:
             plan.append(zoom.payment(n, zoomed))
         multiplier = noise_multiplier(plan, target)
@@ -128,9 +125,8 @@ class PrivateScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             found = zoom.release_counts(counted, n, door, Gaussian(multiplier * zoomed))
             low, high, _ = np.array([learnt_range(each) for each in found]).T
             centre, half = (low + high) / 2, (high - low) / 2
-        mechanism = Gaussian(multiplier * scale)
-        receipt = door.pay(mechanism, FullBatch(n), sensitivity, 1, (2, d))
-        first, second = receipt.release(moments(centre, half)) / n
+        sums = moments(centre, half)
+        first, second = release_moments(sums, n, door, Gaussian(multiplier * scale)) / n
         first = np.clip(first, -1.0, 1.0)
         spread = np.sqrt(np.maximum(second - first**2, FLOOR**2))
         self.mean_ = centre + half * first
@@ -170,3 +166,14 @@ def moments_of(rows: Array, centre: Array, half: Array) -> Array:
     """(2, d) sums of u and u^2, u = clip((x - centre)/half, -1, 1)."""
     u = np.clip((rows - centre) / half, -1.0, 1.0)
     return np.stack([u.sum(axis=0), (u**2).sum(axis=0)])
+
+
+def moment_sensitivity(columns: int) -> Sensitivity:
+    proof = "columns cut to a public range: |(u, u^2)| <= sqrt(2d)"
+    return Sensitivity.per_sample(math.sqrt(2 * columns), proof)
+
+
+def release_moments(sums: Array, n: int, door: PrepaidDoor, mechanism: Gaussian) -> Array:
+    """`moments_of` of ``n`` rows, with noise."""
+    sensitivity = moment_sensitivity(sums.shape[1])
+    return door.pay(mechanism, FullBatch(n), sensitivity, 1, sums.shape).release(sums)

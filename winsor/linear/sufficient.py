@@ -163,7 +163,7 @@ class SufficientRun(Run):
             root = self._from_gram(statistics.gram, statistics.noise)
             start = np.asarray(np.linalg.solve(root, theta), dtype=np.float64)
             y = (task.y - centre) / unit
-            whitened = self._descend(design, y, root, start, deviation, options.refine)
+            whitened = self.descend(design, y, root, start, deviation, options.refine)
             theta = np.asarray(root @ whitened)
         releases = sum(line.steps for line in self.plan.values())
         return BoundedSolution(

@@ -171,7 +171,7 @@ class Run:
         root = self._root(design)
         inside = self._inside(task.start, scaling, centre)
         start = np.asarray(np.linalg.solve(root, inside), dtype=np.float64)
-        theta: Array = np.asarray(root @ self._descend(design, y, root, start, deviation))
+        theta: Array = np.asarray(root @ self.descend(design, y, root, start, deviation))
         if self.level is not None:
             theta[-1] += self._level(design, y, theta)
         theta = self._outside(theta, scaling, centre)
@@ -255,7 +255,7 @@ class Run:
         mu = 1 / self.multiplier
         return self.options.clip or min(4.0, max(1.0, self.n * mu / (64 * self.p)))
 
-    def _descend(
+    def descend(
         self,
         design: Design,
         y: Array,

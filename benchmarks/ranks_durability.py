@@ -24,7 +24,7 @@ from saving import FOLDER, made_by, save
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "support"))
 
 NAME = "ranks_durability"
-EVERY = 10
+EVERY = 2
 """Trials between two writes of the result."""
 
 

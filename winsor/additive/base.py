@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from winsor.additive.fitting import Fitted, LossOf, fit
+from winsor.additive.fitting import Fitted, fit
 from winsor.additive.plan import Plan
+from winsor.additive.rows import LossOf, Rows, Table
 from winsor.additive.shapes import Shape, chart_of, shapes_of
 from winsor.charts import Chart
 from winsor.checks import as_delta, as_relation, whole
@@ -62,27 +63,27 @@ class PrivateAdditiveModel(BaseEstimator):
 
     def _fit(
         self,
-        table: Array,
-        others: Array,
-        other_bounds: list[Any],
+        rows: Rows,
+        features: int,
+        value_bounds: list[Any],
         loss_of: LossOf,
+        data: tuple[Any, ...],
         conditions: tuple[str, ...] = (),
-        labels: Array | None = None,
     ) -> None:
-        """``others`` are columns beside the features, such as a target, whose distributions the
-        loss needs; ``labels`` a target that needs none."""
+        """``value_bounds`` has a place for each value of a row, such as a target, whose
+        distribution the loss needs. A key from a seed belongs to ``data``."""
         begin_fit(self)
-        n, features = table.shape
+        n = rows.n
         whole("interactions", self.interactions, 0)
-        bounds = _all_bounds(self.bounds, features, other_bounds)
-        bins = Bins(features + len(other_bounds), BINS, bounds)
+        bounds = _all_bounds(self.bounds, features, value_bounds)
+        bins = Bins(features + len(value_bounds), BINS, bounds)
         delta = as_delta(self.delta, n, self.allow_large_delta)
         target = Target(self.epsilon, delta, None, as_relation(self.relation))
-        plan = Plan.of(bins, bool(other_bounds), self.interactions > 0, n, target)
-        key = fresh_key(self.random_state, 0, settings_of(self), table, others, labels)
+        plan = Plan.of(bins, bool(value_bounds), self.interactions > 0, n, target)
+        key = fresh_key(self.random_state, 0, settings_of(self), *data)
         ledger = Ledger({"estimator": type(self).__name__, "n": n, "d": features})
         door = PrepaidDoor(ledger, target.relation, key)
-        self._fitted = fit(table, others, loss_of, bins, plan, self.interactions, door)
+        self._fitted = fit(rows, features, loss_of, bins, plan, self.interactions, door)
         if self.random_state is not None:
             conditions += ("noise from a known seed: whoever knows the seed can subtract it",)
         self.ledger_ = ledger
@@ -91,7 +92,7 @@ class PrivateAdditiveModel(BaseEstimator):
         self.n_iter_ = plan.parts["first"].steps + plan.parts["last"].steps
         self.terms_ = shapes_of(self._fitted, self._names(), self._score_unit())
         self.interactions_ = [term.features for term in self.terms_ if len(term.features) == 2]
-        count_fit(self, table)
+        count_fit(self, rows.features if isinstance(rows, Table) else None)
 
     def _score_unit(self) -> float:
         """What shape functions are drawn in: log-odds and logarithms of means as they are."""

@@ -12,8 +12,10 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from winsor.additive.base import PrivateAdditiveModel
 from winsor.additive.losses import Logistic
+from winsor.additive.rows import Table
 from winsor.contract import ConfigurationError
 from winsor.ledger.shared_budget import PrivacyBudget
+from winsor.ranges.distribution import Distribution
 
 Array = NDArray[np.float64]
 
@@ -65,11 +67,38 @@ class PrivateAdditiveClassifier(ClassifierMixin, PrivateAdditiveModel):
             raise ConfigurationError(
                 f"y must hold at least two classes. Got one class, {self.classes_}, instead."
             )
-        loss = Logistic(codes.astype(np.float64), count)
-        nothing = np.empty((len(table), 0))
+        labels = codes.astype(np.float64)
         condition = "the classes are public: they were read off y"
-        self._fit(table, nothing, [], lambda _: loss, (condition,), codes.astype(np.float64))
+        rows = Table(table, labels[:, None])
+        data = (table, np.empty((len(table), 0)), labels)
+        self._fit(rows, table.shape[1], [], self._loss, data, (condition,))
         return self
+
+    def _prepare(self, classes: Any = None) -> tuple[str, ...]:
+        """Public ``classes``, where nobody may look for them."""
+        given = [] if classes is None else list(classes)
+        if len(set(given)) < 2:
+            raise ConfigurationError(
+                f"classes must list at least two public labels. Got {classes!r} instead."
+            )
+        self.classes_ = np.unique(given)
+        return ("the classes are public: they were given",)
+
+    def _value_bounds(self) -> list[Any]:
+        return []
+
+    def _values(self, y: Array) -> Array:
+        """Labels as their numbers."""
+        codes = np.searchsorted(self.classes_, y).clip(max=len(self.classes_) - 1)
+        if (self.classes_[codes] != y).any():
+            raise ConfigurationError(
+                f"targets must be among the classes {self.classes_.tolist()}. Got others. Drop "
+                "such rows before, by a rule that looks at one row at a time."
+            )
+        return codes.astype(np.float64)
+
+    def _loss(self, values: Array, _: list[Distribution]) -> Logistic:
+        return Logistic(values[:, 0], len(self.classes_))
 
     def decision_function(self, X: ArrayLike) -> Array:
         """Log-odds of the second class; with more than two classes, a score for each."""

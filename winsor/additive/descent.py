@@ -23,7 +23,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 
 from winsor.additive.terms import Design
 from winsor.contract import Sensitivity
@@ -32,7 +31,7 @@ from winsor.release.prepaid import PrepaidDoor
 from winsor.sampling.samplers import FullBatch
 
 Array = NDArray[np.float64]
-Residual = Callable[[Array], Array]
+Gradient = Callable[[Array], Array]
 
 MOMENTUM = 0.9
 KEPT = 0.75
@@ -66,15 +65,14 @@ class Descent:
     def run(
         self,
         design: Design,
-        rows: sparse.csr_array,
-        residual: Residual,
+        gradient: Gradient,
+        n: int,
         start: Array,
         door: PrepaidDoor,
         mechanism: Gaussian,
     ) -> Array:
-        """Parameters (size, outputs), from ``start`` on."""
-        n = rows.shape[0]
-        across = rows.T.tocsr()
+        """Parameters (size, outputs), from ``start`` on; ``gradient(parameters)`` is the sum over
+        all ``n`` rows of phi_i r_i', residuals cut at `clip`."""
         rate = self.rate(design, n, mechanism.noise_multiplier) / n
         receipt = door.pay(
             mechanism, FullBatch(n), sensitivity(design, self.clip), self.steps, start.shape
@@ -83,8 +81,7 @@ class Descent:
         total = np.zeros_like(start)
         kept = max(1, round(KEPT * self.steps))
         for step in range(self.steps):
-            cut = cut_rows(residual(rows @ ahead), self.clip)
-            released = receipt.release(np.ascontiguousarray(across @ cut))
+            released = receipt.release(gradient(ahead))
             there = ahead + rate * design.centred(released)
             here, ahead = there, there + MOMENTUM * (there - here)
             if step >= self.steps - kept:

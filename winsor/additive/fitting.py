@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from winsor.additive import pairs
-from winsor.additive.descent import Descent, cut_rows
+from winsor.additive.descent import Descent
 from winsor.additive.knots import knots_of
 from winsor.additive.losses import Loss
 from winsor.additive.masses import main_effects
 from winsor.additive.pairs import Residuals
 from winsor.additive.plan import Plan
+from winsor.additive.rows import LossOf, Rows
 from winsor.additive.terms import Design, Term
 from winsor.contract import Sensitivity
 from winsor.linear import residual_cut
@@ -49,44 +49,54 @@ class Fitted:
         return self.design.rows(table) @ self.parameters
 
 
-LossOf = Callable[[list[Distribution]], Loss]
-"""The loss, given the released distributions of the columns that are not features."""
-
-
 def fit(
-    table: Array,
-    others: Array,
+    rows: Rows,
+    features: int,
     loss_of: LossOf,
     bins: Bins,
     plan: Plan,
     interactions: int,
     door: PrepaidDoor,
 ) -> Fitted:
-    """``others`` (n, k) are columns beside the features whose distributions the loss needs."""
-    features = table.shape[1]
-    _, found = bins.release(np.c_[table, others], door, plan.mechanism("ranges"))
-    loss = loss_of(found[features:])
-    knots = _knots(found[:features], plan.multiplier, len(table))
-    terms = main_effects(table, knots, door, plan.mechanism("masses"))
+    """The first columns of ``bins`` are ``features``; those after are the values of the loss."""
+    ranges = plan.mechanism("ranges")
+    found = bins.zoom.release_counts(rows.counted, rows.n, door, ranges, bins.start)
+    loss = rows.begin(loss_of, found[features:])
+    knots = _knots(found[:features], plan.multiplier, rows.n)
+    terms = main_effects(rows.hats, rows.n, knots, door, plan.mechanism("masses"))
     design = Design(tuple(terms))
-    rows = design.rows(table)
     start = np.zeros((design.size, loss.outputs))
-    first = Descent(plan.parts["first"].steps, loss.clip, loss.curvature)
-    learnt = first.run(design, rows, loss.residual, start, door, plan.mechanism("first"))
+    learnt = _descended(rows, design, start, loss, loss.clip, "first", plan, door)
     clip = spread = loss.clip
     if "threshold" in plan.parts:
-        clip, spread = _cut(loss, loss.residual(rows @ learnt), design, plan, door)
+        clip, spread = _cut(loss, rows, design, learnt, plan, door)
     if "pairs" in plan.parts:
-        residuals = Residuals(loss.residual(rows @ learnt), clip, spread)
-        chosen = _pairs(table, design, learnt, residuals, interactions, plan, door)
+        residuals = Residuals(rows.n, loss.outputs, clip, spread)
+        chosen = _pairs(rows, design, learnt, residuals, interactions, plan, door)
         if chosen:
             design, learnt = design.carried(learnt, chosen)
-            rows = design.rows(table)
-    last = Descent(plan.parts["last"].steps, clip, loss.curvature)
-    learnt = last.run(design, rows, loss.residual, learnt, door, plan.mechanism("last"))
+    learnt = _descended(rows, design, learnt, loss, clip, "last", plan, door)
     if "level" in plan.parts:
-        learnt[-1] += release_level(loss, loss.residual(rows @ learnt), clip, plan, door)
+        learnt[-1] += release_level(loss, rows, design, learnt, clip, plan, door)
     return Fitted(design, learnt, found, clip)
+
+
+def _descended(
+    rows: Rows,
+    design: Design,
+    start: Array,
+    loss: Loss,
+    clip: float,
+    name: str,
+    plan: Plan,
+    door: PrepaidDoor,
+) -> Array:
+    descent = Descent(plan.parts[name].steps, clip, loss.curvature)
+
+    def gradient(parameters: Array) -> Array:
+        return rows.gradient(design, parameters, clip)
+
+    return descent.run(design, gradient, rows.n, start, door, plan.mechanism(name))
 
 
 def _knots(found: list[Distribution], multiplier: float, n: int) -> list[Array]:
@@ -97,11 +107,11 @@ def _knots(found: list[Distribution], multiplier: float, n: int) -> list[Array]:
 
 
 def _cut(
-    loss: Loss, residuals: Array, design: Design, plan: Plan, door: PrepaidDoor
+    loss: Loss, rows: Rows, design: Design, learnt: Array, plan: Plan, door: PrepaidDoor
 ) -> tuple[float, float]:
     """Where to cut residuals, and their deviation when cut there."""
-    shares = residual_cut.residual_counts(residuals[:, 0], door, plan.mechanism("threshold"))
-    n = len(residuals)
+    n, counts = rows.n, rows.residual_counts(design, learnt)
+    shares = residual_cut.release_counts(counts, n, door, plan.mechanism("threshold"))
     noise = _ILL_CONDITIONED * plan.spent_on("last") * design.reach * math.sqrt(design.size) / n
     least = residual_cut.largest_seen(shares) if loss.means else residual_cut.typical(shares)
     clip = residual_cut.best_cut(shares, noise, least)
@@ -109,22 +119,27 @@ def _cut(
 
 
 def release_level(
-    loss: Loss, residuals: Array, clip: float, plan: Plan, door: PrepaidDoor
+    loss: Loss,
+    rows: Rows,
+    design: Design,
+    learnt: Array,
+    clip: float,
+    plan: Plan,
+    door: PrepaidDoor,
 ) -> float:
     """What the cut took from the mean. One number: it can be cut as far out as `LEVEL_NOISE`
     allows, much farther than a gradient."""
-    n = len(residuals)
+    n = rows.n
     cut = max(clip, LEVEL_NOISE * n / plan.spent_on("level"))
     proof = "one residual, cut"
     receipt = door.pay(
         plan.mechanism("level"), FullBatch(n), Sensitivity.per_sample(cut, proof), 1, 1
     )
-    total = np.sum(cut_rows(residuals, cut), keepdims=True).ravel()
-    return loss.shift(float(receipt.release(total)[0]) / n)
+    return loss.shift(float(receipt.release(rows.residual_sum(design, learnt, cut))[0]) / n)
 
 
 def _pairs(
-    table: Array,
+    rows: Rows,
     design: Design,
     learnt: Array,
     residuals: Residuals,
@@ -134,10 +149,11 @@ def _pairs(
 ) -> list[Term]:
     looked_at = pairs.candidates(design, learnt)
     mechanism = plan.mechanism("pairs")
-    chosen = pairs.interacting(table, design, looked_at, residuals, most, door, mechanism)
+    sums = rows.pair_sums(design, learnt, looked_at, residuals.clip)
+    chosen = pairs.interacting(sums, design, looked_at, residuals, most, door, mechanism)
     if not chosen:
         return []
-    room = KNOT_BUDGET * len(table) / (plan.multiplier * len(chosen))
+    room = KNOT_BUDGET * rows.n / (plan.multiplier * len(chosen))
     knots = int(min(max(math.sqrt(room), FEWEST_OF_PAIR), MOST_OF_PAIR))
     return [
         pairs.interaction(design.terms[one], design.terms[other], knots) for one, other in chosen

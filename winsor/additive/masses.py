@@ -11,7 +11,7 @@ sqrt(p) when a record joins or leaves, sqrt(2p) when it becomes another.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,17 +34,18 @@ def sensitivity(features: int) -> Sensitivity:
 
 
 def main_effects(
-    table: Array, knots: Sequence[Array], door: PrepaidDoor, mechanism: Gaussian
+    hats: Callable[[Sequence[Array], int], Array],
+    n: int,
+    knots: Sequence[Array],
+    door: PrepaidDoor,
+    mechanism: Gaussian,
 ) -> list[Term]:
-    """A term for every feature of ``table`` with at least two knots in use."""
-    n, features = table.shape
-    width = max(2, *map(len, knots)) if len(knots) > 1 else max(2, len(knots[0]))
+    """A term for every feature with at least two knots in use; ``hats`` says what `hat_sums` would
+    of all ``n`` rows."""
+    features = len(knots)
+    width = max(2, *map(len, knots)) if features > 1 else max(2, len(knots[0]))
     receipt = door.pay(mechanism, FullBatch(n), sensitivity(features), 1, (features, width))
-    counts = np.zeros((features, width))
-    for feature, own in enumerate(knots):
-        if len(own) > 1:
-            counts[feature, : len(own)] = Hats(own).sums(table[:, feature])
-    released = receipt.release(counts)
+    released = receipt.release(hats(knots, width))
     terms = []
     for feature, own in enumerate(knots):
         kept = released[feature, : len(own)] > _SEEN * receipt.std
@@ -52,3 +53,12 @@ def main_effects(
             masses = released[feature, : len(own)][kept]
             terms.append(Term((feature,), (own[kept],), (masses / masses.sum(),)))
     return terms
+
+
+def hat_sums(table: Array, knots: Sequence[Array], width: int) -> Array:
+    """(features, width) sums of the hats of every feature over rows."""
+    counts = np.zeros((len(knots), width))
+    for feature, own in enumerate(knots):
+        if len(own) > 1:
+            counts[feature, : len(own)] = Hats(own).sums(table[:, feature])
+    return counts

@@ -22,7 +22,7 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from winsor.additive.descent import ROUNDING, cut_rows
+from winsor.additive.descent import ROUNDING
 from winsor.additive.terms import Design, Term
 from winsor.contract import Sensitivity
 from winsor.mechanisms.gaussian import Gaussian
@@ -65,15 +65,33 @@ def coarse(term: Term) -> Array:
 
 @dataclass(frozen=True)
 class Residuals:
-    """(n, outputs) ``values``, to be cut at ``clip``; about ``spread`` is their deviation."""
+    """Of ``n`` rows and so many ``outputs``, cut at ``clip``; about ``spread`` is their
+    deviation."""
 
-    values: Array
+    n: int
+    outputs: int
     clip: float
     spread: float
 
 
+def pair_sums(table: Array, design: Design, pairs: Sequence[Pair], cut: Array) -> Array:
+    """(pairs, outputs, cells) sums of the residuals ``cut`` in the cells of every pair."""
+    codes = {
+        number: np.searchsorted(coarse(design.terms[number]), table[:, feature], side="right")
+        for number in {number for pair in pairs for number in pair}
+        for feature in design.terms[number].features
+    }
+    outputs = cut.shape[1]
+    sums = np.zeros((max(len(pairs), 1), outputs, CELLS * CELLS))
+    for place, (one, other) in enumerate(pairs):
+        cell = codes[one] * CELLS + codes[other]
+        for output in range(outputs):
+            sums[place, output] = np.bincount(cell, cut[:, output], CELLS * CELLS)
+    return sums
+
+
 def interacting(
-    table: Array,
+    sums: Array,
     design: Design,
     pairs: Sequence[Pair],
     residuals: Residuals,
@@ -81,22 +99,12 @@ def interacting(
     door: PrepaidDoor,
     mechanism: Gaussian,
 ) -> list[Pair]:
-    """At most ``most`` of the ``pairs`` of terms whose score is clearly not noise, best first."""
-    n, outputs = residuals.values.shape
-    cut = cut_rows(residuals.values, residuals.clip)
-    codes = {
-        number: np.searchsorted(coarse(design.terms[number]), table[:, feature], side="right")
-        for number in {number for pair in pairs for number in pair}
-        for feature in design.terms[number].features
-    }
-    shape = (max(len(pairs), 1), outputs, CELLS * CELLS)
+    """At most ``most`` of the ``pairs`` of terms whose score is clearly not noise, best first.
+
+    ``sums`` are the `pair_sums` of all rows."""
+    n, outputs = residuals.n, residuals.outputs
     paid = sensitivity(len(pairs), residuals.clip)
-    receipt = door.pay(mechanism, FullBatch(n), paid, 1, shape)
-    sums = np.zeros(shape)
-    for place, (one, other) in enumerate(pairs):
-        cell = codes[one] * CELLS + codes[other]
-        for output in range(outputs):
-            sums[place, output] = np.bincount(cell, cut[:, output], CELLS * CELLS)
+    receipt = door.pay(mechanism, FullBatch(n), paid, 1, sums.shape)
     released = receipt.release(sums)
     scores = []
     for place, (one, other) in enumerate(pairs):

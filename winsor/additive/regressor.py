@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -12,6 +11,7 @@ from sklearn.utils.validation import column_or_1d
 
 from winsor.additive.base import PrivateAdditiveModel
 from winsor.additive.losses import FARTHEST, Gamma, Huber, Loss, Poisson, Squared
+from winsor.additive.rows import Table
 from winsor.additive.units import Units, positive_column, units_of
 from winsor.checks import choice
 from winsor.contract import ConfigurationError
@@ -94,11 +94,10 @@ class PrivateAdditiveRegressor(RegressorMixin, PrivateAdditiveModel):
 
     def fit(self, X: ArrayLike, y: ArrayLike, exposure: ArrayLike | None = None) -> Self:
         """Fit to all rows within the budget. ``exposure`` multiplies the mean of a log link."""
-        choice("loss", self.loss, LOSSES)
-        choice("target", self.target, ("raw", "log"))
+        self._prepare()
         table, y = self._check_table(X, y)
         values = self._values(np.asarray(column_or_1d(y, warn=True), dtype=np.float64))
-        others, bounds = values[:, None], [self._target_bounds()]
+        others, bounds = values[:, None], self._value_bounds()
         if exposure is not None:
             if self.loss not in ("poisson", "gamma"):
                 raise ConfigurationError(
@@ -107,8 +106,20 @@ class PrivateAdditiveRegressor(RegressorMixin, PrivateAdditiveModel):
                 )
             others = np.c_[others, positive_column("exposure", exposure, len(table))]
             bounds.append(None)
-        self._fit(table, others, bounds, partial(self._loss, others))
+        data = (table, others, None)
+        self._fit(Table(table, others), table.shape[1], bounds, self._loss, data)
         return self
+
+    def _prepare(self, classes: Any = None) -> tuple[str, ...]:
+        """Check what was asked for before rows are looked at."""
+        choice("loss", self.loss, LOSSES)
+        choice("target", self.target, ("raw", "log"))
+        if classes is not None:
+            raise ConfigurationError(f"classes must be None for a regression. Got {classes!r}.")
+        return ()
+
+    def _value_bounds(self) -> list[Any]:
+        return [self._target_bounds()]
 
     def _values(self, y: Array) -> Array:
         if self.loss in ("poisson", "gamma") or self.target == "log":

@@ -34,6 +34,7 @@ from winsor.additive import fitting, masses, pairs
 from winsor.additive.descent import Descent
 from winsor.additive.losses import Squared
 from winsor.additive.plan import Part, Plan
+from winsor.additive.rows import Table
 from winsor.additive.terms import Design, Term
 from winsor.audit.curve import ABSENT, PRESENT
 from winsor.audit.worlds import Floats, audit_key
@@ -88,18 +89,29 @@ class OpenDoor(PrepaidDoor):
 
 
 def _masses(rows: Floats, door: PrepaidDoor, noise: Gaussian) -> None:
-    masses.main_effects(rows[:, :2], [KNOTS, KNOTS], door, noise)
+    masses.main_effects(_table(rows).hats, len(rows), [KNOTS, KNOTS], door, noise)
 
 
 def _descent(rows: Floats, door: PrepaidDoor, noise: Gaussian) -> None:
+    table = _table(rows)
     start = np.zeros((DESIGN.size, 1))
-    table = DESIGN.rows(rows[:, :2])
-    Descent(1, CLIP).run(DESIGN, table, lambda _: rows[:, 2:], start, door, noise)
+    Descent(1, CLIP).run(
+        DESIGN, lambda at: table.gradient(DESIGN, at, CLIP), len(rows), start, door, noise
+    )
 
 
 def _pairs(rows: Floats, door: PrepaidDoor, noise: Gaussian) -> None:
-    residuals = pairs.Residuals(rows[:, 2:], CLIP, CLIP)
-    pairs.interacting(rows[:, :2], DESIGN, [(0, 1)], residuals, 1, door, noise)
+    start = np.zeros((DESIGN.size, 1))
+    sums = _table(rows).pair_sums(DESIGN, start, [(0, 1)], CLIP)
+    residuals = pairs.Residuals(len(rows), 1, CLIP, CLIP)
+    pairs.interacting(sums, DESIGN, [(0, 1)], residuals, 1, door, noise)
+
+
+def _table(rows: Floats) -> Table:
+    """Features, and a target whose residual at zero is the third column."""
+    table = Table(rows[:, :2], rows[:, 2:])
+    table.begin(lambda values, _: Squared(values[:, 0]), [])
+    return table
 
 
 def _residuals(rows: Floats, door: PrepaidDoor, noise: Gaussian) -> None:
@@ -141,7 +153,8 @@ def _score(rows: Floats, door: PrepaidDoor, noise: Gaussian) -> None:
 
 def _level(rows: Floats, door: PrepaidDoor, noise: Gaussian) -> None:
     whole = Plan({"level": Part(Sensitivity.per_sample(1.0, ""), 1, 1.0)}, noise.noise_multiplier)
-    fitting.release_level(Squared(rows[:, 2]), rows[:, 2:], CLIP, whole, door)
+    table, start = _table(rows), np.zeros((DESIGN.size, 1))
+    fitting.release_level(table.loss, table, DESIGN, start, CLIP, whole, door)
 
 
 def _moments(rows: Floats, door: PrepaidDoor, noise: Gaussian) -> None:

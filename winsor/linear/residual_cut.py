@@ -43,12 +43,19 @@ def cells() -> Array:
 
 def residual_counts(residuals: Array, door: PrepaidDoor, mechanism: Gaussian) -> Array:
     """Released counts of residuals below, between and above `cells`, as shares of the rows."""
-    n = len(residuals)
+    return release_counts(counts_in_cells(residuals), len(residuals), door, mechanism)
+
+
+def counts_in_cells(residuals: Array) -> Array:
+    """How many residuals stand below, between and above `cells`."""
     edges = cells()
-    receipt = door.pay(mechanism, FullBatch(n), SENSITIVITY, 1, len(edges) + 1)
-    finite = np.nan_to_num(residuals, nan=0.0)
-    places = np.searchsorted(edges, finite, side="right")
-    counts = np.bincount(places, minlength=len(edges) + 1).astype(np.float64)
+    places = np.searchsorted(edges, np.nan_to_num(residuals, nan=0.0), side="right")
+    return np.bincount(places, minlength=len(edges) + 1).astype(np.float64)
+
+
+def release_counts(counts: Array, n: int, door: PrepaidDoor, mechanism: Gaussian) -> Array:
+    """Counts of ``n`` rows with noise, as shares; what noise alone explains is none."""
+    receipt = door.pay(mechanism, FullBatch(n), SENSITIVITY, 1, len(counts))
     released = receipt.release(counts)
     return np.where(released > _CERTAIN * receipt.std, released, 0.0) / n
 

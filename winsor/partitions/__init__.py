@@ -8,11 +8,13 @@ moments.py    means and second moments of bounded rows: all that least squares n
 quantiles.py  quantiles and bins of every column
 scaler.py     `PrivateScaler`
 ridge.py      `PrivateRidge` and `PrivateLinearRegression` from sufficient statistics
+additive.py   `PrivateAdditiveRegressor` and `PrivateAdditiveClassifier`
 metrics.py    every metric of `winsor.metrics`
 """
 
 from __future__ import annotations
 
+from winsor.partitions.additive import fit_additive
 from winsor.partitions.mean import clipped_mean
 from winsor.partitions.metrics import measure
 from winsor.partitions.moments import Moments, second_moments
@@ -26,6 +28,7 @@ __all__ = [
     "Moments",
     "Partitions",
     "clipped_mean",
+    "fit_additive",
     "fit_ridge",
     "fit_scaler",
     "measure",

@@ -38,7 +38,9 @@ PAPERS = {
     "sco": Paper(
         "2. Heavy-tailed private convex optimisation at optimal rates",
         {
-            "rates": "winsor_reproductions.sco.tables:rates",
+            "rates-10": "winsor_reproductions.sco.tables:rates_10",
+            "rates-100": "winsor_reproductions.sco.tables:rates_100",
+            "rates-1000": "winsor_reproductions.sco.tables:rates_1000",
             "theorem-6": "winsor_reproductions.sco.tables:theorem_6",
         },
     ),
@@ -58,6 +60,8 @@ PAPERS = {
             "table-2": "winsor_reproductions.aclip.convex:table_2",
             "table-3": "winsor_reproductions.aclip.table3:table_3",
             "table-b1": "winsor_reproductions.aclip.convex:table_b1",
+            "table-2-synthetic": "winsor_reproductions.aclip.convex:table_2_synthetic",
+            "table-b1-synthetic": "winsor_reproductions.aclip.convex:table_b1_synthetic",
             "figure-1": "winsor_reproductions.aclip.figures:figure_1",
             "figure-2": "winsor_reproductions.aclip.figure2:figure_2",
             "figure-3": "winsor_reproductions.aclip.figures:figure_3",

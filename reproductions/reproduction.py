@@ -42,6 +42,12 @@ class Measured:
         found = interval(values)
         return cls(found.mean, found.half, found.count)
 
+    @classmethod
+    def read(cls, text: str, seeds: int) -> Measured:
+        """What `str` has written; digits that were cut are gone."""
+        mean, _, half = text.partition(" ± ")
+        return cls(float(mean), float(half) if half else None, seeds)
+
     def __str__(self) -> str:
         if self.half_width is None:
             return f"{self.mean:.4g}"

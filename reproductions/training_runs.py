@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 import torch
@@ -18,9 +20,10 @@ from dp_accounting.dp_event import GaussianDpEvent, PoissonSampledDpEvent
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.data import TensorDataset
+from winsor_reproductions.cells import Values, Wanted, cell, data_name, described, model_name
 
 from winsor.accounting import calibrate
-from winsor.accounting.events import History
+from winsor.accounting.events import History, event_from_json, event_to_json
 from winsor.contract import ConfigurationError
 from winsor.contrib.modelmix.mechanism import ModelMix
 from winsor.rules.rule import Rule
@@ -39,6 +42,10 @@ class Problem:
     batch_size: int
     steps: int
     delta: float = 1e-5
+
+    def for_steps(self, steps: int) -> Self:
+        """The same problem, shorter or longer."""
+        return replace(self, steps=steps)
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,15 +74,71 @@ class Outcome:
     trail: tuple[float, ...]
     history: History = field(default=(), repr=False)
     """The events of the run, for those that spend on something else too."""
+    watched: Mapping[str, tuple[float, ...]] = field(default_factory=dict, repr=False)
+    """What was watched along the way, by name."""
+    seconds: float = 0.0
+    """Processor time."""
+
+    def to_values(self) -> Values:
+        history = [[event_to_json(event), count] for event, count in self.history]
+        return {**vars(self), "history": history, "watched": dict(self.watched)}
+
+    @classmethod
+    def from_values(cls, values: Values) -> Outcome:
+        history = tuple((event_from_json(event), count) for event, count in values["history"])
+        watched = {name: tuple(found) for name, found in values["watched"].items()}
+        given = {**values, "history": history, "watched": watched, "trail": tuple(values["trail"])}
+        return cls(**given)
 
 
-Look = Callable[[nn.Module], None]
+Watch = Mapping[str, Callable[[nn.Module], float]]
+"""Numbers to note of the model at every look, by name."""
 
 
 def train(
-    problem: Problem, recipe: TrainingRecipe, seed: int, looks: int = 1, look: Look | None = None
+    problem: Problem, recipe: TrainingRecipe, seed: int, looks: int = 1, watch: Watch | None = None
 ) -> Outcome:
-    """Train privately and test, ``looks`` times along the way; ``look`` then sees the model too."""
+    """Train privately and test, ``looks`` times along the way: one cell of a table."""
+    watch = watch or {}
+    made = model_name(problem.model)
+    rule = type(recipe.rule).__name__
+    stand_in = Outcome(
+        50.0, 1.0, recipe.epsilon or 1.0, recipe.noise_multiplier or 1.0, (1.0,) * looks,
+        watched=dict.fromkeys(watch, (50.0,) * looks),
+    )  # fmt: skip
+    wanted = Wanted(
+        f"{problem.name}, {rule}, {problem.steps} steps of {problem.batch_size}, looks {looks}",
+        {
+            "data": data_name(*problem.train, *problem.test),
+            "model": made,
+            "delta": problem.delta,
+            "rule": described(recipe.rule),
+            "lr": recipe.lr,
+            "epsilon": recipe.epsilon,
+            "noise": recipe.noise_multiplier,
+            "mechanism": described(recipe.mechanism),
+            "ball": None if recipe.ball is None else recipe.ball.radius,
+            "watched": sorted(watch),
+            "seed": seed,
+        },
+        lambda: _train(problem, recipe, seed, looks, watch).to_values(),
+        stand_in.to_values(),
+        problem.steps,
+        lambda steps: _train(problem.for_steps(steps), _cheap(recipe), seed, 1, watch),
+    )
+    return Outcome.from_values(cell(wanted))
+
+
+def _cheap(recipe: TrainingRecipe) -> TrainingRecipe:
+    """The same steps at any noise: a probe of their cost need not calibrate."""
+    noise = recipe.noise_multiplier or 1.0
+    return replace(recipe, epsilon=None, noise_multiplier=noise)
+
+
+def _train(
+    problem: Problem, recipe: TrainingRecipe, seed: int, looks: int, watch: Watch
+) -> Outcome:
+    begun = time.process_time()
     torch.manual_seed(seed)
     model = problem.model()
     private = make_private(
@@ -93,18 +156,26 @@ def train(
         seed=seed,
     )
     trail, accuracy = [], 0.0
+    watched: dict[str, list[float]] = {name: [] for name in watch}
     for count in _segments(problem.steps, looks):
         for x, y in private.batches(count):
             private.step(F.cross_entropy(model(x), y, reduction="none"))
         accuracy, loss = evaluate(model, *problem.test)
         trail.append(loss)
-        if look is not None:
-            look(model)
+        for name, look in watch.items():
+            watched[name].append(look(model))
     spent = private.spent()
     private.detach()
-    history = tuple(private.ledger.history())
-    noise = private.noise_multiplier
-    return Outcome(accuracy, trail[-1], spent.epsilon, noise, tuple(trail), history)
+    return Outcome(
+        accuracy,
+        trail[-1],
+        spent.epsilon,
+        private.noise_multiplier,
+        tuple(trail),
+        tuple(private.ledger.history()),
+        {name: tuple(found) for name, found in watched.items()},
+        time.process_time() - begun,
+    )
 
 
 def over_seeds(problem: Problem, recipe: TrainingRecipe, seeds: Sequence[int]) -> list[Outcome]:

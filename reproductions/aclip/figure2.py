@@ -18,7 +18,7 @@ from winsor_reproductions.aclip.table3 import (
     trained,
 )
 from winsor_reproductions.cifar import CifarSize, problem
-from winsor_reproductions.reproduction import Line, Reproduced, Request
+from winsor_reproductions.reproduction import Line, Measured, Reproduced, Request
 from winsor_reproductions.training_runs import (
     Problem,
     TrainingRecipe,
@@ -27,6 +27,7 @@ from winsor_reproductions.training_runs import (
     plain_noise,
 )
 from winsor_reproductions.value.open_runs import plain_sgd
+from winsor_reproductions.verdicts import Comparison, sentence
 
 from winsor.rules.averaged import Averaged
 from winsor.rules.flat import Flat
@@ -115,13 +116,15 @@ def _open_line(given: Problem, setting: Table3, seeds: range) -> Line:
 
 def curve_verdict(lines: list[Line]) -> str:
     """Where do certified averaged clipping and DP-SGD end?"""
-    rows: dict[str, dict[str, float]] = {}
+    rows: dict[str, dict[str, Measured]] = {}
     for line in lines:
         if line.certified is not None:
-            rows.setdefault(line.label["nominal"], {})[line.label["method"]] = line.certified.mean
-    wins = sum(max(row["CC"], row["UC"]) > row["DP-SGD"] for row in rows.values())
-    word = "Holds" if wins == len(rows) else "Holds in part" if wins else "Does not hold"
+            rows.setdefault(line.label["nominal"], {})[line.label["method"]] = line.certified
+    ends = [
+        Comparison(nominal, max(row["CC"], row["UC"], key=lambda end: end.mean), row["DP-SGD"])
+        for nominal, row in rows.items()
+    ]
     return (
-        f"{word}: at the printed constants averaged clipping ends above DP-SGD at {wins} of "
-        f"{len(rows)} epsilons, certified."
+        f"At the printed constants averaged clipping ends above DP-SGD, certified: "
+        f"{sentence(ends, 'epsilons', ' points')}."
     )

@@ -31,6 +31,7 @@ from winsor_reproductions.aclip.tables import (
     relative_error,
 )
 from winsor_reproductions.reproduction import Line, Measured, Reproduced, Request
+from winsor_reproductions.verdicts import Comparison, sentence
 
 from winsor.grads.glm import Logistic, Squared
 from winsor.linear import AveragedDescent
@@ -262,19 +263,15 @@ def trajectory_verdict(lines: Sequence[Line]) -> str:
         if line.label["method"] != BASELINE:
             key = (line.label["data"], line.label["nominal"])
             table.setdefault(key, {})[line.label["method"]] = line
-    first = {"published": 0, "certified": 0}
-    for row in table.values():
+    found: dict[str, list[Comparison]] = {"published": [], "certified": []}
+    for key, row in table.items():
         rivals = [row[name].certified for name in ("DP-SGD", "DP-GD")]
-        best = min(rival.mean for rival in rivals if rival is not None)
-        for kind in first:
+        best = min((rival for rival in rivals if rival is not None), key=lambda end: end.mean)
+        for kind, pairs in found.items():
             ours = getattr(row["CC"], kind)
             assert ours is not None
-            first[kind] += ours.mean < best
-    count = len(table)
-    word = "Holds" if first["certified"] == count else "Holds in part"
-    if not first["certified"]:
-        word = "Does not hold"
+            pairs.append(Comparison(" at ".join(key), ours, best, smaller_is_better=True))
     return (
-        f"{word}: CC ends below DP-SGD and DP-GD on {first['published']} of {count} sets of curves "
-        f"as published and on {first['certified']} certified."
+        f"CC ends below DP-SGD and DP-GD, as published: {sentence(found['published'], 'curves')}; "
+        f"certified: {sentence(found['certified'], 'curves')}."
     )

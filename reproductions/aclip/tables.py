@@ -28,8 +28,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from winsor_reproductions.aclip.printed import DATA, EPSILONS, LOGISTIC, METHODS, RIDGE
+from winsor_reproductions.cells import Values, Wanted, cell, data_name
 from winsor_reproductions.datasets import load
 
 from winsor.contract import ConfigurationError
@@ -166,11 +168,30 @@ class Fit:
 def fit(
     rows: ConvexRows, task: str, method: Method, epsilon: float, noise: float | None, seed: int
 ) -> Fit:
-    """One private fit, and its error."""
-    start = time.process_time()
-    model = fitted(rows, task, method, epsilon, noise, seed)
-    seconds = time.process_time() - start
-    return Fit(relative_error(rows, np.ravel(model.coef_), task), seconds, model.epsilon_)
+    """One private fit, and its error: one cell of a table."""
+
+    def work() -> Values:
+        start = time.process_time()
+        model = fitted(rows, task, method, epsilon, noise, seed)
+        seconds = time.process_time() - start
+        error = relative_error(rows, np.ravel(model.coef_), task)
+        return {"error": error, "seconds": seconds, "epsilon": model.epsilon_}
+
+    tensors = map(torch.from_numpy, (rows.x, rows.y, rows.x_test, rows.y_test))
+    passes = getattr(method, "epochs", None) or getattr(method, "steps", None)
+    wanted = Wanted(
+        f"{task} on {len(rows.x):,} rows, {type(method).__name__}, {passes} passes",
+        {
+            "data": data_name(*tensors),
+            "method": repr(method),
+            "epsilon": epsilon,
+            "noise": noise,
+            "seed": seed,
+        },
+        work,
+        {"error": 0.5, "seconds": 1.0, "epsilon": epsilon},
+    )
+    return Fit(**cell(wanted))
 
 
 def fitted(

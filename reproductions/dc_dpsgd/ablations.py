@@ -21,8 +21,10 @@ from winsor_reproductions.dc_dpsgd.methods import (
 )
 from winsor_reproductions.dc_dpsgd.printed import TABLE_3, TABLE_5, TABLE_7
 from winsor_reproductions.dc_dpsgd.runs import DescentTask, SeedOutcomes
-from winsor_reproductions.dc_dpsgd.verdict import by_label, order, span
+from winsor_reproductions.dc_dpsgd.table2 import OWN_SETTING
+from winsor_reproductions.dc_dpsgd.verdict import by_label, span
 from winsor_reproductions.reproduction import Line, Measured, Reproduced, Request
+from winsor_reproductions.verdicts import Comparison, sentence
 
 from winsor.contract import ConfigurationError
 
@@ -133,28 +135,22 @@ def setting_of(parameter: str, value: str) -> DcSetting:
 
 
 def verdict(lines: Sequence[Line], printed: Printed) -> str:
-    """The paper's best value against its worst: the same way, the other way, or no difference."""
-    words = {1: "same way", -1: "other way", 0: "no difference"}
-    found: dict[str, list[str]] = {}
+    """The paper's best value of each parameter against its worst."""
+    found = []
     for data, parameters in printed.items():
         for parameter, values in parameters.items():
             best, worst = (pick(values, key=lambda v: float(values[v])) for pick in (max, min))
             ours, other = (_measured(lines, data, parameter, v) for v in (best, worst))
-            if ours is None or other is None:
-                continue
-            way = words[order(ours, other)]
-            text = f"{parameter} {best} over {worst}"
-            found.setdefault(way, []).append(f"{text} ({data})")
+            if ours is not None and other is not None:
+                claimed = float(values[best]) - float(values[worst])
+                label = f"{parameter} {best} over {worst} ({data})"
+                found.append(Comparison(label, ours, other, claimed, data in OWN_SETTING))
     epsilons = span(line.published_certifies for line in lines)
-    total = sum(map(len, found.values()))
-    parts = [f"{len(found.get(w, []))} of {total} {w}" for w in words.values()]
-    named = "; ".join(
-        f"{w}: {', '.join(found[w])}" for w in ("same way", "other way") if w in found
-    )
+    named = [f"{one.label}: {one.word}" for one in found if one.word != "undecided"]
     return (
         f"The paper's best value against its worst, certified where there is a certified run: "
-        f"{', '.join(parts)}{' (' + named + ')' if named else ''}; the published noise certifies "
-        f"epsilon {epsilons}."
+        f"{sentence(found, 'pairs', ' points')}{' (' + '; '.join(named) + ')' if named else ''}; "
+        f"the published noise certifies epsilon {epsilons}."
     )
 
 

@@ -26,8 +26,9 @@ from winsor_reproductions.dc_dpsgd.methods import (
     baselines,
 )
 from winsor_reproductions.dc_dpsgd.printed import E2E
-from winsor_reproductions.dc_dpsgd.verdict import by_label, judged, span, tally
+from winsor_reproductions.dc_dpsgd.verdict import by_label, span
 from winsor_reproductions.reproduction import Line, Measured, Reproduced, Request
+from winsor_reproductions.verdicts import Comparison, printed_gap, sentence
 
 from winsor.papers.sampled import sampled_noise
 from winsor.rules.rule import Rule
@@ -114,12 +115,12 @@ def verdict(lines: Sequence[Line], untouched: float) -> str:
         ours = by_label(lines, tuning=tuning, method=DC)
         base = by_label(lines, tuning=tuning, method="DP-SGD")
         if ours and base and ours.certified and base.certified:
-            pairs.append((ours.certified, base.certified))
+            claimed = printed_gap(ours.printed, base.printed)
+            pairs.append(Comparison(tuning, ours.certified, base.certified, claimed))
     real = span(line.published_certifies for line in lines)
     best = max(line.certified.mean for line in lines if line.certified is not None)
     return (
-        f"Paper's claim {judged(pairs)} when certified: DC clipping "
-        f"against flat clipping is {tally(pairs)} tunings; its published noise "
-        f"certifies epsilon {real}. Private fine-tuning moves BLEU from {untouched:.1f} "
-        f"to {best:.1f} at best."
+        f"DC clipping ahead of flat clipping when certified: {sentence(pairs, 'tunings')}; its "
+        f"published noise certifies epsilon {real}. Private fine-tuning moves BLEU from "
+        f"{untouched:.1f} to {best:.1f} at best."
     )

@@ -12,8 +12,9 @@ from dataclasses import replace
 from winsor_reproductions.dc_dpsgd import tasks as dc_tasks
 from winsor_reproductions.dc_dpsgd.methods import DcSetting, certified_runs, published_runs
 from winsor_reproductions.dc_dpsgd.runs import Descent
-from winsor_reproductions.dc_dpsgd.verdict import order, span
+from winsor_reproductions.dc_dpsgd.verdict import span
 from winsor_reproductions.reproduction import Line, Measured, Reproduced, Request
+from winsor_reproductions.verdicts import Comparison, sentence
 
 BODY = 0.1  # c2
 
@@ -62,14 +63,12 @@ def verdict(lines: Sequence[Line]) -> str:
     top, top_certified = (
         max(best, key=lambda ratio: best[ratio].mean) for best in (published, certified)
     )
-    relation = {1: "ahead of", -1: "behind", 0: "level with"}[
-        order(certified["10"], certified["1"])
-    ]
+    ten = Comparison("c1 = 10 c2", certified["10"], certified["1"])
     epsilons = span(line.published_certifies for line in lines)
     return (
-        f"Best ratio c1/c2 over all rates: {top} with the published noise (which certifies epsilon "
-        f"{epsilons}), {top_certified} when certified; certified, c1 = 10 c2 is {relation} DP-SGD "
-        f"(c1 = c2), {certified['10'].mean:.1f} against {certified['1'].mean:.1f}."
+        f"c1 = 10 c2 ahead of DP-SGD (c1 = c2), each at its best rate, certified: "
+        f"{sentence([ten], 'comparison', ' points')}. Best ratio over all rates: {top} with the "
+        f"published noise (which certifies epsilon {epsilons}), {top_certified} when certified."
     )
 
 

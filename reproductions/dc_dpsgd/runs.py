@@ -9,13 +9,15 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
 
 import torch
 from dp_accounting.dp_event import DpEvent
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.data import TensorDataset
+from winsor_reproductions.cells import Values, Wanted, cell, data_name, model_name
 from winsor_reproductions.reproduction import Measured
 from winsor_reproductions.training_runs import Problem, evaluate
 
@@ -113,10 +115,61 @@ def private_runs(
     """
     accuracies, epsilon = [], math.nan
     for seed in seeds:
-        accuracy, spent = _private(task, rule, noise_multiplier, seed, math.isnan(epsilon), look)
+        ask = math.isnan(epsilon)
+        if look is not None:  # what it sees is not kept, so neither is the run
+            accuracy, spent = _private(task, rule, noise_multiplier, seed, ask, look)
+        else:
+            accuracy, spent = _private_cell(task, rule, noise_multiplier, seed, ask)
         accuracies.append(accuracy)
-        epsilon = spent if math.isnan(epsilon) else epsilon
+        epsilon = spent if ask else epsilon
     return SeedOutcomes(tuple(accuracies), epsilon, noise_multiplier)
+
+
+def _identity(task: DescentTask, descent: Descent) -> dict[str, Any]:
+    """What a run is on, for the name of its cell."""
+    loss = task.loss
+    parameters = {name: str(value) for name, value in sorted(getattr(loss, "__dict__", {}).items())}
+    return {
+        "data": data_name(*task.train, *task.test),
+        "model": model_name(task.model),
+        "delta": task.delta,
+        "descent": asdict(descent),
+        "loss": [getattr(loss, "__name__", type(loss).__name__), parameters],
+    }
+
+
+def _private_cell(
+    task: DescentTask, rule: Rule, noise_multiplier: float, seed: int, ask: bool
+) -> tuple[float, float]:
+    """`_private` as a cell; only the first seed asks what the noise certifies."""
+
+    def run(at: DescentTask) -> Values:
+        accuracy, epsilon = _private(at, rule, noise_multiplier, seed, ask)
+        return {"accuracy": accuracy, "epsilon": epsilon}
+
+    found = cell(
+        Wanted(
+            f"{task.name}, {_kind(rule)}, {task.steps} steps of {task.batch_size}",
+            {
+                **_identity(task, task.descent),
+                "rule": repr(rule),
+                "noise": noise_multiplier,
+                "seed": seed,
+                "asked": ask,
+            },
+            lambda: run(task),
+            {"accuracy": 50.0, "epsilon": 1.0},
+            task.steps,
+            lambda steps: run(task.for_steps(steps)),
+        )
+    )
+    return found["accuracy"], found["epsilon"]
+
+
+def _kind(rule: Rule) -> str:
+    """Rules of one kind cost the same."""
+    selection = getattr(rule, "selection", None)
+    return type(rule).__name__ + (f" by {selection}" if selection else "")
 
 
 def _private(
@@ -159,7 +212,22 @@ def _private(
 
 def plain_runs(task: DescentTask, seeds: Sequence[int], look: Look | None = None) -> SeedOutcomes:
     """The same training without clipping and noise, on shuffled batches: no privacy."""
-    return SeedOutcomes(tuple(_plain(task, seed, look) for seed in seeds), math.inf, 0.0)
+    run = _plain_cell if look is None else functools.partial(_plain, look=look)
+    return SeedOutcomes(tuple(run(task, seed) for seed in seeds), math.inf, 0.0)
+
+
+def _plain_cell(task: DescentTask, seed: int) -> float:
+    found = cell(
+        Wanted(
+            f"{task.name}, not private, {task.steps} steps of {task.batch_size}",
+            {**_identity(task, task.plain), "seed": seed},
+            lambda: {"accuracy": _plain(task, seed)},
+            {"accuracy": 50.0},
+            task.steps,
+            lambda steps: _plain(task.for_steps(steps), seed),
+        )
+    )
+    return float(found["accuracy"])
 
 
 def _plain(task: DescentTask, seed: int, look: Look | None = None) -> float:

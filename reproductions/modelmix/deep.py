@@ -30,6 +30,7 @@ from winsor_reproductions.training_runs import (
     over_seeds,
     plain_noise,
 )
+from winsor_reproductions.verdicts import Comparison, printed_gap, sentence
 
 from winsor.accounting.widened.gaussian import MixedGaussianDpEvent
 from winsor.contrib.modelmix.mechanism import ModelMix
@@ -251,26 +252,22 @@ def table_2_verdict(lines: list[Line]) -> str:
     table: dict[str, dict[str, Line]] = {}
     for line in lines:
         table.setdefault(line.label["nominal"], {})[line.label["method"]] = line
-    gains: dict[str, list[float]] = {PLAIN: [], SMALL: []}
-    published, best = [], 0.0
-    for row in table.values():
+    found: dict[str, list[Comparison]] = {PLAIN: [], SMALL: []}
+    best = 0.0
+    for nominal, row in table.items():
         ours = row[MIXING]
-        assert ours.certified is not None and ours.published is not None
+        assert ours.certified is not None
         best = max(best, ours.certified.mean)
-        for method, gain in gains.items():
-            theirs = row[method].certified
-            assert theirs is not None
-            gain.append(ours.certified.mean - theirs.mean)
-        published.append(ours.published.mean - ours.certified.mean)
-    paper, own = gains[PLAIN], gains[SMALL]
-    word = "Holds" if min(own) > 0 else "Holds in part" if min(paper) > 0 else "Does not hold"
-    if best < UNDECIDED:
-        word = "Undecided at this size, where mixing stays at chance"
+        for method, pairs in found.items():
+            rival = row[method]
+            assert rival.certified is not None
+            claimed = printed_gap(ours.printed, rival.printed)
+            pairs.append(Comparison(nominal, ours.certified, rival.certified, claimed))
+    chance = " Mixing stays at chance." if best < UNDECIDED else ""
     return (
-        f"{word}: certified mixing is {min(paper):+.1f} to {max(paper):+.1f} points from DP-SGD at "
-        f"the paper's bound (paper: +12.5 to +14.6), {min(own):+.1f} to {max(own):+.1f} from "
-        f"DP-SGD at c = 1; the published noise would give {min(published):+.1f} to "
-        f"{max(published):+.1f} more."
+        f"Certified mixing ahead of DP-SGD at the paper's bound: "
+        f"{sentence(found[PLAIN], 'epsilons', ' points')}; of DP-SGD at c = 1: "
+        f"{sentence(found[SMALL], 'epsilons', ' points')}.{chance}"
     )
 
 
@@ -283,11 +280,9 @@ def table_3_verdict(curves: dict[str, list[tuple[float, float]]]) -> str:
         ]
         saves[method] = sum(low >= epsilon and high > epsilon for epsilon, (low, high) in pairs)
     count = len(curves[MIXING])
-    word = (
-        "Holds" if saves[SMALL] == count else "Holds in part" if saves[PLAIN] else "Does not hold"
-    )
+    word = "Reproduced in the means" if saves[SMALL] == count else "Not reproduced at our size"
     if max(accuracy for _, accuracy in curves[MIXING]) < UNDECIDED:
-        word = "Undecided at this size, where mixing stays at chance"
+        word = "Undecided at our size, where mixing stays at chance"
     return (
         f"{word}: DP-SGD at the paper's bound needs more epsilon than mixing for {saves[PLAIN]} of "
         f"{count} accuracies, DP-SGD at c = 1 for {saves[SMALL]}."

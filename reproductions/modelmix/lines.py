@@ -26,6 +26,7 @@ from winsor_reproductions.modelmix.table1 import (
 )
 from winsor_reproductions.reproduction import Line, Measured, Reproduced, Request
 from winsor_reproductions.training_runs import Problem, TrainingRecipe, over_seeds
+from winsor_reproductions.verdicts import Comparison, sentence
 
 from winsor.accounting import account
 from winsor.accounting.events import History
@@ -123,7 +124,7 @@ def table_1_of(
         f"Table 1 of paper 5 ({half.title}, CNN on scattering features)",
         "test accuracy in per cent (chance: 10)",
         tuple(lines),
-        table_1_verdict(lines, half.printed),
+        table_1_verdict(lines, half.printed, len(problem.train[1]) == half.rows),
         asdict(setting),
         (
             f"{len(problem.train[1]):,} rows, {problem.steps} steps of {problem.batch_size}; the "
@@ -196,22 +197,25 @@ def mixed_parts(problem: Problem, mix: ModelMix, noise: float, p: int) -> Parts:
 
 
 def table_1_verdict(
-    lines: list[Line], figures: Mapping[float, tuple[float, float]] = PRINTED
+    lines: list[Line],
+    figures: Mapping[float, tuple[float, float]] = PRINTED,
+    own_setting: bool = False,
 ) -> str:
-    """The best mixing against DP-SGD at each epsilon."""
-    gains = [mixing - plain for plain, mixing in figures.values()]
-    table: dict[str, dict[str, float]] = {}
+    """Mixing as printed, and narrow, against DP-SGD at each epsilon."""
+    table: dict[str, dict[str, Measured]] = {}
     for line in lines:
         assert line.certified is not None
-        table.setdefault(line.label["nominal"], {})[line.label["method"]] = line.certified.mean
-    printed = [row["mixing"] - row["DP-SGD"] for row in table.values()]
-    narrow = [row["mixing, narrow"] - row["DP-SGD"] for row in table.values()]
-    word = "Holds" if min(printed) > 0 else "Holds in part" if max(printed) > 0 else "Does not hold"
+        table.setdefault(line.label["nominal"], {})[line.label["method"]] = line.certified
+    wide, narrow = [], []
+    for nominal, row in table.items():
+        plain, mixing = figures[float(nominal)]
+        rival = row["DP-SGD"]
+        wide.append(Comparison(nominal, row["mixing"], rival, mixing - plain, own_setting))
+        narrow.append(Comparison(nominal, row["mixing, narrow"], rival))
     return (
-        f"{word}: at equal certified epsilon mixing as printed is {min(printed):+.1f} to "
-        f"{max(printed):+.1f} points from DP-SGD (paper: {min(gains):+.1f} to {max(gains):+.1f}), "
-        f"narrow mixing "
-        f"{min(narrow):+.1f} to {max(narrow):+.1f}."
+        f"Mixing as printed ahead of DP-SGD at equal certified epsilon: "
+        f"{sentence(wide, 'epsilons', ' points')}. Narrow mixing, which is ours: "
+        f"{sentence(narrow, 'epsilons', ' points')}."
     )
 
 
@@ -251,20 +255,19 @@ def figure_2(request: Request) -> Reproduced:
 
 def figure_2_verdict(lines: list[Line]) -> str:
     """Mixing against the plain large step, and against a shorter plain step."""
-    table: dict[str, dict[str, float]] = {}
+    table: dict[str, dict[str, Measured]] = {}
     for line in lines:
         assert line.certified is not None
-        table.setdefault(line.label["data"], {})[line.label["line"]] = line.certified.mean
-    steadier = sum(row["mixed, large step"] < row["plain, large step"] for row in table.values())
-    rows = table.values()
-    shorter = [row["plain, 2/3 of the large step"] / row["mixed, large step"] for row in rows]
-    small = sum(row["plain, small step"] <= row["mixed, large step"] for row in rows)
-    word = "Holds" if steadier == len(table) else "Does not hold"
-    return (
-        f"{word}: mixing is steadier than plain DP-SGD at the same large step in {steadier} of "
-        f"{len(table)} problems; plain DP-SGD at 2/3 of the step has {min(shorter):.2f} to "
-        f"{max(shorter):.2f} times its loss, and the small step is as good or better in {small}."
-    )
+        table.setdefault(line.label["data"], {})[line.label["line"]] = line.certified
+    rivals = ("plain, large step", "plain, 2/3 of the large step", "plain, small step")
+    parts = []
+    for rival in rivals:
+        found = [
+            Comparison(name, row["mixed, large step"], row[rival], smaller_is_better=True)
+            for name, row in table.items()
+        ]
+        parts.append(f"{rival}: {sentence(found, 'problems')}")
+    return f"Mixing at a large step has a smaller loss than {'. Than '.join(parts)}."
 
 
 # ------------------------------------------------------------------------------------- section 5.3
@@ -305,9 +308,10 @@ def section_53_verdict(lines: list[Line]) -> str:
     found = {line.label["method"]: line.certified for line in lines}
     flat, plain, mixed = found["flat"], found["embedding"], found["mixed"]
     assert flat is not None and plain is not None and mixed is not None
-    word = "Holds" if mixed.mean > plain.mean else "Does not hold"
-    return (
-        f"{word}: at the same certified epsilon mixing on top of the embedding is "
-        f"{mixed.mean - plain.mean:+.1f} points from the embedding alone and "
-        f"{mixed.mean - flat.mean:+.1f} from flat clipping."
-    )
+    against = {"the embedding alone": plain, "flat clipping": flat}
+    parts = [
+        f"{name}: {sentence([Comparison(name, mixed, rival)], 'comparison', ' points')}"
+        for name, rival in against.items()
+    ]
+    told = "; of ".join(parts)
+    return f"Mixing on top of the embedding, at the same certified epsilon, ahead of {told}."

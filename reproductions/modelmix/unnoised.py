@@ -121,7 +121,8 @@ def figure_2_ab_verdict(last: dict[str, float]) -> str:
     """What mixing costs at the end, by threshold."""
     costs = {name: last[PLAIN] - accuracy for name, accuracy in last.items() if name != PLAIN}
     wide, narrow = costs.values()
-    word = "Holds" if narrow <= 1 and wide >= narrow else "Does not hold"
+    agrees = narrow <= 1 and wide >= narrow
+    word = "Reproduced in the means" if agrees else "Not reproduced at our size"
     told = ", ".join(f"{name}: {-cost:+.1f}" for name, cost in costs.items())
     return (
         f"{word}: points against plain SGD at the end of the run, {told} (paper: almost nothing "

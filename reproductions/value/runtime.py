@@ -27,6 +27,7 @@ from torch.nn import functional as F
 from torch.utils.data import TensorDataset
 from winsor_reproductions.reproduction import Line, Measured, Reproduced, Request
 from winsor_reproductions.value.problems import BATCH, DELTA, HIDDEN, MODELS, NOISE
+from winsor_reproductions.verdicts import Comparison, sentence
 
 from winsor.models.networks import mlp
 from winsor.rules.flat import Flat
@@ -232,20 +233,21 @@ def _private(rule: Rule, sizes: list[int], x: Tensor, y: Tensor) -> Step:
 
 def runtime_verdict(lines: list[Line]) -> str:
     """Is value clipping the fastest of the private methods that the paper compares?"""
-    ratios: dict[tuple[str, str], dict[str, float]] = {}
+    ratios: dict[tuple[str, str], dict[str, Measured]] = {}
     for line in lines:
         if line.certified is not None:
             key = line.label["data"], line.label["model"]
-            ratios.setdefault(key, {})[line.label["method"]] = line.certified.mean
-    fastest = tight = 0
-    for found in ratios.values():
+            ratios.setdefault(key, {})[line.label["method"]] = line.certified
+    fastest, tight = [], []
+    for key, found in ratios.items():
         rivals = [found[name] for name in ("micro-batching", "Opacus") if name in found]
-        fastest += found["VC"] < min(rivals)
-        tight += found["VC, tight bound"] < found["GC"]
-    values = [found["VC"] for found in ratios.values()]
-    word = "Holds" if fastest == len(ratios) else "Holds in part" if fastest else "Does not hold"
+        name, best = ", ".join(key), min(rivals, key=lambda rival: rival.mean)
+        fastest.append(Comparison(name, found["VC"], best, smaller_is_better=True))
+        ours = found["VC, tight bound"]
+        tight.append(Comparison(name, ours, found["GC"], smaller_is_better=True))
+    values = [found["VC"].mean for found in ratios.values()]
     return (
-        f"{word}: value clipping is the fastest of the paper's private methods in {fastest} of "
-        f"{len(ratios)} cases, at {min(values):.2g} to {max(values):.2g} times SGD; with the tight "
-        f"bound it is faster than winsor's gradient clipping in {tight}."
+        f"Value clipping is the fastest of the paper's private methods, at {min(values):.2g} to "
+        f"{max(values):.2g} times SGD: {sentence(fastest, 'cases')}. With the tight bound faster "
+        f"than winsor's gradient clipping: {sentence(tight, 'cases')}."
     )

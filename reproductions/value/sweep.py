@@ -9,6 +9,7 @@ certified. It does not name the threshold: ``THRESHOLD`` is one of its section 6
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -17,6 +18,7 @@ from winsor_reproductions.training_runs import TrainingRecipe, evaluate, train
 from winsor_reproductions.value.figures import EPOCHS
 from winsor_reproductions.value.open_runs import value_clipping_as_printed
 from winsor_reproductions.value.problems import ValueTask, mnist
+from winsor_reproductions.verdicts import Difference, difference, judged
 
 from winsor.accounting import certify
 from winsor.accounting.events import History
@@ -110,23 +112,33 @@ def _as_printed(task: ValueTask, sigma: float, seed: int) -> float:
 
 def sweep_verdict(lines: Sequence[Line]) -> str:
     """Does the gap between both grow with sigma, as the paper observes?"""
-    accuracy: dict[tuple[str, str, float], float] = {}
+    accuracy: dict[tuple[str, str, float], Measured] = {}
     for line in lines:
         assert line.certified is not None
         key = (line.label["model"], line.label["method"], float(line.label["sigma"]))
-        accuracy[key] = line.certified.mean
+        accuracy[key] = line.certified
     sigmas = sorted({sigma for _, _, sigma in accuracy})
-    models = list(dict.fromkeys(model for model, _, _ in accuracy))
-
-    def gap(model: str, sigma: float) -> float:
-        return accuracy[model, "GC", sigma] - accuracy[model, "VC", sigma]
-
-    grew = sum(gap(model, sigmas[-1]) > gap(model, sigmas[0]) for model in models)
-    word = "Holds" if grew == len(models) else "Holds in part" if grew else "Does not hold"
-    gaps = "; ".join(
-        f"{model} {gap(model, sigmas[0]):.1f} to {gap(model, sigmas[-1]):.1f}" for model in models
-    )
+    parts = []
+    for model in dict.fromkeys(model for model, _, _ in accuracy):
+        first, last = (
+            difference(accuracy[model, "GC", sigma], accuracy[model, "VC", sigma])
+            for sigma in (sigmas[0], sigmas[-1])
+        )
+        grown = grown_by(first, last)
+        parts.append(
+            f"{model} {judged(grown, None, True)}, from {first.mean:.1f} to {last.mean:.1f} points "
+            f"(smallest detectable difference {grown.detectable:.2g})"
+        )
     return (
-        f"{word}: from sigma {sigmas[0]:g} to {sigmas[-1]:g} the points that value clipping loses "
-        f"go from {gaps}."
+        f"From sigma {sigmas[0]:g} to {sigmas[-1]:g} value clipping loses more against gradient "
+        f"clipping: {'; '.join(parts)}."
     )
+
+
+def grown_by(first: Difference, last: Difference) -> Difference:
+    """The growth of a difference; both are over seeds of their own."""
+    half = None
+    if first.half_width is not None and last.half_width is not None:
+        half = math.hypot(first.half_width, last.half_width)
+    detectable = math.hypot(first.detectable, last.detectable)
+    return Difference(last.mean - first.mean, half, detectable)

@@ -23,8 +23,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 from winsor_reproductions.reproduction import Line, Measured, Reproduced, Request
-from winsor_reproductions.value.figures import EPOCHS, Watched, batched, mean_curve
+from winsor_reproductions.value.figures import EPOCHS, Watched, mean_curve
 from winsor_reproductions.value.problems import BATCH, DELTA, NOISE
+from winsor_reproductions.verdicts import Comparison, sentence
 
 from winsor.grads.view import View
 from winsor.papers.value.claim import printed_scale
@@ -185,6 +186,13 @@ def of_rows(given: Regression, method: str, threshold: float, seed: int) -> Curv
     return Curve(tuple(losses), tuple(frequencies), spent)
 
 
+def batched(norms: list[Tensor], size: int) -> list[list[Tensor]]:
+    """Consecutive pieces of ``size`` batches, the epochs; a short rest belongs to the last."""
+    count = max(1, len(norms) // size)
+    ends = [*(size * (i + 1) for i in range(count - 1)), len(norms)]
+    return [norms[start:end] for start, end in zip([0, *ends[:-1]], ends, strict=True)]
+
+
 def _line(kind: str, threshold: float, method: str, runs: Sequence[Curve]) -> Line:
     ends = Measured.of([run.losses[-1] for run in runs])
     private = runs[0].epsilon is not None
@@ -202,29 +210,30 @@ def _line(kind: str, threshold: float, method: str, runs: Sequence[Curve]) -> Li
     )
 
 
+NEAR = 0.1
+"""Share of the start's loss within which two ends count as near."""
+
+
 def synthetic_verdict(lines: Sequence[Line]) -> str:
     """Does the frequency fall, and how far is value clipping from gradient clipping?"""
     fell = counted = 0
-    ends: dict[tuple[str, str, str], float] = {}
+    ends: dict[tuple[str, str, str], Measured] = {}
     for line in lines:
         found = line.certified or line.published
         assert found is not None
-        ends[line.label["gradients"], line.label["C"], line.label["method"]] = found.mean
+        ends[line.label["gradients"], line.label["C"], line.label["method"]] = found
         if line.label["method"] == "GC":
             first, *_, last = (float(v) for v in line.extra["clipped by epoch"].split())
             counted += 1
             fell += last <= first
-    gaps = {
-        kind: max(
-            ends[kind, clip, "VC"] - ends[kind, clip, "GC"]
-            for k, clip, method in ends
-            if k == kind and method == "GC"
-        )
-        for kind in dict.fromkeys(kind for kind, _, _ in ends)
-    }
-    word = "Holds" if fell == counted and max(gaps.values()) < 0.1 else "Holds in part"
-    worst = "; ".join(f"{kind} by at most {gap:.3g}" for kind, gap in gaps.items())
+    near = [
+        Comparison(f"{kind}, C = {clip}", ends[kind, clip, "VC"], found, margin=NEAR,
+                   smaller_is_better=True)
+        for (kind, clip, method), found in ends.items()
+        if method == "GC"
+    ]  # fmt: skip
     return (
-        f"{word}: the frequency of clipping does not rise on {fell} of {counted} lines, and value "
-        f"clipping ends above gradient clipping, {worst} of the start's loss."
+        f"The frequency of clipping does not rise on {fell} of {counted} lines. Value clipping "
+        f"ends at most {NEAR:g} of the start's loss above gradient clipping: "
+        f"{sentence(near, 'cases')}."
     )

@@ -65,8 +65,33 @@ def test_a_table_for_a_person(toys, capsys, monkeypatch):
     assert run("one", "a", "--quick") == 0
     shown = capsys.readouterr()
     assert "working [hard]" in shown.err
-    for text in ("toy [small]", "1.5 ± 6.4", "inf", "Note: cut [short]", "Verdict: Holds."):
+    for text in ("toy [small]", "1.5 ± 6.4", "inf", "Note: cut [short]", "Smoke run: it shows"):
         assert text in shown.out
+    assert "Verdict" not in shown.out  # no verdict from a smoke run
+    assert run("one", "a", "--full") == 0
+    assert "Verdict: Holds." in capsys.readouterr().out
+
+
+def test_a_smoke_run_is_written_without_a_verdict(toys, capsys, tmp_path):
+    assert run("two", "--quick", "--out", tmp_path) == 0
+    assert "Holds" not in (tmp_path / "two-a.json").read_text()
+
+
+def test_the_queue_works_through_every_table_and_can_go_on(toys, capsys, tmp_path):
+    out = tmp_path / "results"
+    assert run("all", "--full", "--resume", "--out", out) == 0
+    shown = capsys.readouterr()
+    assert "left out: data must name the folder" in shown.err  # the queue goes on without it
+    assert "2 of 3 tables are done" in " ".join(shown.out.split())
+    before = (out / "two-a.json").read_text()
+    assert run("all", "--full", "--resume", "--out", out, "--data", tmp_path) == 0
+    assert (out / "two-a.json").read_text() == before  # finished tables are not made again
+    assert (out / "one-b.json").is_file()
+    capsys.readouterr()
+    assert run("status", "--out", out, "--json") == 0
+    assert [one["finished"] for one in json.loads(capsys.readouterr().out)] == [True] * 3
+    assert run("all", "--quick", "--resume") == 2
+    assert "smoke runs have no cells" in complaint(capsys)
 
 
 def test_json_for_a_machine_is_strict_and_alone(toys, capsys):
@@ -139,7 +164,7 @@ def test_every_line_of_the_real_catalogue_leads_to_a_function():
 
 def test_the_real_catalogue_has_what_the_issue_asks_for():
     asked = {
-        "sco": {"rates"},
+        "sco": {"rates-10", "rates-100", "rates-1000", "theorem-6"},
         "value": {"figure-1", "figures-2-3", "table-2"},
         "aclip": {"table-2", "table-3", "table-b1"},
         "modelmix": {"section-4.3", "table-1", "table-2", "table-3"},

@@ -1,9 +1,12 @@
 """`winsor reproduce PAPER [TABLE]`: the papers' tables again, published and certified side by side.
 
-``winsor reproduce all --quick`` makes every table of every paper; ``winsor reproduce list`` names
-them. Each finished table is written to ``--out`` as JSON at once; docs/papers.md is made from those
-files by ``python docs/paper_page.py``. Numbers that are not finite are written as text: "inf" is
-the epsilon of a run without any guarantee.
+``winsor reproduce all --full --resume`` works through every table of every paper, the cheapest
+first, keeps each finished cell, and goes on where it was stopped (`reproduce_queue.py`);
+``winsor reproduce status`` says what is done and what is left, ``list`` names the tables.
+``--quick`` makes a *smoke* run: it shows that a table can be made, and has no verdict. Each
+finished table is written to ``--out`` as JSON at once; docs/papers.md is made from those files by
+``python docs/paper_page.py``. Numbers that are not finite are written as text: "inf" is the epsilon
+of a run without any guarantee.
 """
 
 from __future__ import annotations
@@ -28,22 +31,44 @@ from winsor.contract import ConfigurationError
 if TYPE_CHECKING:
     from winsor_reproductions.reproduction import Line, Reproduced, Reproduction, Request
 
+SMOKE = "it shows that the table can be made; too small for a verdict."
+
+RESULTS = Path("benchmarks/results/reproduce")
+"""Where the queue keeps tables and cells unless told otherwise: in a checkout of the repository."""
+
 EXPERIMENTS = "winsor_reproductions"
 """A package of its own: the folder reproductions/ of the repository, not part of winsor's wheel."""
 
 
 def reproduce(
-    paper: Annotated[str, typer.Argument(help="A name that `winsor reproduce list` shows; all.")],
+    paper: Annotated[
+        str,
+        typer.Argument(help="A name that `winsor reproduce list` shows; all; or list, status."),
+    ],
     table: Annotated[str | None, typer.Argument(help="One table; all of them if left out.")] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Minutes instead of hours.")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick/--full", help="A smoke run in minutes, without a verdict.")
+    ] = False,
     data: Annotated[Path | None, typer.Option(help="Folder with the datasets.")] = None,
     seeds: Annotated[int | None, typer.Option(min=1, help="Number of seeds.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for one JSON file per table.")] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Keep every finished cell; go on where it stopped.")
+    ] = False,
+    minutes: Annotated[
+        float | None, typer.Option(min=0, help="With --resume: begin no cell after that time.")
+    ] = None,
+    probe: Annotated[
+        bool, typer.Option("--probe", help="With status: begin unknown cells to cost them.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Make a paper's table again: its figures, ours as published, ours certified, and a verdict."""
     if paper == "list":
         _list(json)
+        return
+    if paper == "status" or resume:
+        _queue(paper, table, quick, data, seeds, out or RESULTS, minutes, probe, json)
         return
     wanted = _wanted(paper, table)
     make_request = _experiments("reproduction").Request
@@ -68,9 +93,80 @@ def reproduce(
         if out is not None:
             _save(record, out / f"{key}-{name}.json")
         if not json:
-            show(result, record["seconds"])
+            show(result, record["seconds"], quick)
     if json:
         print_json(records)
+
+
+def _queue(
+    paper: str,
+    table: str | None,
+    quick: bool,
+    data: Path | None,
+    seeds: int | None,
+    out: Path,
+    minutes: float | None,
+    probe: bool,
+    json: bool,
+) -> None:
+    """Status, or the tables one after the other with their cells kept."""
+    if quick:
+        raise ConfigurationError(
+            "quick must be left out with --resume and status: smoke runs have no cells to keep. "
+            "Got --quick instead."
+        )
+    queue = _experiments("queue")
+    console = Console(stderr=True, quiet=json)
+    request = _experiments("reproduction").Request(
+        False, data, seeds, say=lambda message: console.print(f"  {escape(message)}")
+    )
+    asked = table if paper == "status" else paper
+    runs = {(key, name): run for key, name, run in _wanted(asked or "all", None)}
+    if paper != "status" and table is not None:
+        runs = {(key, name): run for key, name, run in _wanted(paper, table)}
+    if paper == "status":
+        if data is not None:
+            queue.plan_all(out, runs, request, "probe" if probe else "plan")
+        _show_status(queue, queue.progress(out, runs), json)
+        return
+    _make_folder(out)
+    deadline = math.inf if minutes is None else time.monotonic() + 60 * minutes
+    for key in [(one.paper, one.table) for one in queue.in_order(queue.progress(out, runs))]:
+        console.print(f"[bold]{' '.join(key)}[/]")
+        wall, processor = time.perf_counter(), time.process_time()
+        try:
+            result = queue.run_table(out, key, runs[key], request, deadline)
+        except ConfigurationError as error:  # data or packages that are not there: the next one
+            console.print(f"  left out: {escape(str(error))}")
+            continue
+        if result is None:
+            console.print("  stopped: the time is over; finished cells are kept")
+            break
+        seconds = (time.perf_counter() - wall, time.process_time() - processor)
+        record = _record(key, result, request, seconds)
+        record["processor_seconds"] = max(seconds[1], queue.spent_on(out, key))
+        _save(record, out / f"{'-'.join(key)}.json")
+        if not json:
+            show(result, seconds[0])
+    _show_status(queue, queue.progress(out, runs), json)
+
+
+def _show_status(queue: Any, found: Any, json: bool) -> None:
+    if json:
+        print_json([vars(one) for one in found])
+        return
+    table = Table("paper", "table", "cells", "hours spent", "hours left", "remark")
+    for row in queue.status_lines(found):
+        table.add_row(*map(escape, row))
+    console = Console()
+    console.print(table)
+    known = [one.left for one in found if one.left is not None]
+    unknown = sum(one.left is None for one in found)
+    console.print(
+        f"{sum(one.finished for one in found)} of {len(found)} tables are done. Processor hours: "
+        f"{sum(one.spent for one in found) / 3600:.2f} spent, {sum(known) / 3600:.2f} left by the "
+        f"cells measured so far, and {unknown} tables of unknown cost."
+    )
 
 
 def _experiments(module: str) -> Any:
@@ -129,6 +225,8 @@ def _record(
         "environment": describe_session(),
         **result.to_json(),
     }
+    if request.quick:
+        record["verdict"] = SMOKE
     finite: dict[str, Any] = _finite(record)
     return finite
 
@@ -154,8 +252,8 @@ def _save(record: dict[str, Any], path: Path) -> None:
         ) from error
 
 
-def show(result: Reproduced, seconds: float) -> None:
-    """The table, its notes and its verdict, for a person."""
+def show(result: Reproduced, seconds: float, quick: bool = False) -> None:
+    """The table, its notes and its verdict, for a person; a smoke run has no verdict."""
     headers, rows = columns(result.lines)
     table = Table(*headers, title=f"{result.title}: {result.quantity}", title_justify="left")
     for row in rows:
@@ -164,7 +262,10 @@ def show(result: Reproduced, seconds: float) -> None:
     console.print(table)
     for note in result.notes:
         console.print(f"Note: {escape(note)}")
-    console.print(f"[bold]Verdict:[/] {escape(result.verdict)} ({seconds:.0f} s)")
+    if quick:
+        console.print(f"[bold]Smoke run:[/] {SMOKE} ({seconds:.0f} s)")
+    else:
+        console.print(f"[bold]Verdict:[/] {escape(result.verdict)} ({seconds:.0f} s)")
 
 
 def columns(lines: tuple[Line, ...]) -> tuple[list[str], list[list[str]]]:

@@ -59,11 +59,15 @@ def row(ours, rival, longer):
 
 
 @pytest.mark.parametrize(
-    ("errors", "word"),
-    [((0.7, 0.8, 0.8), "Holds:"), ((0.7, 0.8, 0.6), "Holds in part"),
-     ((0.8, 0.81, 0.6), "Does not hold"), ((0.9, 0.8, 0.8), "Does not hold")],
+    ("errors", "words"),
+    [((0.7, 0.8, 0.8), ("reproduced", "reproduced")),
+     ((0.7, 0.8, 0.6), ("reproduced", "not reproduced at our size")),
+     ((0.8, 0.805, 0.6), ("undecided", "not reproduced at our size")),
+     ((0.9, 0.8, 0.8), ("contradicted", "not reproduced at our size"))],
 )  # fmt: skip
-def test_the_verdict_asks_for_a_clear_win_over_a_tuned_rival(errors, word):
+def test_the_verdict_asks_for_a_clear_win_over_a_tuned_rival(errors, words):
     verdict = convex_verdict(row(*errors))
-    assert verdict.startswith(word)
+    printed, longer = (word.capitalize() for word in words)
+    assert f"certified: {printed} in 1 of 1 rows" in verdict
+    assert f"ten times the step: {longer} in 1 of 1 rows" in verdict
     assert "up to 3 times the claimed epsilon" in verdict

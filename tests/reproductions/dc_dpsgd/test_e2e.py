@@ -111,7 +111,9 @@ def test_the_table_from_files_to_verdict(folder: Path, monkeypatch: pytest.Monke
         if line.certified is not None:
             assert 0 <= line.certified.mean <= 100
             assert line.certified_epsilon is not None and line.certified_epsilon <= 8
-    assert "when certified: DC clipping against flat clipping" in result.verdict
+    assert (
+        "DC clipping ahead of flat clipping when certified: Undecided in 2 of 2" in result.verdict
+    )
 
 
 def _line(tuning: str, method: str, mean: float) -> Line:
@@ -120,7 +122,7 @@ def _line(tuning: str, method: str, mean: float) -> Line:
 
 
 @pytest.mark.parametrize(
-    ("ours", "word"), [(60.0, "claim confirmed"), (40.0, "claim contradicted")]
+    ("ours", "word"), [(60.0, "Reproduced in 2"), (40.0, "Not reproduced at our size in 2")]
 )
 def test_the_verdict_follows_the_numbers(ours: float, word: str) -> None:
     lines = [

@@ -5,9 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-import numpy as np
 import pytest
-from scipy import stats
 from torch import nn
 from winsor_reproductions.dc_dpsgd.methods import (
     DC,
@@ -26,8 +24,8 @@ from winsor_reproductions.dc_dpsgd.runs import (
     private_runs,
     steps_of,
 )
-from winsor_reproductions.dc_dpsgd.verdict import by_label, judged, order, span, tally
-from winsor_reproductions.reproduction import Line, Measured
+from winsor_reproductions.dc_dpsgd.verdict import by_label, span
+from winsor_reproductions.reproduction import Line
 from winsor_reproductions.training_runs import gaussian_classes
 
 from winsor.accounting import certify
@@ -112,34 +110,6 @@ def test_lines_keep_claims_and_certificates_apart(task: DescentTask) -> None:
 def test_methods_may_have_rates_of_their_own(task: DescentTask) -> None:
     assert task.for_method(DC).descent.lr == 0.5
     assert task.for_method("DP-SGD").descent.lr == 2.0
-
-
-def test_order_is_welchs_test() -> None:
-    low, high = Measured(50.0, 3.0, 3), Measured(55.0, 3.0, 3)
-    assert (order(high, low), order(low, high), order(low, low)) == (1, -1, 0)
-    assert order(Measured(52.0, 3.0, 3), low) == 0
-    assert order(Measured(50.1, None, 1), Measured(50.0, None, 1)) == 1
-    assert tally([(high, low), (low, high), (low, low)]) == (
-        "ahead on 1, behind on 1, level on 1 of 3"
-    )
-
-
-def test_order_agrees_with_scipy() -> None:
-    first, second = (60.1, 60.9, 62.4), (57.0, 59.9, 58.1, 60.2)
-    low, high = sorted((second, first), key=lambda values: sum(values) / len(values))
-    for shift in np.linspace(-3, 3, 13):
-        moved = [value + shift for value in high]
-        test = stats.ttest_ind(moved, low, equal_var=False)
-        expected = int(np.sign(test.statistic)) if test.pvalue < 0.05 else 0
-        assert order(Measured.of(moved), Measured.of(low)) == expected
-
-
-def test_a_claim_is_confirmed_contradicted_or_neither() -> None:
-    low, high = Measured(50.0, 1.0, 3), Measured(55.0, 1.0, 3)
-    assert judged([(high, low), (high, low)]) == "confirmed"
-    assert judged([(high, low), (low, low)]) == "not confirmed"
-    assert judged([(high, low), (low, high)]) == "contradicted"
-    assert judged([(Measured(9.0, None, 1), low)]) == "undecided (one seed)"
 
 
 def test_span_and_lookup() -> None:

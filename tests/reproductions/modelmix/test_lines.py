@@ -80,7 +80,7 @@ def test_a_claim_composes_and_its_noise_is_its_inverse():
 
 
 def loss(line, value):
-    return Line({"data": "d", "line": line}, certified=Measured(value, None, 1))
+    return Line({"data": "d", "line": line}, certified=Measured(value, 0.01, 3))
 
 
 def test_figure_2(monkeypatch):
@@ -93,23 +93,24 @@ def test_figure_2(monkeypatch):
     names = ("plain, small step", "plain, large step", "mixed, large step",
              "plain, 2/3 of the large step")  # fmt: skip
     steady = figure_2_verdict([loss(n, v) for n, v in zip(names, (1, 3, 2, 1.9), strict=True)])
-    assert steady.startswith("Holds: ")
-    assert "0.95 to 0.95 times its loss" in steady
+    assert "than plain, large step: Reproduced in 1" in steady
+    assert "plain, 2/3 of the large step: Not reproduced at our size in 1" in steady
     shaky = figure_2_verdict([loss(n, v) for n, v in zip(names, (1, 3, 4, 2), strict=True)])
-    assert shaky.startswith("Does not hold")
+    assert "than plain, large step: Not reproduced at our size in 1" in shaky
 
 
 def test_table_1_verdict():
     def lines(mixing):
         values = {"DP-SGD": 50.0, "mixing": mixing, "mixing, narrow": 49.0}
         return [
-            Line({"nominal": "1", "method": name}, certified=Measured(value, None, 1))
+            Line({"nominal": "1", "method": name}, certified=Measured(value, 0.5, 3))
             for name, value in values.items()
         ]
 
-    assert table_1_verdict(lines(60.0)).startswith("Holds: ")
-    assert table_1_verdict(lines(40.0)).startswith("Does not hold")
-    assert "narrow mixing -1.0 to -1.0" in table_1_verdict(lines(40.0))
+    assert "epsilon: Reproduced in 1" in table_1_verdict(lines(60.0))
+    assert "epsilon: Not reproduced at our size in 1" in table_1_verdict(lines(40.0))
+    assert "epsilon: Contradicted in 1" in table_1_verdict(lines(40.0), own_setting=True)
+    assert "which is ours: Not reproduced at our size in 1" in table_1_verdict(lines(40.0))
 
 
 def test_section_53(monkeypatch):
@@ -120,7 +121,9 @@ def test_section_53(monkeypatch):
     assert [line.label["method"] for line in found.lines] == ["flat", "embedding", "mixed"]
     assert found.lines[2].printed == "74.2 at epsilon 2.9"
     values = {"flat": 70.0, "embedding": 72.0, "mixed": 71.0}
-    lines = [Line({"method": m}, certified=Measured(v, None, 1)) for m, v in values.items()]
+    lines = [Line({"method": m}, certified=Measured(v, 0.2, 3)) for m, v in values.items()]
     verdict = section_53_verdict(lines)
-    assert verdict.startswith("Does not hold")
-    assert "-1.0 points from the embedding alone and +1.0 from flat" in verdict
+    assert (
+        "embedding alone: Not reproduced at our size in 1 of 1 comparison (measured -1" in verdict
+    )
+    assert "of flat clipping: Reproduced in 1 of 1 comparison (measured +1 points" in verdict

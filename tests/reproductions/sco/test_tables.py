@@ -19,7 +19,8 @@ TINY = RateExperiment(sizes=(1000, 8000), seeds=2, steps=4, groups=4, signals=(1
 def test_rates_have_theory_and_slopes():
     said = []
     found = rates_of(TINY, range(1, 3), (2,), Request(say=said.append))
-    simple, iterative, from_zero, median = found.lines
+    simple, one_mean, iterative, from_zero, median = found.lines
+    assert one_mean.published is None and one_mean.certified.mean < 0
     assert simple.printed == iterative.printed == median.printed == "-0.500 (theory)"
     assert simple.certified.seeds == 2
     assert simple.certified.half_width is not None
@@ -33,7 +34,7 @@ def test_rates_have_theory_and_slopes():
     assert from_zero.published is None and median.published is None
     assert float(iterative.extra["updates per gradient"]) > 1
     assert simple.extra["updates per gradient"] == median.extra["updates per gradient"] == ""
-    assert len(said) == 4
+    assert len(said) == 5
     assert found.settings["repetitions"] == 2
 
 
@@ -47,16 +48,33 @@ def test_printed_noise_is_more_than_needed():
     assert printed_noise_epsilon(RateExperiment(epsilon=1.0, delta=1e-5)) < 0.5
 
 
-def line(slope, theory=-0.5):
-    return Line({"p": "2"}, printed=f"{theory} (theory)", certified=Measured(slope, 0.1, 5))
+def line(slope, method="iterative", risk=2.0, half=0.1):
+    return Line(
+        {"p": "2", "method": method, "a record is": "added"},
+        printed="-0.5 (theory)",
+        certified=Measured(slope, half, 5),
+        extra={"risk": f"{risk} ± 0.1"},
+    )
 
 
 def test_the_verdict_counts_slopes_near_the_theory():
-    assert rates_verdict([line(-0.55), line(-0.45)], 2.0, 1.5).startswith("Holds: 2 of 2")
-    mixed = rates_verdict([line(-0.55), line(-0.2)], 2.0, 1.5)
-    assert mixed.startswith("Holds in part: 1 of 2")
-    assert "largest gap 0.30" in mixed
-    assert "2 times" in mixed and "1.5 times that of the geometric median" in mixed
+    """A steeper slope does not contradict an upper bound; a flatter or a blurred one is told."""
+    steep, near = line(-0.9), line(-0.45, "simple", 1.0)
+    told = rates_verdict([steep, near], "risk")
+    assert told.startswith("Rate reproduced: 2 of 2")
+    assert "could have been seen 0.20 to 0.20" in told
+    assert "2 times that of simple" in told
+    flat = rates_verdict([steep, line(-0.2, "simple", 1.0)], "risk")
+    assert flat.startswith("Rate not reproduced at our size: 1 of 2") and "1 are flatter" in flat
+    blurred = rates_verdict([steep, line(-0.5, "simple", 1.0, half=2.0)], "risk")
+    assert blurred.startswith("Rate undecided") and "1 too uncertain" in blurred
+
+
+def test_both_relations_stand_beside_each_other():
+    found = rates_of(TINY, range(1, 2), (2,), Request(), ("simple", "iterative"), both=True)
+    assert [line.label["a record is"] for line in found.lines] == ["added"] * 2 + ["replaced"] * 2
+    added, replaced = (found.lines[at].extra["risk at n = 8,000"] for at in (0, 2))
+    assert added != replaced  # replacing moves a mean twice as far, so the noise is twice as large
 
 
 def test_theorem_6_is_false_for_many_groups_and_useless_for_few():

@@ -1,0 +1,239 @@
+"""Cells: the pieces of work a table is made of, each kept as soon as it is finished.
+
+A cell is one training, one fit, one measured risk. Tables do not know about files: they call
+`cell`, and whoever runs them decides what that means (`Book`):
+
+    no book       the work is done, nothing is kept
+    keep          what the journal holds is not done again; what it lacks is done and appended
+    plan          nothing is done: a cell that was never measured answers with its stand-in
+    probe         like plan, but each unknown kind of cell is begun, to learn what one costs
+
+A journal is a file of lines, one per finished cell: settings, values, processor seconds, commit. A
+line is written at once and flushed to the disk; a last line that was torn by an interruption is not
+read. The name of a cell is a digest of its settings, so a table whose settings change asks for
+other cells, and two tables of a paper that need the same run share it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+Values = dict[str, Any]
+"""What a cell yields: numbers, text, lists of them; infinities are kept as text."""
+
+Mode = Literal["keep", "plan", "probe"]
+PROBE = (2, 6)
+"""Steps of the two short runs from whose difference the cost of a step is read."""
+
+
+class OutOfTime(Exception):
+    """The time that was given is over; everything finished so far is kept."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A cell that a table has asked for, in its order."""
+
+    name: str
+    kind: str
+    done: bool
+
+
+@dataclass
+class Book:
+    """The cells of one table of one paper, and how to treat those that are not there yet."""
+
+    folder: Path
+    paper: str
+    table: str
+    mode: Mode = "keep"
+    commit: str = "unknown"
+    deadline: float = math.inf
+    """In seconds of `time.monotonic`; no cell is begun after it."""
+    asked: list[Asked] = field(default_factory=list)
+    known: dict[str, dict[str, Any]] = field(default_factory=dict)
+    probed: dict[str, float] = field(default_factory=dict)
+    """Estimated processor seconds of the kinds that were begun."""
+
+    def __post_init__(self) -> None:
+        for path in sorted(self.folder.glob(f"{self.paper}-*.jsonl")):
+            self.known |= {record["name"]: record for record in read_journal(path)}
+
+    @property
+    def journal(self) -> Path:
+        return self.folder / f"{self.paper}-{self.table}.jsonl"
+
+    def take(self, wanted: Wanted) -> Values:
+        """The values of a cell: known, worked for, or a stand-in."""
+        name = wanted.name
+        found = self.known.get(name)
+        self.asked.append(Asked(name, wanted.kind, found is not None))
+        if found is not None:
+            return _from_text(found["values"])
+        if self.mode == "plan":
+            return dict(wanted.stand_in)
+        if time.monotonic() > self.deadline:
+            raise OutOfTime
+        if self.mode == "probe":
+            self._probe(wanted)
+            return dict(wanted.stand_in)
+        return self._work(wanted)
+
+    def _work(self, wanted: Wanted) -> Values:
+        begun = time.process_time()
+        values = wanted.work()
+        record = {
+            "name": wanted.name,
+            "kind": wanted.kind,
+            "processor_seconds": round(time.process_time() - begun, 3),
+            "commit": self.commit,
+            "at": datetime.now(UTC).isoformat(timespec="seconds"),
+            "settings": wanted.settings,
+            "values": _to_text(values),
+        }
+        append(self.journal, record)
+        self.known[wanted.name] = record
+        return values
+
+    def _probe(self, wanted: Wanted) -> None:
+        known = {record["kind"] for record in self.known.values()}
+        if wanted.kind in known or wanted.kind in self.probed or wanted.part is None:
+            return
+        times = []
+        for steps in PROBE:
+            begun = time.process_time()
+            wanted.part(steps)
+            times.append(time.process_time() - begun)
+        step = max(0.0, times[1] - times[0]) / (PROBE[1] - PROBE[0])
+        self.probed[wanted.kind] = times[0] + step * (wanted.steps - PROBE[0])
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A cell: what identifies it, what it costs like, and how to work for it."""
+
+    kind: str
+    """Cells of one kind cost about the same: what it says leaves out seeds and rates."""
+    settings: Mapping[str, Any]
+    work: Callable[[], Values]
+    stand_in: Mapping[str, Any]
+    steps: int = 1
+    part: Callable[[int], object] | None = None
+    """The same work for so many steps only; None if it has none."""
+
+    @property
+    def name(self) -> str:
+        text = json.dumps({"kind": self.kind, **self.settings}, sort_keys=True, default=str)
+        return hashlib.blake2b(text.encode(), digest_size=10).hexdigest()
+
+
+_BOOK: ContextVar[Book | None] = ContextVar("book", default=None)
+
+
+@contextmanager
+def kept(book: Book | None) -> Iterator[Book | None]:
+    """Cells inside are those of ``book``."""
+    token = _BOOK.set(book)
+    try:
+        yield book
+    finally:
+        _BOOK.reset(token)
+
+
+def cell(wanted: Wanted) -> Values:
+    """The values of a cell, by whatever book is open."""
+    book = _BOOK.get()
+    return wanted.work() if book is None else book.take(wanted)
+
+
+def working() -> bool:
+    """Is work done here, or only planned? Preparations that cost much may ask."""
+    book = _BOOK.get()
+    return book is None or book.mode == "keep"
+
+
+# --------------------------------------------------------------------------------------- journals
+
+
+def append(path: Path, record: Mapping[str, Any]) -> None:
+    """One line, on the disk when this returns; a torn line before it is ended first."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    line = json.dumps(record, sort_keys=True, default=str, ensure_ascii=False) + "\n"
+    with open(path, "ab+") as file:
+        if file.tell():
+            file.seek(-1, os.SEEK_END)
+            if file.read(1) != b"\n":
+                line = "\n" + line
+        file.write(line.encode())
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def read_journal(path: Path) -> list[dict[str, Any]]:
+    """The finished cells; lines that were torn are left out."""
+    records = []
+    for line in path.read_text().splitlines() if path.is_file() else ():
+        try:
+            record = json.loads(line)
+        except json.JSONDecodeError:
+            continue
+        if isinstance(record, dict) and "name" in record:
+            records.append(record)
+    return records
+
+
+def _to_text(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return {"number": str(value)}
+    if isinstance(value, dict):
+        return {key: _to_text(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_to_text(part) for part in value]
+    return value
+
+
+def _from_text(value: Any) -> Any:
+    if isinstance(value, dict):
+        if set(value) == {"number"}:
+            return float(value["number"])
+        return {key: _from_text(part) for key, part in value.items()}
+    return [_from_text(part) for part in value] if isinstance(value, list) else value
+
+
+# ------------------------------------------------------------------------------------ identities
+
+
+def data_name(*tensors: Tensor) -> str:
+    """A short digest of rows: their shape, their sum, and every so many of them."""
+    content = hashlib.blake2b(digest_size=6)
+    for tensor in tensors:
+        rows = tensor[:: max(1, len(tensor) // 512)].contiguous()
+        total = float(tensor.sum(dtype=torch.float64))
+        content.update(f"{tuple(tensor.shape)} {tensor.dtype} {total!r}".encode())
+        content.update(rows.numpy().tobytes())
+    return content.hexdigest()
+
+
+def model_name(make: Callable[[], torch.nn.Module]) -> str:
+    """What a model prints, in a line."""
+    return " ".join(str(make()).split())
+
+
+def described(thing: object) -> str:
+    """What it prints, without addresses in memory, which differ from run to run."""
+    return re.sub(r" at 0x[0-9a-f]+", "", repr(thing))

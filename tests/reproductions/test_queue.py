@@ -1,0 +1,87 @@
+"""The queue: plan, cost, order, stop and go on; on two toy tables."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+from winsor_reproductions import queue
+from winsor_reproductions.cells import Wanted, cell
+from winsor_reproductions.reproduction import Line, Measured, Reproduced, Request
+
+KEY = ("one", "a")
+
+
+def table(seeds, kind="quick kind", log=None):
+    """A table of one line whose seeds are its cells."""
+
+    def run(request):
+        values = []
+        for seed in range(seeds):
+            wanted = Wanted(
+                kind, {"seed": seed}, lambda seed=seed: _work(seed, log), {"x": 0.0}, 10,
+                lambda steps: None,
+            )  # fmt: skip
+            values.append(cell(wanted)["x"])
+        return Reproduced("T", "x", (Line({}, certified=Measured.of(values)),), "v", {})
+
+    return run
+
+
+def _work(seed, log):
+    if log is not None:
+        log.append(seed)
+        if len(log) == 3:
+            raise KeyboardInterrupt
+    return {"x": float(seed)}
+
+
+def test_a_stopped_table_goes_on_where_it_was(tmp_path):
+    log = []
+    with pytest.raises(KeyboardInterrupt):
+        queue.run_table(tmp_path, KEY, table(4, log=log), Request(), math.inf)
+    result = queue.run_table(tmp_path, KEY, table(4, log=log), Request(), math.inf)
+    assert log == [0, 1, 2, 2, 3]  # only the cell that was interrupted is done again
+    assert result.lines[0].certified.mean == 1.5
+    assert queue.spent_on(tmp_path, KEY) >= 0
+
+
+def test_out_of_time_is_no_result(tmp_path):
+    assert queue.run_table(tmp_path, KEY, table(2), Request(), deadline=-1.0) is None
+
+
+def test_progress_from_plan_and_journal(tmp_path):
+    runs = {KEY: table(4), ("one", "b"): table(2, "unknown kind")}
+    queue.plan_all(tmp_path, runs, Request())
+    queue.run_table(tmp_path, KEY, table(1), Request(), math.inf)
+    a, b = queue.progress(tmp_path, runs)
+    assert (a.planned, a.done, a.finished) == (4, 1, False)
+    assert a.left == pytest.approx(3 * queue.costs(tmp_path)["quick kind"])
+    assert b.left is None and "unknown kind" in b.why
+    queue.plan_all(tmp_path, runs, Request(), "probe")
+    a, b = queue.progress(tmp_path, runs)
+    assert b.left is not None  # begun, so its cost is estimated
+    assert {row[2] for row in queue.status_lines([a, b])} == {"1/4", "0/2"}
+
+
+def test_finished_tables_leave_the_queue_and_the_cheapest_is_first(tmp_path):
+    (tmp_path / "one-a.json").write_text(json.dumps({"quick": False, "processor_seconds": 7.0}))
+    (tmp_path / "one-b.json").write_text(json.dumps({"quick": True, "processor_seconds": 7.0}))
+    found = queue.progress(tmp_path, [KEY, ("one", "b"), ("one", "c")])
+    assert [one.finished for one in found] == [True, False, False]  # a smoke run finishes nothing
+    assert found[0].spent == 7.0
+    cheap = queue.Progress("p", "cheap", 1, 0, 0.0, 1.0, False)
+    dear = queue.Progress("p", "dear", 1, 0, 0.0, 9.0, False)
+    order = queue.in_order([found[1], dear, found[0], cheap])
+    assert [one.table for one in order] == ["cheap", "dear", "b"]
+
+
+def test_a_table_that_a_stand_in_misleads_says_so(tmp_path):
+    def run(request):
+        table(2)(request)
+        raise ZeroDivisionError("no spread")
+
+    queue.plan_all(tmp_path, {KEY: run}, Request())
+    entry = queue.read_plan(tmp_path)["one-a"]
+    assert entry["kinds"] == {"quick kind": 2} and entry["why"] == "ZeroDivisionError: no spread"

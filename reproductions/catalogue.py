@@ -27,6 +27,7 @@ PAPERS = {
         {
             "mnist": "winsor_reproductions.dc_dpsgd.baseline:mnist",
             "table-2": "winsor_reproductions.dc_dpsgd.table2:table2",
+            "table-2-cnn": "winsor_reproductions.dc_dpsgd.table2:table2_cnn",
             "figure-3": "winsor_reproductions.dc_dpsgd.figure3:figure3",
             "figure-4": "winsor_reproductions.dc_dpsgd.figure4:figure4",
             "table-3": "winsor_reproductions.dc_dpsgd.ablations:table3",

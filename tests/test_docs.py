@@ -89,31 +89,52 @@ def test_saving_keeps_what_it_is_given(tmp_path):
     assert [file.name for file in tmp_path.iterdir()] == ["some.json"]
 
 
-def test_the_page_of_the_papers_is_up_to_date():
-    written = (ROOT / "docs" / "papers.md").read_text()
-    assert written == generator("paper_page").page(), "run: python docs/paper_page.py"
+def test_the_pages_of_the_papers_are_up_to_date():
+    made = generator("paper_page")
+    folder, order = ROOT / "docs", "run: python docs/paper_page.py"
+    assert (folder / "papers.md").read_text() == made.page(), order
+    for key in made.PAPERS:
+        assert (folder / "papers" / f"{key}.md").read_text() == made.details(key), order
+    drawn = {f"{name}.svg" for name in made.paper_figures.figures(made.read())}
+    assert {path.name for path in (folder / "papers").glob("*.svg")} == drawn, order
+    assert (ROOT / "reproductions" / "README.md").read_text() == made.readme(), order
 
 
-def test_the_page_of_the_papers_shows_every_number(tmp_path):
-    record = {
-        "paper": "value", "table": "table-2", "quick": True, "seconds": 9.0,
-        "processor_seconds": 4.0, "title": "A <table>", "quantity": "loss", "verdict": "Holds.",
-        "notes": ["a note"],
-        "lines": [
-            {
-                "label": {"data": "x|y"}, "printed": "1.5", "certified_epsilon": 0.5,
-                "published": {"mean": "inf", "half_width": None, "seeds": 2},
-                "certified": {"mean": 2.25, "half_width": 0.5, "seeds": 3},
-                "published_certifies": "inf", "extra": {"step": "7"},
-            }
-        ],
-    }  # fmt: skip
-    (tmp_path / "value-table-2.json").write_text(json.dumps(record))
-    page = generator("paper_page").page(tmp_path)
+def test_the_page_of_the_papers_can_be_read_in_ten_minutes():
+    assert len((ROOT / "docs" / "papers.md").read_text().splitlines()) < 600
+
+
+SAVED = {
+    "paper": "value", "table": "table-2", "quick": False, "seconds": 9.0,
+    "processor_seconds": 4.0, "title": "A <table>", "quantity": "loss",
+    "verdict": "Reproduced in 1.", "notes": ["a note"],
+    "lines": [
+        {
+            "label": {"data": "x|y"}, "printed": "1.5", "certified_epsilon": 0.5,
+            "published": {"mean": "inf", "half_width": None, "seeds": 2},
+            "certified": {"mean": 2.25, "half_width": 0.5, "seeds": 3},
+            "published_certifies": "inf", "extra": {"step": "7"},
+        }
+    ],
+}  # fmt: skip
+
+
+def test_the_page_of_a_paper_shows_every_number(tmp_path):
+    (tmp_path / "value-table-2.json").write_text(json.dumps(SAVED))
+    page = generator("paper_page").details("value", tmp_path)
     assert "| x\\|y | 1.5 | inf | inf | 2.25 ± 0.5 | 0.5 | 7 |" in page
-    assert "### A &lt;table&gt;" in page
-    assert "**Verdict.** Holds." in page and "* a note" in page and "(quick, 4 s)" in page
+    assert "## A &lt;table&gt;" in page
+    assert "**Verdict.** Reproduced in 1." in page and "* a note" in page and "(full, 4 s)" in page
     assert "Not run yet: figure-1, figures-2-3, figure-4, figure-5." in page
+
+
+def test_a_smoke_run_has_no_verdict_on_any_page(tmp_path):
+    (tmp_path / "value-table-2.json").write_text(json.dumps({**SAVED, "quick": True}))
+    made = generator("paper_page")
+    page, overview = made.details("value", tmp_path), made.page(tmp_path)
+    assert "(smoke)" in page and "Smoke run: no verdict." in page
+    assert "| table-2 | smoke | 2 |" in overview
+    assert "Reproduced in 1." not in page + overview
 
 
 def test_every_rule_has_its_sections():

@@ -96,7 +96,7 @@ def figure3_of(task: DescentTask, setting: DcSetting, request: Request) -> Repro
         "The figure of the paper prints no numbers.",
         "Algorithm 1 as printed has a published claim only; its noise per record depends on the "
         "size of the batch, so that nothing is certified for it.",
-        dc_tasks.CIFAR_NOTE,
+        dc_tasks.cifar_note(request),
         *((smoke + "method runs and is recorded, not how they compare.",) if request.quick else ()),
     )
     return Reproduced(

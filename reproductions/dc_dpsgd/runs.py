@@ -78,10 +78,14 @@ class DescentTask(Problem):
     loss: Loss = cross_entropy
     rates: Mapping[str, float] = field(default_factory=dict)
     """Learning rates of methods that have one of their own; the others take the descent's."""
+    tried: tuple[float, ...] = ()
+    """Rates that every method tries with `TUNING_SEED`, in place of ``rates``."""
 
     def for_method(self, name: str) -> DescentTask:
         """The task at the rate that goes with a method."""
-        rate = self.rates.get(name, self.descent.lr)
+        return self.at_rate(self.rates.get(name, self.descent.lr))
+
+    def at_rate(self, rate: float) -> DescentTask:
         return replace(self, descent=replace(self.descent, lr=rate))
 
 
@@ -96,6 +100,25 @@ class SeedOutcomes:
     @property
     def measured(self) -> Measured:
         return Measured.of(self.accuracies)
+
+
+TUNING_SEED = 0
+"""Not one of the seeds that are reported."""
+
+Runner = Callable[[DescentTask, Sequence[int]], SeedOutcomes]
+
+
+def tuned(task: DescentTask, name: str, run: Runner) -> tuple[DescentTask, str]:
+    """The task at the best of its rates for a method, and the curve of what was tried.
+
+    Every method has the same rates to try, one run each, judged by test accuracy, outside epsilon.
+    """
+    if not task.tried:
+        return task.for_method(name), ""
+    found = {rate: run(task.at_rate(rate), (TUNING_SEED,)).accuracies[0] for rate in task.tried}
+    best = max(found, key=lambda rate: found[rate])
+    curve = ", ".join(f"{rate:g}: {accuracy:.2f}" for rate, accuracy in found.items())
+    return task.at_rate(best), curve
 
 
 def steps_of(rows: int, batch_size: int, epochs: float) -> int:

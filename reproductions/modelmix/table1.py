@@ -31,6 +31,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from torch import Tensor, nn
+from torch.nn import functional as F
+from winsor_reproductions.feature_cache import kept_scattering
 from winsor_reproductions.modelmix.statistics import channel_statistics
 from winsor_reproductions.training_runs import (
     Problem,
@@ -53,6 +55,8 @@ from winsor.rules.linf import LInf
 PRINTED_BATCH = 8192
 DELTA = 1e-5
 STATISTICS_SEED = 0
+WHOLE = (60_000, 10_000)
+"""Fashion-MNIST: a smoke run computes its few features itself."""
 CACHE = Path(tempfile.gettempdir()) / "winsor-scattering-cache"
 """Where features are kept; outside any repository, since they are a transform of the data."""
 
@@ -174,7 +178,10 @@ def scattering_problem(
     def features(images: Tensor) -> Tensor:
         return cached(label, lambda rows: scattering_features(rows, groups), images, Path(cache))
 
-    training, test = features(x[: setting.rows]), features(x_test[: setting.test_rows])
+    training, test = _kept(setting, groups) or (
+        features(x[: setting.rows]),
+        features(x_test[: setting.test_rows]),
+    )
     history: History = ()
     if setting.statistics == "private":
         released = channel_statistics(training, seed=STATISTICS_SEED)
@@ -190,6 +197,16 @@ def scattering_problem(
         DELTA,
     )
     return problem, history
+
+
+def _kept(setting: Table1, groups: int | None) -> tuple[Tensor, Tensor] | None:
+    """Coefficients that were computed before, of the whole data set, normalised as asked for."""
+    sizes = (setting.rows, setting.test_rows)
+    found = kept_scattering(setting.data.replace("-", "_"), sizes) if sizes == WHOLE else None
+    if found is None or groups is None:
+        return found
+    training, test = (F.group_norm(part, groups) for part in found)
+    return training, test
 
 
 def together(history: History, statistics: History, delta: float) -> float:

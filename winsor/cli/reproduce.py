@@ -1,7 +1,7 @@
 """`winsor reproduce PAPER [TABLE]`: the papers' tables again, published and certified side by side.
 
 ``winsor reproduce all --full --resume`` works through every table of every paper, the cheapest
-first, keeps each finished cell, and goes on where it was stopped (`reproduce_queue.py`);
+first, keeps each finished cell, and goes on where it was stopped (`reproductions/queue.py`);
 ``winsor reproduce status`` says what is done and what is left, ``list`` names the tables.
 ``--quick`` makes a *smoke* run: it shows that a table can be made, and has no verdict. Each
 finished table is written to ``--out`` as JSON at once; docs/papers.md is made from those files by
@@ -15,6 +15,7 @@ import json as encoder
 import math
 import tempfile
 import time
+from collections.abc import Mapping
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -67,21 +68,22 @@ def reproduce(
     if paper == "list":
         _list(json)
         return
-    if paper == "status" or resume:
-        _queue(paper, table, quick, data, seeds, out or RESULTS, minutes, probe, json)
-        return
-    wanted = _wanted(paper, table)
-    make_request = _experiments("reproduction").Request
     if data is not None and not data.is_dir():
         raise ConfigurationError(
             f"data must name a folder with the datasets. Got {str(data)!r} instead."
         )
-    if out is not None:
-        _make_folder(out)
     console = Console(stderr=True, quiet=json)
-    request = make_request(
+    # of status the second word is a paper
+    wanted = _wanted(table or "all", None) if paper == "status" else _wanted(paper, table)
+    request = _experiments("reproduction").Request(
         quick, data, seeds, say=lambda message: console.print(f"  {escape(message)}")
     )
+    if paper == "status" or resume:
+        runs = {(key, name): run for key, name, run in wanted}
+        _queue(paper, runs, request, out or RESULTS, minutes, probe, json)
+        return
+    if out is not None:
+        _make_folder(out)
     records = []
     for key, name, run in wanted:
         console.print(f"[bold]{key} {name}[/]")
@@ -100,32 +102,23 @@ def reproduce(
 
 def _queue(
     paper: str,
-    table: str | None,
-    quick: bool,
-    data: Path | None,
-    seeds: int | None,
+    runs: Mapping[tuple[str, str], Reproduction],
+    request: Request,
     out: Path,
     minutes: float | None,
     probe: bool,
     json: bool,
 ) -> None:
     """Status, or the tables one after the other with their cells kept."""
-    if quick:
+    if request.quick:
         raise ConfigurationError(
             "quick must be left out with --resume and status: smoke runs have no cells to keep. "
             "Got --quick instead."
         )
     queue = _experiments("queue")
     console = Console(stderr=True, quiet=json)
-    request = _experiments("reproduction").Request(
-        False, data, seeds, say=lambda message: console.print(f"  {escape(message)}")
-    )
-    asked = table if paper == "status" else paper
-    runs = {(key, name): run for key, name, run in _wanted(asked or "all", None)}
-    if paper != "status" and table is not None:
-        runs = {(key, name): run for key, name, run in _wanted(paper, table)}
     if paper == "status":
-        if data is not None:
+        if request.data is not None:
             queue.plan_all(out, runs, request, "probe" if probe else "plan")
         _show_status(queue, queue.progress(out, runs), json)
         return
@@ -243,8 +236,10 @@ def _finite(value: Any) -> Any:
 
 
 def _save(record: dict[str, Any], path: Path) -> None:
+    fresh = path.with_suffix(".tmp")
     try:
-        path.write_text(encoder.dumps(record, indent=1, ensure_ascii=False) + "\n")
+        fresh.write_text(encoder.dumps(record, indent=1, ensure_ascii=False) + "\n")
+        fresh.replace(path)
     except OSError as error:
         raise ConfigurationError(
             f"out must be a folder that can be written to. Got {str(path.parent)!r} instead: "

@@ -35,6 +35,8 @@ from torch import Tensor
 
 from winsor.checks import positive, whole
 from winsor.contract import Bounded, ConfigurationError, Tree
+from winsor.grads.ghost import PieceView
+from winsor.grads.lengths import cut_sum
 from winsor.grads.view import Need, View
 from winsor.rules.rule import ROUNDING, RowwiseRule, State, Sums, clip_weights
 
@@ -74,6 +76,9 @@ class LInf(RowwiseRule):
         return self.max_grad_norm
 
     def contributions(self, view: View, state: State) -> Sums:
+        if isinstance(view, PieceView):
+            weights = clip_weights(view.norms(), self.max_grad_norm)
+            return {"grad": cut_sum(view, weights, self.coordinate_bound / (1 + ROUNDING))}
         return {"grad": view.map_sum(self._clip_rows)}
 
     def bounded(self, sums: Sums, state: State) -> dict[str, Bounded]:

@@ -51,6 +51,7 @@ from torch import Tensor
 
 from winsor.checks import choice, positive, whole
 from winsor.contract import Bounded, ConfigurationError, Released, Sensitivity, Tree
+from winsor.grads.members import sum_of
 from winsor.grads.view import Need, View
 from winsor.rules import draws
 from winsor.rules.averaged import clip_to_ball
@@ -104,13 +105,10 @@ class Microbatch(Rule):
         if self.size == 1:
             return {"grad": view.weighted_sum(clip_weights(view.norms(), self.max_mean_norm))}
         radius = self.max_mean_norm * state["nominal"]
-        nobody = torch.zeros_like(view.losses())
-        total = view.weighted_sum(nobody)
+        total = view.weighted_sum(torch.zeros_like(view.losses()))
         for members in self._microbatches(view.size, state):
-            weights = nobody.clone()
-            weights[members] = 1.0
-            clipped = clip_to_ball(view.weighted_sum(weights), radius)
-            total = {name: total[name] + clipped[name] for name in total}
+            clipped = clip_to_ball(sum_of(view, members), radius)
+            torch._foreach_add_(list(total.values()), [clipped[name] for name in total])
         return {"grad": total}
 
     def bounded(self, sums: Sums, state: State) -> dict[str, Bounded]:

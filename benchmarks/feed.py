@@ -1,0 +1,137 @@
+"""What loading a batch costs, in memory and from a file that is larger than memory.
+
+    OMP_NUM_THREADS=1 .venv/bin/python benchmarks/feed.py            # writes and deletes 10 GB
+    OMP_NUM_THREADS=1 .venv/bin/python benchmarks/feed.py --gigabytes 1
+
+Writes benchmarks/results/feed.json. Two questions:
+
+1. *In memory.* Processor microseconds per batch of a `TensorDataset`: `tensor[index]`, as it was,
+   against `RowBuffers`, which is what the feed does.
+2. *On disk.* Poisson batches of `winsor.data.MappedRows` over float32 rows of 784 values: megabytes
+   per second and the process's peak resident memory, beside reading the file from first to last
+   with plain `read` (the disk's speed). The file's pages are dropped from the cache before each.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from saving import save
+
+from winsor.sampling.row_buffers import RowBuffers
+
+WIDTH = 784
+ON_DISK = """
+import json, os, resource, sys, time
+import numpy as np
+from winsor.data import MappedRows
+from winsor.randomness import stream
+from winsor.sampling.feed import Feed
+from winsor.sampling.samplers import Poisson
+rows, rate, steps = MappedRows(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3])
+feed = Feed(rows, Poisson(len(rows), rate), b"0" * 32)
+before, start, loaded = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.perf_counter(), 0
+for fragments in feed.steps(0, steps):
+    for fragment in fragments:
+        loaded += fragment.batch[0].nbytes
+seconds = time.perf_counter() - start
+peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+print(json.dumps({"megabytes_per_second": loaded / seconds / 1e6, "megabytes": loaded / 1e6,
+                  "peak_resident_megabytes": peak / 1e3, "of_which_imports": before / 1e3}))
+"""
+
+
+def microseconds(function: Callable[[], Any], repeats: int) -> float:
+    rounds = []
+    for _ in range(7):
+        start = time.process_time()
+        for _ in range(repeats):
+            function()
+        rounds.append((time.process_time() - start) / repeats * 1e6)
+    return statistics.median(rounds)
+
+
+def in_memory() -> list[dict[str, Any]]:
+    rows = []
+    for batch in (128, 256, 4096, 20_000):
+        values = torch.randn(60_000, WIDTH)
+        chosen = np.sort(np.random.default_rng(0).permutation(len(values))[:batch])
+        index, buffers = torch.from_numpy(chosen), RowBuffers()
+        repeats = max(3, 50_000 // batch)
+        before = microseconds(lambda: values[index], repeats)  # noqa: B023
+        now = microseconds(lambda: buffers.rows_of(0, values, index), repeats)  # noqa: B023
+        rows.append({"batch": batch, "index": before, "feed": now, "ratio": now / before})
+        print(rows[-1], flush=True)
+    return rows
+
+
+def written(path: Path, gigabytes: float) -> int:
+    """A file of random rows, piece by piece; returns how many."""
+    count = int(gigabytes * 1e9 / (4 * WIDTH))
+    array = np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=(count, WIDTH))
+    piece = np.random.default_rng(0).normal(size=(20_000, WIDTH)).astype(np.float32)
+    for first in range(0, count, len(piece)):
+        array[first : first + len(piece)] = piece[: count - first]
+    array.flush()
+    return count
+
+
+def dropped(path: Path) -> None:
+    """The file leaves the page cache."""
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def plain_read(path: Path) -> float:
+    """Megabytes per second of reading from first to last."""
+    buffer, total, start = bytearray(1 << 24), 0, time.perf_counter()
+    with path.open("rb", buffering=0) as file:
+        while got := file.readinto(buffer):
+            total += got
+    return total / (time.perf_counter() - start) / 1e6
+
+
+def on_disk(gigabytes: float) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "rows.npy"
+        count = written(path, gigabytes)
+        dropped(path)
+        found: dict[str, Any] = {"gigabytes": gigabytes, "plain_read": plain_read(path)}
+        for name, rate, steps in (
+            ("two in a hundred", 0.02, 10),
+            ("batches of 256", 256 / count, 100),
+        ):
+            dropped(path)
+            done = subprocess.run(
+                [sys.executable, "-c", ON_DISK, str(path), str(rate), str(steps)],
+                check=True,
+                capture_output=True,
+                text=True,
+            )
+            found[name] = {"rate": rate, "steps": steps, **json.loads(done.stdout)}
+            print(name, found[name], flush=True)
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
+    parser.add_argument("--gigabytes", type=float, default=10.0)
+    gigabytes = parser.parse_args().gigabytes
+    save("feed", {"in_memory": in_memory(), "on_disk": on_disk(gigabytes)})
+
+
+if __name__ == "__main__":
+    main()

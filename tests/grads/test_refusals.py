@@ -280,3 +280,10 @@ def test_replacing_batch_norm_keeps_parameters_and_flags() -> None:
     assert model[1][0].weight is weight
     assert model[1][0].num_groups == 3
     assert isinstance(replace_batchnorm(nn.BatchNorm1d(5, affine=False)), nn.GroupNorm)
+
+
+def test_models_compiled_in_place_are_refused() -> None:
+    model = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
+    model[0]._compiled_call_impl = model[0].forward  # what model.compile() leaves behind
+    with pytest.raises(UnsupportedModel, match=r"without torch\.compile or model\.compile\(\)"):
+        refuse_unsupported(model)

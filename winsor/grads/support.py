@@ -34,13 +34,20 @@ def refuse_unsupported(model: nn.Module) -> None:
                 f"{where} must be initialised. Got lazy parameters without a shape. Run one "
                 "forward pass on made-up data before making the model private."
             )
-        elif isinstance(module, torch.jit.ScriptModule) or hasattr(module, "_orig_mod"):
+        elif _is_compiled(module):
             raise UnsupportedModel(
                 f"{where} must be a plain module. Got a compiled one, whose layers cannot be "
                 "recorded. Make the original model private: the one that was given to "
-                "torch.compile (or compiled._orig_mod) or to torch.jit."
+                "torch.compile (compiled._orig_mod) or to torch.jit, before model.compile()."
             )
     refuse_mixed_numbers({name: p for name, p in model.named_parameters() if p.requires_grad})
+
+
+def _is_compiled(module: nn.Module) -> bool:
+    """By torch.jit, by torch.compile(model), or in place by model.compile()."""
+    if isinstance(module, torch.jit.ScriptModule) or hasattr(module, "_orig_mod"):
+        return True
+    return getattr(module, "_compiled_call_impl", None) is not None
 
 
 def refuse_mixed_numbers(parameters: Mapping[str, Tensor]) -> None:

@@ -13,7 +13,8 @@ clipping is far better.
 
 Cost
 ----
-Coordinates must be seen, so per-sample gradients are materialised in chunks, as for `LInf`.
+L1 norms of linear layers come from the factors of the gradient, and only rows that are cut are
+formed, as for `LInf`.
 
 Guarantee
 ---------

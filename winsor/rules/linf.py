@@ -11,9 +11,10 @@ noise it buys nothing: the event only sees C.
 
 Cost
 ----
-Coordinates must be seen, so per-sample gradients are materialised in chunks: the dearest of all
-rules in memory and time. Real gradients rarely concentrate on few coordinates, so p in the tens or
-hundreds cuts little.
+Rows whose largest coordinate is within the bound are cut nowhere and are never formed; for a linear
+layer that is seen from the factors of the gradient (`grads/lengths.py`). The others are formed, a
+cacheful at a time. Real gradients rarely concentrate on few coordinates, so p in the tens or
+hundreds cuts little. Layers applied at many places of a row (convolutions) are formed to be seen.
 
 Guarantee
 ---------

@@ -21,7 +21,8 @@ certified shift of 2bC instead of C; the noise grows faster than the bias shrink
 
 Cost
 ----
-One weighted sum per microbatch, so b = 8 at batch 256 is 32 of them. Fragments are joined.
+One sum over its own rows per microbatch, so b = 8 at batch 256 is 32 gradients that are formed,
+measured and added. Fragments are joined.
 
 Guarantee
 ---------

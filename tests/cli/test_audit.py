@@ -116,3 +116,28 @@ def test_a_run_directory_is_audited_and_left_as_it_is(capsys, tmp_path):
     assert found["claimed_epsilon"] == pytest.approx(8.0, rel=0.01) and found["delta"] == 1e-4
     assert before == {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()}
     assert call(["run", str(tmp_path)], capsys)[0] == 2  # a directory, but not of a run
+
+
+def test_an_audit_that_breaks_without_a_word_is_named_all_the_same(capsys, monkeypatch):
+    def silent():
+        raise StopIteration
+
+    assert run_or_explain(Audit("silent", silent)).verdict == "ERROR: StopIteration"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [[], ["mechnisms"], ["mechanisms", "--only", "nothing"], ["run", "nowhere"], ["replay"]],
+)
+def test_no_error_is_empty(arguments, capsys):
+    code, out = call(arguments, capsys)
+    assert out.err == "" if code in (0, None) else len(out.err.split()) > 4
+
+
+def test_quick_says_what_it_costs_and_the_table_what_it_took(capsys, monkeypatch):
+    _, out = call(["mechanisms", "--help"], capsys)
+    assert "two minutes of processor time" in " ".join(out.out.split())
+    assert "under a minute" not in out.out
+    monkeypatch.setattr(cli_audit, "run_or_explain", lambda audit, quick: row(audit.name))
+    _, out = call(["mechanisms", "--only", "clipped mean"], capsys)
+    assert "s of processor time" in " ".join(out.out.split())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -130,3 +131,92 @@ assert not {"torch", "scipy"} & sys.modules.keys()
 def test_what_is_missing_is_refused_before_scipy_and_torch_load(words, tmp_path):
     command = [sys.executable, "-c", REFUSED_EARLY, *words]
     subprocess.run(command, check=True, cwd=tmp_path, capture_output=True)
+
+
+WRONG = {  # what is typed, and words of the one line that comes back
+    "trian": "Did you mean 'train'? See `winsor -h`",
+    "--verison": "--version",
+    "train": "give CONFIG.toml",
+    "train nowhere.toml": "cannot read the configuration nowhere.toml",
+    "train .": "Is a directory",
+    "train broken.toml": "not valid TOML",
+    "train empty.toml": "name must be given",
+    "train misspelt.toml": "Did you mean 'epsilon'?",
+    "train table.toml": "Did you mean 'training'?",
+    "train --run nowhere": "must be the directory of a run",
+    "compare": "Missing argument 'CONFIG.toml'. See `winsor compare -h`",
+    "compare digits.toml": "compare must be given",
+    "tune digits.toml": "tune must be given",
+    "report nowhere": "directory of a run or of a comparison",
+    "report .": "without config.json or compare.json",
+    "verify broken.toml": "must be the directory of a run",
+    "sign nowhere": "Missing option '--key'. See `winsor sign -h`",
+    "tails nowhere.npy": "FILE must exist",
+    "tails broken.toml": "must end in .npy",
+    "tails words.csv": "--key must choose one of several columns",
+    "plan": "Leave out exactly the one to compute",
+    "plan --n many": "Invalid value for '--n'",
+    "plan --n 100 --batchsize 2": "--batch-size",
+    "plan --n 100 --batch-size 200 --epochs 1 --epsilon 1 --delta 1e-5": "at most n = 100",
+    "plan --n 100 --batch-size 20 --epochs 1 --epsilon -1 --delta 1e-5": "positive finite",
+    "plan --n 100 --batch-size 20 --epochs 1 --epsilon 1 --delta 0.1": "delta must be below 1/n",
+    "audit mechnisms": "Did you mean 'mechanisms'? See `winsor audit -h`",
+    "audit run nowhere": "directory of a run, or module:function",
+    "audit replay none.py:f": "must name a file",
+    "reproduce": "Missing argument 'paper'",
+}
+
+
+@pytest.mark.parametrize("typed", WRONG)
+def test_a_wrong_command_line_ends_in_one_line(typed, capsys, tmp_path, monkeypatch):
+    digits = (Path(__file__).parents[2] / "examples" / "digits.toml").read_text()
+    files = {
+        "digits.toml": digits,
+        "broken.toml": "= 3",
+        "empty.toml": "",
+        "misspelt.toml": digits.replace("epsilon", "epsilom"),
+        "table.toml": digits.replace("[training]", "[trainning]"),
+        "words.csv": "a,b\nc,d\n",
+    }
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    monkeypatch.chdir(tmp_path)
+    code, out, err = run(capsys, *typed.split())
+    assert (code, out) == (2, "")
+    assert err.startswith("winsor: error: ") and err.count("\n") == 1
+    assert WRONG[typed] in err
+
+
+def test_an_output_that_is_full_is_one_line_and_no_traceback():
+    numbers = [
+        "--n",
+        "100",
+        "--batch-size",
+        "20",
+        "--epochs",
+        "1",
+        "--noise-multiplier",
+        "1",
+        "--delta",
+        "1e-5",
+    ]
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "-m", "winsor", "plan"]
+        command += [f"--{name}={value}" for name, value in numbers.items()]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 2
+    assert done.stderr.startswith("winsor: error: cannot read or write the output: No space left")
+    assert done.stderr.count("\n") == 1
+
+
+def test_an_error_without_words_gets_some(capsys, monkeypatch):
+    class Wordless(Exception):
+        def format_message(self):
+            return ""
+
+    def fail(*_, **__):
+        raise Wordless
+
+    monkeypatch.setattr("winsor.cli.main._app", lambda arguments: fail)
+    code, _, err = run(capsys, "audit")
+    assert code == 2 and err == "winsor: error: something is missing. See `winsor audit -h`.\n"

@@ -285,7 +285,7 @@ def test_the_step_beyond_the_target_is_refused_before_data_are_touched():
     spent = private.spent()
     private._feed._load = lambda rows: pytest.fail("data were touched")
     with pytest.raises(BudgetExceeded, match="epsilon = 2.0"):
-        next(iter(private.batches()))
+        next(iter(private.batches(1)))
     assert private.spent() == spent
 
 

@@ -48,7 +48,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         # Usage errors; their class has moved between versions of typer.
         if not hasattr(error, "format_message"):
             raise
-        code = _complain(f"{error.format_message().rstrip('.')}. {_help_for(arguments)}")
+        problem = error.format_message().strip() or "something is missing"
+        stop = "" if problem.endswith((".", "?", "!")) else "."
+        code = _complain(f"{problem}{stop} {_help_for(arguments)}")
     sys.exit(code)
 
 

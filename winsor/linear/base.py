@@ -65,7 +65,7 @@ class Recorded(NamedTuple):
     intercept: Any
 
 
-_OTHERS = "Also a clipping rule, or its name (automatic, quantile, ...), and Method objects."
+_OTHERS = "DP-SGD is 'flat'. A clipping rule or its name (automatic, quantile, ...) will do too."
 
 
 def method_of(method: Any) -> Method:

@@ -70,7 +70,7 @@ def refuse_no_model(model: Any) -> None:
 
 def refuse_no_dataset(dataset: Any) -> None:
     """Rows by index, of a known number."""
-    wanted = "a dataset with a length and rows by index"
+    wanted = "map-style, with a length and rows by index"
     if isinstance(dataset, DataLoader):
         remedy = (
             "Its batches have no sampling rate that could be accounted for: winsor draws them. "

@@ -97,9 +97,10 @@ class Spending:
         if final is not None and until >= self._budget.planned_steps:
             self._ahead = final
             return
-        begun = time.perf_counter()
+        begun = time.process_time()
         epsilon = spent_by(ahead, self._budget.delta, self._relation).epsilon
-        self._choose_marks(spent, time.perf_counter() - begun)
+        if self._ahead < math.inf:  # the first account prepares things that the others use
+            self._choose_marks(spent, time.process_time() - begun)
         self._ahead = epsilon if final is None else min(epsilon, final)
 
     def _next_mark(self, spent: int) -> int:

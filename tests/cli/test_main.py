@@ -188,18 +188,7 @@ def test_a_wrong_command_line_ends_in_one_line(typed, capsys, tmp_path, monkeypa
 
 
 def test_an_output_that_is_full_is_one_line_and_no_traceback():
-    numbers = [
-        "--n",
-        "100",
-        "--batch-size",
-        "20",
-        "--epochs",
-        "1",
-        "--noise-multiplier",
-        "1",
-        "--delta",
-        "1e-5",
-    ]
+    numbers = {"n": 100, "batch-size": 20, "epochs": 1, "noise-multiplier": 1, "delta": 1e-5}
     with open("/dev/full", "w") as full:
         command = [sys.executable, "-m", "winsor", "plan"]
         command += [f"--{name}={value}" for name, value in numbers.items()]

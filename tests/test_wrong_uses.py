@@ -6,6 +6,7 @@ must also be one of ours ("must ... Got ..."), not a stranger's, and never show 
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import warnings
@@ -523,6 +524,43 @@ def test_a_wrong_use_is_refused_with_what_to_do(name):
 @pytest.mark.parametrize("name", WITH_FILES)
 def test_a_wrong_file_is_refused_with_what_to_do(name, tmp_path):
     refused(WITH_FILES[name], tmp_path)
+
+
+def run_on_a_full_disk(path: Any) -> None:
+    private = make(ledger=path / "ledger.jsonl", steps=5)
+    for number, batch in enumerate(private.batches()):
+        if number == 2:
+            os.fsync = no_room
+        plain(private, batch)
+
+
+def no_room(*_: Any) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+FULL = {
+    "a ledger": Wrong(run_on_a_full_disk, c.LedgerError, "No space left.*Nothing was released"),
+    "a checkpoint": Wrong(
+        lambda path: (p := make(), setattr(os, "fsync", no_room), p.save(path / "x.pt")),
+        c.LedgerError,
+        "No space left.*Make room",
+    ),
+    "a key": Wrong(
+        lambda path: (
+            setattr(os, "fsync", no_room),
+            make(ledger=path / "l.jsonl", seed=None, mechanism=winsor.ModelMix(tau_over_lr=0.1)),
+        ),
+        c.LedgerError,
+        "cannot write the key .*No space left",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FULL)
+def test_a_full_disk_is_said_and_not_masked(name, tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "fsync", os.fsync)  # put back at the end
+    refused(FULL[name], tmp_path)
+    assert not [*tmp_path.glob(".*.new"), *tmp_path.glob("*.key")], "what was begun is removed"
 
 
 def test_there_are_at_least_forty():

@@ -21,7 +21,7 @@ from torch.utils.data import Dataset
 from winsor.accounting import calibrate
 from winsor.accounting.banded import Workload
 from winsor.checks import as_delta, as_relation, choice, positive, refuse_unknown, whole
-from winsor.contract import Bounded, ConfigurationError, Neighbouring, Update
+from winsor.contract import Bounded, ConfigurationError, LedgerError, Neighbouring, Update
 from winsor.distributed.ledger import SharedLedger
 from winsor.distributed.noise import SharedNoise
 from winsor.distributed.ranks import Ranks
@@ -379,11 +379,19 @@ def _key(seed: int | None, hidden_beside: str | os.PathLike[str] | None) -> byte
     if path.exists():
         return bytes.fromhex(path.read_text().strip())
     key = new_key()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        file.write(key.hex() + "\n")
-        file.flush()
-        os.fsync(file.fileno())
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.write(key.hex() + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        if not isinstance(error, FileExistsError):  # that one would be another run's
+            path.unlink(missing_ok=True)
+        raise LedgerError(
+            f"cannot write the key {path}: {error.strerror or error}. Nothing was released. Make "
+            "room or give a writable path."
+        ) from error
     return key
 
 

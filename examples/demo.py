@@ -102,6 +102,11 @@ def main() -> None:
     console.print(f"Certified: {private.spent()}")
     console.print(f"Ledger: {ledger}  ({len(private.ledger)} steps)", soft_wrap=True)
     console.print(f"Time: {time.perf_counter() - start:.1f} s")
+    console.print(
+        "Next: `. .venv/bin/activate` puts winsor on your path; then `winsor train "
+        "examples/digits.toml --run runs/digits` and `winsor report runs/digits`.",
+        highlight=False,
+    )
 
 
 if __name__ == "__main__":

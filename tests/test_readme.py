@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import chromium
 import numpy as np
 import pytest
 import readme
@@ -60,13 +61,40 @@ def test_commands_have_the_options_that_readme_shows(words, capsys, monkeypatch)
         assert option in help_text
 
 
-def test_cheap_commands_run(tmp_path, monkeypatch, capsys):
+SMALLER = {"epochs = 40": "epochs = 4", "epochs = 20": "epochs = 2", "[1, 2, 3]": "[1]"}
+"""The configurations are those of the repository, with fewer epochs and seeds."""
+NARROWER = {"audit": ["--only", "Flat"]}
+"""All of them take minutes; what they say is tested in tests/audit."""
+
+
+def test_every_command_runs_one_after_the_other(tmp_path, monkeypatch, capsys):
+    """As printed, in a folder with the examples of the repository and the files of the blocks."""
     monkeypatch.chdir(tmp_path)
-    np.savez("norms.npz", norms=np.random.default_rng(0).weibull(1.0, 2000))
-    plan = next(words for words in readme.commands() if words[0] == "plan")
-    for words in (plan, ["tails", "norms.npz"]):
-        assert words in readme.commands()
+    (tmp_path / "examples").mkdir()
+    for source in (README.parent / "examples").glob("*.toml"):
+        text = source.read_text()
+        for old, new in SMALLER.items():
+            text = text.replace(old, new)
+        (tmp_path / "examples" / source.name).write_text(text)
+    rows = np.random.default_rng(0).normal(size=(600, 20)).astype(np.float32)
+    names = {"np": np, "x": torch.as_tensor(rows), "table": rows, "labels": (rows[:, 0] > 0) * 1}
+    files = re.search(r"## The command line.*?```python\n(.*?)```", README.read_text(), re.DOTALL)
+    exec(compile(files.group(1), str(README), "exec"), names)
+    for words in readme.commands():
+        if "--pdf" in words:
+            chromium.executable()
         with pytest.raises(SystemExit) as end:
-            main(words)
-        assert end.value.code == 0
+            main([*words, *NARROWER.get(words[0], [])])
+        assert end.value.code == 0, (words, capsys.readouterr().err)
+    assert (tmp_path / "runs" / "digits" / "report.pdf").exists()
     assert "noise multiplier" in capsys.readouterr().out
+
+
+def test_the_first_two_commands_are_targets_of_make():
+    made = (README.parent / "Makefile").read_text()
+    lines = [line.split("#")[0].split() for _, language, line in readme.fenced() if not language]
+    targets = [words[1] for words in lines if words[:1] == ["make"]]
+    assert targets == ["demo", "test"]
+    assert all(re.search(rf"^{target}:", made, re.MULTILINE) for target in targets)
+    known = {("make",), ("winsor",), (".",)}
+    assert {tuple(words[:1]) for words in lines if words} == known  # nothing else is printed

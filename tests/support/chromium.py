@@ -36,13 +36,17 @@ def executable() -> str:
     pytest.skip(missing)
 
 
+PATIENCE = 600.0
+"""Seconds after which a browser hangs, on however busy a machine."""
+
+
 def run(page: Path, profile: Path, *flags: str) -> tuple[str, list[str]]:
     """Open a page; return the standard output, and the lines of its console."""
     done = subprocess.run(
         [executable(), *FLAGS, f"--user-data-dir={profile}", *flags, page.as_uri()],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE,
         check=False,
     )
     assert done.returncode == 0, done.stderr

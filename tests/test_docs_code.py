@@ -1,0 +1,69 @@
+"""Every Python block of the documentation runs, page by page, as printed."""
+
+from __future__ import annotations
+
+import re
+import sys
+import types
+
+import documents
+import numpy as np
+import pytest
+import torch
+
+ELSEWHERE = {  # with models of those libraries
+    "coming-from-transformers.md": "tests/integrations/test_docs.py",
+    "coming-from-lightning.md": "tests/integrations/test_docs.py",
+}
+FOLDERS = ("docs/*.md", "docs/adr/*.md", "benchmarks/README.md", "examples/gallery/*.md")
+PAGES = [
+    path
+    for pattern in FOLDERS
+    for path in sorted(documents.ROOT.glob(pattern))
+    if documents.count(path) and path.name not in ELSEWHERE
+]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.stem)
+def test_the_blocks_of_a_page_run_one_after_the_other(page, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    torch.manual_seed(0)
+    np.random.seed(0)  # noqa: NPY002  a page may use scikit-learn's default
+    name = "page_" + re.sub(r"\W", "_", page.stem)
+    module = types.ModuleType(name)  # one that can be found: classes and functions may be pickled
+    monkeypatch.setitem(sys.modules, name, module)
+    exec(compile(documents.program(page), str(page), "exec"), module.__dict__)
+
+
+@pytest.mark.parametrize("name", ELSEWHERE)
+def test_pages_that_run_elsewhere_do(name):
+    assert name in (documents.ROOT / ELSEWHERE[name]).read_text()
+    assert (documents.ROOT / "docs" / name).exists()
+
+
+def test_few_blocks_are_not_run_and_none_by_accident():
+    every = [path for pattern in FOLDERS for path in documents.ROOT.glob(pattern)]
+    peers = {p.name: documents.count(p, documents.PEER) for p in every}
+    assert sum(peers.values()) <= 8  # the code of libraries that are not installed here
+    for path in every:
+        opened = len(re.findall(r"^```py", path.read_text(), re.MULTILINE))
+        assert opened == documents.count(path) + peers[path.name], f"another fence in {path.name}"
+
+
+def test_a_program_keeps_the_lines_of_its_page(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text(
+        "# A\n\n<!-- setup\nx = 1\n-->\n\n```python\ny = x\n```\n\n```python peer\nno(\n```\n"
+    )
+    assert documents.program(page).splitlines() == [
+        "",
+        "",
+        "",
+        "x = 1",
+        "",
+        "",
+        "",
+        "y = x",
+        *[""] * 5,
+    ]
+    assert documents.count(page) == documents.count(page, documents.PEER) == 1

@@ -11,7 +11,7 @@ FAST := tests/test_architecture.py tests/ledger tests/release tests/sampling tes
 	tests/rules/test_discovery.py tests/training/test_loop.py tests/grads/test_refusals.py \
 	tests/accounting/test_spending.py tests/accounting/test_events.py tests/runs/test_config.py
 
-.PHONY: demo test check fast lint types unit docs site sbom lock hooks install bench-install clean
+.PHONY: demo test check fast lint types unit docs site examples sbom lock hooks install bench-install clean
 
 demo: install
 	$(BIN)/python examples/demo.py
@@ -49,6 +49,11 @@ docs: install
 # The documentation as a site that needs no network: open build/site/index.html.
 site: install
 	PYTHONPATH=docs $(BIN)/python -m website.build build/site
+
+# The worked examples, each with its page in build/gallery; FULL=--full for the real ones.
+GALLERY := images text claims incomes somebody_elses_training
+examples: install
+	for name in $(GALLERY); do $(ONE) $(BIN)/python examples/gallery/$$name.py $(FULL) --out build/gallery/$$name || exit 1; done
 
 # What winsor stands on, with versions and licences, as CycloneDX JSON.
 sbom: install

@@ -146,9 +146,11 @@ def fold(network: nn.Module) -> None:
             norm: Any = getattr(module, second, None)
             if convolution is None or not isinstance(norm, nn.BatchNorm2d):
                 continue
+            mean, variance = norm.running_mean, norm.running_var
+            assert mean is not None and variance is not None  # the package's networks keep them
             weight, bias = fuse_conv_bn_weights(
                 convolution.weight, convolution.bias,
-                norm.running_mean, norm.running_var, norm.eps, norm.weight, norm.bias,
+                mean, variance, norm.eps, norm.weight, norm.bias,
             )  # fmt: skip
             convolution.weight = nn.Parameter(weight, requires_grad=False)
             convolution.bias = nn.Parameter(bias, requires_grad=False)

@@ -13,6 +13,7 @@ Qiao et al. 2019 (weight standardisation); De et al. 2022 train WideResNets priv
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -29,8 +30,8 @@ class StandardisedConv2d(nn.Conv2d):
     torch.Size([2, 8, 5, 5])
     """
 
-    def __init__(self, *args: int, **options: object) -> None:
-        super().__init__(*args, **options)  # type: ignore[arg-type]
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
         self.gain = nn.Parameter(torch.ones(self.out_channels))
 
     def standardised(self) -> Tensor:

@@ -15,6 +15,7 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 from torch import nn
+from torch.distributed import checkpoint
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.fsdp._fully_shard._fsdp_param_group import FSDPParamGroup
@@ -207,6 +208,22 @@ def check_given_back(private: Any, model: nn.Module) -> None:
         assert torch.equal(whole(p), before[name])
     with torch.no_grad():
         assert torch.isfinite(model(rows().tensors[0][:4])).all()
+    check_kept_in_shards(model, before)
+
+
+@torch.no_grad()
+def check_kept_in_shards(model: nn.Module, weights: dict[str, torch.Tensor]) -> None:
+    """`torch.distributed.checkpoint` writes and reads the model that was given back."""
+    place = [tempfile.mkdtemp()]
+    dist.broadcast_object_list(place, 0)
+    checkpoint.save({"model": model.state_dict()}, checkpoint_id=place[0])
+    for parameter in model.parameters():
+        parameter.zero_()
+    state = {"model": model.state_dict()}
+    checkpoint.load(state, checkpoint_id=place[0])
+    model.load_state_dict(state["model"])
+    for name, parameter in model.named_parameters():
+        assert torch.equal(whole(parameter), weights[name])
 
 
 def noted_noise(private: Any) -> list[torch.Tensor]:

@@ -20,6 +20,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -166,18 +167,17 @@ def main() -> None:
     options = parser.parse_args()
     path = options.output / f"{NAME}.json"
     result: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
-    quiet = {"distributed.scheduler.allowed-failures": 10}
-    with (
-        dask.config.set(quiet),
-        LocalCluster(
+    with dask.config.set({"distributed.scheduler.allowed-failures": 10}):
+        cluster = LocalCluster(
             n_workers=2, threads_per_worker=1, dashboard_address=None, silence_logs=50
-        ) as cluster,
-        Client(cluster) as client,
-    ):
-        for name in options.methods:
-            result[name] = one(name, options.rows, options.size, client)
-            print(name, result[name], flush=True)
-            save(NAME, result, options.output)
+        )
+        with Client(cluster) as client:
+            for name in options.methods:
+                result[name] = one(name, options.rows, options.size, client)
+                print(name, result[name], flush=True)
+                save(NAME, result, options.output)
+        with suppress(TimeoutError):  # a busy machine may let a worker end after its nanny's 5 s
+            cluster.close()
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """Partitions on a Dask cluster of two workers, one of which dies in the middle."""
 
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,18 +27,18 @@ def client():
         "distributed.admin.system-monitor.gil.enabled": False,
         "distributed.nanny.pre-spawn-environ.OMP_NUM_THREADS": 1,
     }
-    with (
-        dask.config.set(quiet),
-        LocalCluster(
+    with dask.config.set(quiet):
+        cluster = LocalCluster(
             n_workers=2,
             threads_per_worker=1,
             dashboard_address=None,
             silence_logs=50,
             autorestart=False,
-        ) as cluster,
-        Client(cluster) as found,
-    ):
-        yield found
+        )
+        with Client(cluster) as found:
+            yield found
+        with suppress(TimeoutError):  # a busy machine may let a worker end after its nanny's 5 s
+            cluster.close()
 
 
 @pytest.fixture(scope="module")

@@ -33,7 +33,6 @@ def client():
             threads_per_worker=1,
             dashboard_address=None,
             silence_logs=50,
-            autorestart=False,
         )
         with Client(cluster) as found:
             yield found

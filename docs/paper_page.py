@@ -160,10 +160,11 @@ def _effort_sentence(found: list[Progress]) -> str:
     done = sum(one.finished for one in found)
     known = [one.left for one in found if not one.finished and one.left is not None]
     return (
-        f"**Effort.** {done} of {len(found)} tables are at full strength, for "
+        f"**Effort.** {done} of {len(found)} tables are at full strength, "
+        f"{len(CALCULATIONS)} of them calculations, for "
         f"{sum(one.spent for one in found) / HOUR:.2f} processor hours with the cells of "
         f"unfinished ones. By measured or begun cells {len(known)} others need "
-        f"{sum(known) / HOUR:.0f} hours of one core; of {len(found) - done - len(known)} no cell "
+        f"{sum(known) / HOUR:.1f} hours of one core; of {len(found) - done - len(known)} no cell "
         "was measured. The machine has two cores and was busy with other work, so times are "
         "processor time."
     )

@@ -300,7 +300,8 @@ def section_53(request: Request) -> Reproduced:
         asdict(setting),
         ("A linear model instead of ResNet-20 with ImageNet as public data; all lines at the same "
          "certified epsilon.",
-         "The constants of each line are fixed, not tuned: mixing has half the step of the others."),
+         "The constants of each line are fixed, not tuned: mixing has half the step of the "
+         "others."),
     )  # fmt: skip
 
 

@@ -164,12 +164,6 @@ def cell(wanted: Wanted) -> Values:
     return wanted.work() if book is None else book.take(wanted)
 
 
-def working() -> bool:
-    """Is work done here, or only planned? Preparations that cost much may ask."""
-    book = _BOOK.get()
-    return book is None or book.mode == "keep"
-
-
 # --------------------------------------------------------------------------------------- journals
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import re
+from pathlib import Path
 
 import pytest
 import torch
@@ -157,3 +159,12 @@ def test_a_bar_on_a_terminal(monkeypatch, capsys):
     fit(progress=True)
     out = capsys.readouterr().out
     assert "training privately" in out and "6/6" in out and "epsilon <= " in out
+
+
+def test_the_page_about_callbacks_runs_as_printed(capsys, monkeypatch):
+    page = Path(__file__).parents[2] / "docs" / "callbacks.md"
+    code = "\n".join(re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL))
+    monkeypatch.setattr(logging, "basicConfig", lambda **_: None)  # leave pytest's logging alone
+    exec(compile(code, str(page), "exec"), {})
+    out = capsys.readouterr().out
+    assert "done, epsilon" in out and out.splitlines()[-1].startswith("3 ")

@@ -38,7 +38,7 @@ class Shown:
         text = render_page(
             "page.html",
             Path(__file__).parent,
-            style=STYLE.read_text(encoding="utf-8") + "ul li { padding-left: 0; }",
+            style=STYLE.read_text(encoding="utf-8") + "main { padding-top: 24px; } ul li { padding-left: 0; }",
             title=self.title,
             promise=self.promise,
             results=self.results,

@@ -41,6 +41,7 @@ docs: install
 	$(BIN)/python docs/paper_page.py
 	$(BIN)/python docs/fidelity_page.py
 	$(BIN)/python docs/theory_page.py
+	$(BIN)/python docs/tables_page.py
 	$(BIN)/python docs/architecture_page.py
 	$(BIN)/python docs/api_pages.py
 	$(BIN)/python docs/licence_page.py

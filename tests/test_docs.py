@@ -89,6 +89,31 @@ def test_saving_keeps_what_it_is_given(tmp_path):
     assert [file.name for file in tmp_path.iterdir()] == ["some.json"]
 
 
+def test_the_page_of_tables_is_up_to_date():
+    pages = generator("tables_page")
+    assert pages.PAGE.read_text() == pages.page(), "run: python docs/tables_page.py"
+
+
+def test_the_page_of_tables_says_losses(tmp_path):
+    """A score behind the others, a line that is not reached and one that was not run are said."""
+    pages = generator("tables_page")
+    path = tmp_path / "tables.jsonl"
+    scores = {"whitened": 0.1, "dp-ebm": 0.2, "adassp": 0.05, "diffprivlib": -70.0}
+    rows = [
+        {"table": "a9a", "method": name, "epsilon": 1.0, "seed": seed, "score": value}
+        for name, value in scores.items()
+        for seed in (0, 1)
+    ]
+    path.write_text("\n".join(map(json.dumps, [rows[0] | {"score": 9.0}, *rows])))
+    found = pages.cells(path)
+    assert len(found["a9a", "whitened", 1.0]) == 2  # the first was run again
+    comparison = "\n".join(pages.comparison(found, 1.0))
+    assert "| whitened | 0 of 1 | a9a by 50.0% | 50.0%, more than 5% |" in comparison
+    asked = "\n".join(pages.asked(found))
+    assert "short by 0.7500" in asked and "not run" in asked
+    assert "| < -1 |" in "\n".join(pages.results(found, 1.0))
+
+
 def test_the_pages_of_the_papers_are_up_to_date():
     made = generator("paper_page")
     folder, order = ROOT / "docs", "run: python docs/paper_page.py"

@@ -13,13 +13,13 @@ from sklearn.utils.estimator_checks import estimator_checks_generator
 
 from winsor.contract import ConfigurationError
 from winsor.linear import PrivateGammaRegressor, PrivatePoissonRegressor, residual_cut
-from winsor.linear.score_rows import ScoreRows
 from winsor.linear.information import (
     Information,
     information_sensitivity,
     release_information,
     square_sensitivity,
 )
+from winsor.linear.score_rows import Ball, ScoreRows
 from winsor.mechanisms.gaussian import Gaussian
 from winsor.ranges.distribution import Distribution
 
@@ -161,3 +161,23 @@ CHECKS = [
 @pytest.mark.parametrize(("estimator", "check"), CHECKS)
 def test_check_estimator(estimator, check):
     check(estimator)
+
+
+@pytest.mark.parametrize("kind", [PrivatePoissonRegressor, PrivateGammaRegressor])
+def test_rows_far_outside_are_not_exponentiated(kind):
+    """A row that had no vote is predicted like the nearest one that had."""
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((4000, 2))
+    y = rng.gamma(4.0, np.exp(x @ [1.0, 0.5]) / 4)
+    model = kind(epsilon=5.0, random_state=0).fit(x, y)
+    near, far, farther = model.predict([[0.5, 0.2], [1e3, 0.0], [1e300, 0.0]])
+    assert near == pytest.approx(np.exp(model.intercept_ + [0.5, 0.2] @ model.coef_))
+    assert far == pytest.approx(farther, rel=1e-2) and far < 100.0
+    assert model.predict([[-1e300, 0.0]])[0] < near
+
+
+def test_what_a_model_keeps_of_the_rows_are_two_vectors_and_a_radius():
+    ball = Ball(np.array([1.0, 2.0]), np.array([2.0, np.inf]), 3.0)
+    inside, outside = ball.nearest(np.array([[3.0, 50.0], [21.0, 2.0]]))
+    assert inside.tolist() == [3.0, 50.0]  # a column that looked constant does not count
+    assert outside == pytest.approx([7.0, 2.0])

@@ -274,13 +274,14 @@ class PrivateLogLinkRegressor(RegressorMixin, BaseEstimator, ABC):
         self.coef_, self.intercept_ = values[:-1], float(values[-1])
         self.coef_std_, self.intercept_std_ = errors[:-1], float(errors[-1])
         self.coef_interval_, self.intercept_interval_ = intervals[:-1], intervals[-1]
-        self._level = math.log(mean)
+        self._level, self._ball = math.log(mean), rows.ball
 
     def predict(self, X: ArrayLike, exposure: ArrayLike | None = None) -> Array:
-        """Means for this ``exposure`` (1 by default)."""
+        """Means for this ``exposure`` (1 by default); of the nearest row that had a vote, for one
+        outside the features' range."""
         check_is_fitted(self)
         table = validate_data(self, X, dtype=np.float64, reset=False)
-        scores = table @ self.coef_ + self.intercept_
+        scores = self._ball.nearest(table) @ self.coef_ + self.intercept_
         near = np.clip(scores, self._level - FARTHEST, self._level + FARTHEST)
         return np.exp(near) * as_exposure(exposure, len(table))
 

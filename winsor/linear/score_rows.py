@@ -9,6 +9,7 @@ cut at c times the row, is no longer than c reach.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,9 +23,29 @@ from winsor.sampling.samplers import FullBatch
 
 Array = NDArray[np.float64]
 
+_FARTHEST = 1e100  # its square is finite
+
 FARTHER = 4.0
 """Rows vote if the squares of d features add up to at most d + FARTHER sqrt(d): all but one or two
 per cent of normal ones."""
+
+
+@dataclass(frozen=True)
+class Ball:
+    """Where rows vote: about a private centre, in units of a private spread."""
+
+    middle: Array
+    half: Array
+    radius: float
+
+    def nearest(self, table: Array) -> Array:
+        """Rows drawn towards the centre until they are inside. Nothing was learnt about those
+        outside, and a log link would exponentiate the distance."""
+        away = np.clip(table - self.middle, -_FARTHEST, _FARTHEST)
+        with np.errstate(over="ignore"):
+            lengths = np.linalg.norm(away / self.half, axis=1)
+        shrink = np.minimum(1.0, self.radius / np.maximum(lengths, self.radius))
+        return np.asarray(self.middle + shrink[:, None] * away)
 
 
 class ScoreRows:
@@ -48,6 +69,7 @@ class ScoreRows:
             inside &= ((table >= low) & (table <= high)).all(axis=1)
         self.values = np.where(inside[:, None], np.c_[scaled, np.ones(n)], 0.0)
         self.inside = inside
+        self.ball = Ball(self.middle, self.half, math.sqrt(square))
 
     def pay(self, door: PrepaidDoor, noise: Gaussian, cut: float, steps: int) -> Receipt:
         """For ``steps`` sums of `score`."""

@@ -132,7 +132,9 @@ def results(found: Cells, epsilon: float) -> list[str]:
         line += [shown(score(found, table, m, epsilon)) for m in PUBLIC]
         rows.append(f"| {table} | " + " | ".join(line) + " |")
     count = ", ".join(f"{m} {'-'.join(map(str, n))}" for m, n in seeds.items())
-    return [*rows, "", f"The best private score of a row is bold. Seeds: {count}.", ""]
+    absent = [m for m in (*OURS, *CLOSED, *OTHERS) if m not in methods]
+    missing = f" Not run at this epsilon: {', '.join(absent)}." if absent else ""
+    return [*rows, "", f"The best private score of a row is bold. Seeds: {count}.{missing}", ""]
 
 
 def comparison(found: Cells, epsilon: float) -> list[str]:
@@ -156,7 +158,7 @@ def comparison(found: Cells, epsilon: float) -> list[str]:
         verdict = f"{worst:.1%}" + ("" if worst <= BEHIND else f", more than {BEHIND:.0%}")
         ahead = f"{len(gaps) - len(lost)} of {len(gaps)}"
         rows.append(f"| {method} | {ahead} | {words or 'nowhere'} | {verdict} |")
-    return rows
+    return rows if len(rows) > 2 else ["DP-EBM or AdaSSP was not run at this epsilon."]
 
 
 def asked(found: Cells) -> list[str]:

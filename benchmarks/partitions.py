@@ -169,7 +169,7 @@ def main() -> None:
     result: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
     with dask.config.set({"distributed.scheduler.allowed-failures": 10}):
         cluster = LocalCluster(
-            n_workers=2, threads_per_worker=1, dashboard_address=None, silence_logs=50
+            n_workers=2, threads_per_worker=1, dashboard_address=":0", silence_logs=50
         )
         with Client(cluster) as client:
             for name in options.methods:

@@ -31,7 +31,7 @@ def client():
         cluster = LocalCluster(
             n_workers=2,
             threads_per_worker=1,
-            dashboard_address=None,
+            dashboard_address=":0",
             silence_logs=50,
         )
         with Client(cluster) as found:

@@ -16,6 +16,7 @@ from winsor.charts.files import render_page
 from winsor.contract import Guarantee
 
 STYLE = Path(winsor.report.__file__).with_name("page.css")
+OWN = "main { padding-top: 24px; } ul li { padding-left: 0; }"
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class Shown:
         text = render_page(
             "page.html",
             Path(__file__).parent,
-            style=STYLE.read_text(encoding="utf-8") + "main { padding-top: 24px; } ul li { padding-left: 0; }",
+            style=STYLE.read_text(encoding="utf-8") + OWN,
             title=self.title,
             promise=self.promise,
             results=self.results,

@@ -28,7 +28,7 @@ Convert = Callable[..., tuple[Tensor, ...]]
 
 SPARSE = 32
 """Below one row in so many the disk is told not to read ahead."""
-_PIECE = 1 << 26  # bytes that `pieces` holds at a time
+_PIECE = 1 << 25  # bytes that are mapped and read at a time
 
 
 class MappedRows(Dataset[tuple[Tensor, ...]]):
@@ -94,20 +94,23 @@ class MappedRows(Dataset[tuple[Tensor, ...]]):
             yield [np.array(_opened(file)[first : first + step]) for file in self.files]
 
     def _rows_of(self, file: Path, rows: NDArray[np.int64]) -> Array:
-        mapped = _opened(file)
-        if len(mapped) != self._length:
+        """In the order of the file, which disks like; mapped anew for every few megabytes, because
+        a page that was touched counts as memory of the process until its map is gone."""
+        like = _opened(file)
+        if len(like) != self._length:
             raise ConfigurationError(
                 f"{file} must stay as it is during a run. It had {self._length} rows, and has "
-                f"{len(mapped)} now."
+                f"{len(like)} now."
             )
-        if SPARSE * len(rows) < self._length and hasattr(mmap, "MADV_RANDOM"):
-            mapped._mmap.madvise(mmap.MADV_RANDOM)  # type: ignore[attr-defined]
-        if len(rows) > 1 and np.any(rows[1:] < rows[:-1]):  # disks like order
-            order = np.argsort(rows, kind="stable")
-            back = np.empty_like(order)
-            back[order] = np.arange(len(order))
-            return np.asarray(mapped[rows[order]][back])
-        return np.asarray(np.take(mapped, rows, axis=0))
+        found = np.empty((len(rows), *like.shape[1:]), like.dtype)
+        order = np.argsort(rows, kind="stable")
+        for places in np.array_split(order, max(1, -(-found.nbytes // _PIECE))):
+            mapped = _opened(file)
+            if SPARSE * len(rows) < self._length and hasattr(mmap, "MADV_RANDOM"):
+                mapped._mmap.madvise(mmap.MADV_RANDOM)  # type: ignore[attr-defined]
+            found[places] = mapped[rows[places]]
+            del mapped
+        return found
 
     def _tensors(self, arrays: Sequence[Array]) -> tuple[Tensor, ...]:
         if self.convert is not None:

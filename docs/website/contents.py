@@ -18,8 +18,10 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "Guides": (
         "docs/units.md",
         "docs/additive.md",
+        "docs/features.md",
         "docs/tuning.md",
         "docs/metrics.md",
+        "docs/callbacks.md",
         "docs/ways-of-drawing.md",
         "docs/several-processes.md",
         "docs/modelmix.md",
@@ -32,9 +34,15 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "docs/replay.md",
     ),
     "Rules": ("docs/rules/*.md",),
-    "Papers": ("docs/papers.md", "docs/theory.md", "docs/fidelity.md"),
+    "Papers": ("docs/papers.md", "docs/papers/*.md", "docs/theory.md", "docs/fidelity.md"),
     "Reference": ("docs/api/*.md",),
-    "Benchmarks": ("benchmarks/README.md",),
+    "Benchmarks": (
+        "benchmarks/README.md",
+        "docs/tables.md",
+        "docs/records.md",
+        "docs/where-the-microseconds-go.md",
+        "reproductions/README.md",
+    ),
     "More": ("docs/*.md",),
     "Project": (
         "CONTRIBUTING.md",

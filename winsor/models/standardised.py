@@ -66,8 +66,7 @@ def standardise_convolutions(model: nn.Module) -> nn.Module:
 
 def _standardised(layer: nn.Conv2d) -> StandardisedConv2d:
     made = StandardisedConv2d(
-        layer.in_channels, layer.out_channels,
-        layer.kernel_size,  # type: ignore[arg-type] # torch says int for what may be a pair
+        layer.in_channels, layer.out_channels, layer.kernel_size,
         stride=layer.stride, padding=layer.padding, dilation=layer.dilation, groups=layer.groups,
         bias=layer.bias is not None, padding_mode=layer.padding_mode,
     )  # fmt: skip

@@ -30,7 +30,8 @@ from winsor.audit.canaries import rows, size
 from winsor.contract import ConfigurationError, Tree
 from winsor.grads import Need, View, make_engine, trainable_parameters
 from winsor.rules.rule import clip_weights
-from winsor.training.loop import OptimizerUpdate, PrivateTraining
+from winsor.training.loop import PrivateTraining
+from winsor.training.update import OptimizerUpdate
 
 Loss = Callable[[nn.Module, Any], Tensor]
 Floats = NDArray[np.float64]

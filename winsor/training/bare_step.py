@@ -75,7 +75,7 @@ class BareStep:
         replaced = optimizer.__dict__.get("step")
         if replaced is not None:
             counts = getattr(replaced, "_wrapped_by_lr_sched", False)
-            if not counts or replaced.__wrapped__ is not self._class_step:
+            if not counts or getattr(replaced, "__wrapped__", None) is not self._class_step:
                 return False
             optimizer._opt_called = True  # type: ignore[attr-defined] # schedulers ask for it
         others = [

@@ -74,7 +74,7 @@ KINDS = {
 
 def first_counted(kind: str, steps: int) -> int:
     """The first iterate that counts in a run of ``steps`` steps."""
-    chosen = KINDS[choice("kind", kind, KINDS)]
+    chosen = KINDS[choice("iterate", kind, KINDS)]
     return (steps + 1) // 2 if chosen.second_half else chosen.first
 
 

@@ -12,7 +12,7 @@ post-processing of released values, so any `torch.optim` optimiser and scheduler
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
@@ -28,7 +28,6 @@ from winsor.contract import (
     LedgerError,
     Neighbouring,
     ProtocolError,
-    Released,
     UnsoundRelease,
     UnsupportedModel,
     Update,
@@ -44,7 +43,6 @@ from winsor.release.door import Door
 from winsor.rules.rule import Rule, State, Sums, no_rows
 from winsor.sampling.feed import Feed, Fragment
 from winsor.sampling.samplers import Sampler
-from winsor.training.bare_step import BareStep
 from winsor.training.checkpoint import Resumable
 from winsor.training.epochs import Epochs
 from winsor.training.grouping import Grouping
@@ -54,8 +52,6 @@ from winsor.training.loop_order import refuse_another_round, refuse_bad_losses, 
 from winsor.training.rehearsal import Loss
 from winsor.training.row_checks import RowChecks
 from winsor.training.showing import Shown
-from winsor.training.update import refuse_unreleased
-from winsor.tree import FlatTree
 
 _Value = TypeVar("_Value")
 
@@ -456,56 +452,6 @@ certified by PLD
             shards.give_back()
             self._guard.end()
         return self.model
-
-
-class OptimizerUpdate:
-    """The ordinary update: divide by the expected batch size, then optimiser and scheduler."""
-
-    hides_randomness = False
-
-    def __init__(
-        self,
-        parameters: dict[str, nn.Parameter],
-        optimizer: torch.optim.Optimizer,
-        scheduler: torch.optim.lr_scheduler.LRScheduler | None,
-        expected_size: float,
-    ) -> None:
-        self.parameters = parameters
-        self.optimizer = optimizer
-        self.scheduler = scheduler
-        self.seal: object = self  # until the training names its door: nothing carries it
-        self._scale = 1 / expected_size
-        self._note_noise = getattr(optimizer, "note_noise", None)  # it corrects for public noise
-        self._step = BareStep(optimizer, parameters)
-        self._last = -1
-
-    def apply(self, released: Released) -> None:
-        if released.seal is not self.seal or released.entry <= self._last:
-            refuse_unreleased(released, self.seal)
-        self._last = released.entry
-        grad = released.values["grad"]
-        if isinstance(grad, FlatTree):
-            grad.flat.mul_(self._scale)
-        else:
-            torch._foreach_mul_(list(grad.values()), self._scale)
-        if self._note_noise is not None:
-            self._note_noise(released.std["grad"] * self._scale)
-        self.step_with(grad)
-        if self.scheduler is not None:
-            self.scheduler.step()
-
-    def step_with(self, grad: Mapping[str, Tensor]) -> None:
-        self._step(grad)
-
-    def use_key(self, key: bytes) -> None:
-        del key  # an optimiser's step draws nothing
-        self._last = -1  # a resumed run repeats the steps since its checkpoint
-
-    def state_dict(self) -> dict[str, Any]:
-        return {}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        del state  # the optimiser's own state_dict is the user's to save, as in plain PyTorch
 
 
 def _added(sums: Sums, more: Sums) -> Sums:

@@ -47,12 +47,12 @@ from winsor.training.correlated import cyclic, learning_rates, momentum
 from winsor.training.grouping import Grouping
 from winsor.training.guard import ModelGuard
 from winsor.training.iterates import Ball, Iterates, first_counted
-from winsor.training.loop import OptimizerUpdate, PrivateTraining, StepBudget
+from winsor.training.loop import PrivateTraining, StepBudget
 from winsor.training.right_kinds import refuse_wrong_kinds
 from winsor.training.settings import settings_of_optimizer
 from winsor.training.sharded import ShardedUpdate, refuse_shards
 from winsor.training.together import agree_to_train
-from winsor.training.update import refuse_foreign_optimizer
+from winsor.training.update import OptimizerUpdate, refuse_foreign_optimizer
 
 Unit = Sequence[Any] | NDArray[Any] | Callable[[Any], Any]
 

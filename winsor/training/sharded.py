@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from winsor.contract import UnsupportedModel
 from winsor.distributed.sharded import Shards, sliced
-from winsor.training.loop import OptimizerUpdate
+from winsor.training.update import OptimizerUpdate
 
 
 class ShardedUpdate(OptimizerUpdate):

@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from typing import Any, NoReturn
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from winsor.contract import ConfigurationError, Released, UnsoundRelease
+from winsor.training.bare_step import BareStep
+from winsor.tree import FlatTree
 
 
 def refuse_unreleased(released: Any, seal: object) -> NoReturn:
@@ -50,3 +52,53 @@ def refuse_foreign_optimizer(
             f"optimizer must own parameters of the model only. Got {foreign} that are not in the "
             "model: they would be trained without protection."
         )
+
+
+class OptimizerUpdate:
+    """The ordinary update: divide by the expected batch size, then optimiser and scheduler."""
+
+    hides_randomness = False
+
+    def __init__(
+        self,
+        parameters: dict[str, nn.Parameter],
+        optimizer: torch.optim.Optimizer,
+        scheduler: torch.optim.lr_scheduler.LRScheduler | None,
+        expected_size: float,
+    ) -> None:
+        self.parameters = parameters
+        self.optimizer = optimizer
+        self.scheduler = scheduler
+        self.seal: object = self  # until the training names its door: nothing carries it
+        self._scale = 1 / expected_size
+        self._note_noise = getattr(optimizer, "note_noise", None)  # it corrects for public noise
+        self._step = BareStep(optimizer, parameters)
+        self._last = -1
+
+    def apply(self, released: Released) -> None:
+        if released.seal is not self.seal or released.entry <= self._last:
+            refuse_unreleased(released, self.seal)
+        self._last = released.entry
+        grad = released.values["grad"]
+        if isinstance(grad, FlatTree):
+            grad.flat.mul_(self._scale)
+        else:
+            torch._foreach_mul_(list(grad.values()), self._scale)
+        if self._note_noise is not None:
+            self._note_noise(released.std["grad"] * self._scale)
+        self.step_with(grad)
+        if self.scheduler is not None:
+            self.scheduler.step()
+
+    def step_with(self, grad: Mapping[str, Tensor]) -> None:
+        self._step(grad)
+
+    def use_key(self, key: bytes) -> None:
+        del key  # an optimiser's step draws nothing
+        self._last = -1  # a resumed run repeats the steps since its checkpoint
+
+    def state_dict(self) -> dict[str, Any]:
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        del state  # the optimiser's own state_dict is the user's to save, as in plain PyTorch

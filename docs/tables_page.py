@@ -42,7 +42,19 @@ SKLEARN = """## In scikit-learn, honestly
 Every estimator and transformer takes `budget=`. Fits of clones register there, and
 `total_guarantee` adds up all that is inside a pipeline or a search, or refuses:
 
+<!-- setup
+import numpy as np
+
+draw = np.random.default_rng(0)
+X = draw.lognormal(0, 1, (2000, 3))
+y = X[:, 0] + draw.normal(0, 0.3, 2000)
+-->
+
 ```python
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from winsor.linear import PrivacyBudget, PrivateRidge, PrivateScaler, total_guarantee
+
 budget = PrivacyBudget()
 model = make_pipeline(
     PrivateScaler(epsilon=0.2, low=None, high=None, budget=budget), PrivateRidge(budget=budget)

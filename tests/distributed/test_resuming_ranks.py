@@ -102,5 +102,5 @@ def test_a_sharded_run_goes_on_in_one_process(ranks, folder):
 
 
 def test_a_missing_checkpoint_is_refused(tmp_path: Path):
-    with pytest.raises(LedgerError, match="cannot be read"):
+    with pytest.raises(LedgerError, match="must be a checkpoint of private.save"):
         winsor.resume(tmp_path / "none.pt", **resumes.arguments(tmp_path, "none", 0))

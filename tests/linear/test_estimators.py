@@ -303,7 +303,7 @@ def test_partial_fit_refuses_what_it_cannot_continue(labelled):
         ({"feature_bound": 0.0}, "feature_bound must be"),
         ({"noise_multiplier": 0.0}, "noise_multiplier must be"),
         ({"relation": "row"}, "relation must be one of"),
-        ({"method": "sgd"}, "rule must be one of"),
+        ({"method": "sgd"}, "method must be one of"),
         ({"method": 7}, "method must be one of"),
         ({"method": AveragedDescent(radius=-1.0)}, "radius must be"),
         ({"method": Simple(clip=-1.0)}, "clip must be"),

@@ -157,7 +157,7 @@ def test_private_radius_finds_the_scale_and_pays_for_it():
         ({"rho": 0.0}, "rho must be a positive"),
         ({"epsilon": 1.0, "radius": 0.0}, "radius must be a positive"),
         ({"epsilon": 1.0, "radius": -1.0}, "radius must be a positive"),
-        ({"epsilon": 1.0, "radius": None}, "moments must be given"),
+        ({"epsilon": 1.0, "radius": None}, "radius must be given"),
         ({"epsilon": 1.0, "radius": None, "moments": (1.5, 1.0)}, "at least 2"),
         ({"epsilon": 1.0, "radius": None, "moments": (2.0, 0.0)}, "positive finite"),
         ({"epsilon": 1.0, "radius": None, "moments": 2.0}, r"pair \(p, M\)"),

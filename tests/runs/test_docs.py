@@ -62,7 +62,7 @@ def test_the_pieces_of_configuration_in_the_tour_can_be_read():
     tour = (ROOT / "docs" / "tour.md").read_text()
     pieces = [tomllib.loads(text) for text in re.findall(r"```toml\n(.*?)```", tour, re.DOTALL)]
     data = [piece["data"] for piece in pieces if "data" in piece]
-    assert len(data) == 2 and [read(DataSettings, table, "data") for table in data]
+    assert len(data) == 3 and [read(DataSettings, table, "data") for table in data]
     assert any("model" in piece for piece in pieces)
 
 

@@ -120,7 +120,10 @@ def test_from_the_very_end(tmp_path):
     resumed = winsor.resume(tmp_path / "checkpoint.pt", **arguments(iterate="averaged"))
     same(train(resumed), whole)
     assert resumed.steps_done == STEPS
-    train(resumed)  # asked once more, it goes on
+    with pytest.raises(ProtocolError, match="spans all epochs"):
+        train(resumed)
+    for x, y in resumed.batches(STEPS):  # asked how far, it goes on
+        resumed.step(F.cross_entropy(resumed.model(x), y, reduction="none"))
     assert resumed.steps_done == 2 * STEPS
 
 

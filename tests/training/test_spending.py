@@ -66,7 +66,7 @@ def test_few_accounts(monkeypatch):
 def test_the_bound_moves_between_the_accounts(monkeypatch):
     monkeypatch.setattr(Spending, "_choose_marks", lambda *_: None)  # as few as there may be
     found, _ = bounds(False)
-    assert len(set(found)) > 2 * spending.FEWEST
+    assert len(set(found)) > spending.FEWEST  # the accounts alone would give so many
 
 
 @pytest.mark.parametrize("relation", list(Neighbouring))

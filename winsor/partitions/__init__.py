@@ -15,10 +15,10 @@ metrics.py    every metric of `winsor.metrics`
 from __future__ import annotations
 
 from winsor.partitions.additive import fit_additive
+from winsor.partitions.column_quantiles import ColumnQuantiles, quantiles
 from winsor.partitions.mean import clipped_mean
 from winsor.partitions.metrics import measure
 from winsor.partitions.moments import Moments, second_moments
-from winsor.partitions.quantiles import ColumnQuantiles, quantiles
 from winsor.partitions.ridge import fit_ridge
 from winsor.partitions.scaler import fit_scaler
 from winsor.partitions.source import Partitions

@@ -7,7 +7,14 @@ import pytest
 from aclip_problems import shorten
 from winsor_reproductions.aclip import convex as aclip_convex
 from winsor_reproductions.aclip import tables as aclip_tables
-from winsor_reproductions.aclip.convex import LONGER, _measured, convex_verdict, table_2, table_b1
+from winsor_reproductions.aclip.convex import (
+    LONGER,
+    _measured,
+    convex_verdict,
+    table_2,
+    table_2_synthetic,
+    table_b1_synthetic,
+)
 from winsor_reproductions.reproduction import Line, Measured, Request
 
 from winsor.contract import ConfigurationError
@@ -20,7 +27,9 @@ def small(monkeypatch):
     monkeypatch.setattr(aclip_convex, "REAL", ())
 
 
-@pytest.mark.parametrize(("table", "title"), [(table_2, "Table 2"), (table_b1, "Table B1")])
+@pytest.mark.parametrize(
+    ("table", "title"), [(table_2_synthetic, "Table 2"), (table_b1_synthetic, "Table B1")]
+)
 def test_every_method_is_a_line(small, table, title):
     found = table(Request(quick=True, seeds=2))
     assert title in found.title

@@ -11,7 +11,7 @@ FAST := tests/test_architecture.py tests/ledger tests/release tests/sampling tes
 	tests/rules/test_discovery.py tests/training/test_loop.py tests/grads/test_refusals.py \
 	tests/accounting/test_spending.py tests/accounting/test_events.py tests/runs/test_config.py
 
-.PHONY: demo test check fast lint types unit docs site examples sbom lock hooks install bench-install clean
+.PHONY: demo test check fast lint types unit docs site examples peers sbom lock hooks install bench-install clean
 
 demo: install
 	$(BIN)/python examples/demo.py
@@ -55,6 +55,10 @@ site: install
 GALLERY := images text claims incomes somebody_elses_training
 examples: install
 	for name in $(GALLERY); do $(ONE) $(BIN)/python examples/gallery/$$name.py $(FULL) --out build/gallery/$$name || exit 1; done
+
+# The code of other libraries that our pages show, each in an environment of its own (gigabytes).
+peers: bench-install
+	$(BIN)/python docs/peer_code.py
 
 # What winsor stands on, with versions and licences, as CycloneDX JSON.
 sbom: install

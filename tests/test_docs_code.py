@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 import types
 
 import documents
 import numpy as np
+import peer_code
 import pytest
 import torch
 
@@ -44,10 +46,19 @@ def test_pages_that_run_elsewhere_do(name):
 def test_few_blocks_are_not_run_and_none_by_accident():
     every = [path for pattern in FOLDERS for path in documents.ROOT.glob(pattern)]
     peers = {p.name: documents.count(p, documents.PEER) for p in every}
-    assert sum(peers.values()) <= 8  # the code of libraries that are not installed here
+    assert {name for name, blocks in peers.items() if blocks} == set(peer_code.PEERS)
     for path in every:
         opened = len(re.findall(r"^```py", path.read_text(), re.MULTILINE))
         assert opened == documents.count(path) + peers[path.name], f"another fence in {path.name}"
+
+
+@pytest.mark.parametrize("name", peer_code.PEERS)
+def test_code_of_another_library_is_the_code_that_was_run(name):
+    kept = documents.ROOT / "benchmarks" / "results" / f"{peer_code.RESULT}.json"
+    ran = json.loads(kept.read_text())["pages"][name]
+    program = peer_code.peer_program(documents.ROOT / "docs" / name)
+    assert ran["digest"] == peer_code.digest(program), "run docs/peer_code.py again"
+    assert ran["versions"] and ran["printed"]
 
 
 def test_a_program_keeps_the_lines_of_its_page(tmp_path):

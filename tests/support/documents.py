@@ -1,7 +1,8 @@
 """A page of documentation as a program: its Python blocks, and the set-up that readers do not see.
 
 A page may hold ``<!-- setup ... -->`` with the names that its blocks use: rows, a model. A block
-that is fenced as ``python peer`` shows another library's code, and is not run.
+that is fenced as ``python peer`` shows another library's code: with ``<!-- peer setup ... -->`` it
+is a program of its own, which `docs/peer_code.py` runs in that library's environment.
 """
 
 from __future__ import annotations
@@ -9,10 +10,11 @@ from __future__ import annotations
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent.parent
-PYTHON, PEER, SETUP = "```python", "```python peer", "<!-- setup"
+PYTHON, SETUP = "```python", "<!-- setup"
+PEER, PEER_SETUP = "```python peer", "<!-- peer setup"
 
 
-def program(page: Path) -> str:
+def program(page: Path, fence: str = PYTHON, setup: str = SETUP) -> str:
     """What is run, at the lines where the page has it."""
     lines, inside = [], None
     for line in page.read_text(encoding="utf-8").splitlines():
@@ -22,9 +24,9 @@ def program(page: Path) -> str:
             inside = None if end else inside
             continue
         lines.append("")
-        if line.strip() == PYTHON:
+        if line.strip() == fence:
             inside = "```"
-        elif line.strip() == SETUP:
+        elif line.strip() == setup:
             inside = "-->"
     return "\n".join(lines) + "\n"
 

@@ -1,0 +1,105 @@
+"""Run the code of other libraries that our pages show, each in an environment of its own.
+
+    .venv/bin/python docs/peer_code.py [--only opacus]
+
+An environment is made in build/peers (some are gigabytes; they stay there for the next time). The
+versions, what was printed, and a digest of the code are kept in benchmarks/results/peer_code.json;
+`tests/test_docs_code.py` refuses a page whose peer code is not the code that was run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULT = "peer_code"
+TORCH = ("-c", str(ROOT / "constraints.txt"), "torch")
+HERE = ("winsor",)  # with `make bench-install`, and what the page names beside it
+PEERS = {  # page: what its code needs, as pip's arguments; torch through the constraints
+    "replay.md": HERE,
+    "features.md": HERE,
+    "coming-from-opacus.md": (*TORCH, "opacus>=1.6,<1.7"),
+    "coming-from-diffprivlib.md": ("diffprivlib==0.6.6", "scikit-learn==1.5.2"),
+    "coming-from-jax-privacy.md": ("jax-privacy==2.0.0",),
+    "coming-from-tf-privacy.md": ("tensorflow-cpu==2.15.1", "tensorflow-privacy==0.9.0"),
+}
+
+
+def peer_program(page: Path) -> str:
+    """The peer's code of a page, with its set-up."""
+    sys.path.insert(0, str(ROOT / "tests" / "support"))
+    import documents
+
+    return documents.program(page, documents.PEER, documents.PEER_SETUP)
+
+
+def digest(program: str) -> str:
+    """Of the code alone: text that moves it down the page changes nothing."""
+    lines = [line for line in program.splitlines() if line.strip()]
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+
+def environment(name: str, needs: tuple[str, ...]) -> Path:
+    """The Python of the environment that has what the page needs."""
+    if needs is HERE:
+        return Path(sys.executable)
+    folder = ROOT / "build" / "peers" / name
+    python = folder / "bin" / "python"
+    if not (folder / ".ready").exists():
+        subprocess.run([sys.executable, "-m", "venv", "--clear", str(folder)], check=True)
+        subprocess.run([str(python), "-m", "pip", "install", "--quiet", *needs], check=True)
+        (folder / ".ready").touch()
+    return python
+
+
+def versions(python: Path, needs: tuple[str, ...]) -> dict[str, str]:
+    listed = subprocess.run(
+        [str(python), "-m", "pip", "list", "--format=json"], capture_output=True, check=True
+    )
+    wanted = {need.split("=")[0].split(">")[0].replace("_", "-").lower() for need in needs}
+    rows = json.loads(listed.stdout)
+    found = {row["name"].replace("_", "-").lower(): row["version"] for row in rows}
+    return {name: version for name, version in found.items() if name in wanted}
+
+
+def run(page: Path, needs: tuple[str, ...]) -> dict[str, Any]:
+    program = peer_program(page)
+    python = environment(page.stem, needs)
+    with tempfile.TemporaryDirectory() as folder:
+        script = Path(folder) / "page.py"
+        script.write_text(program, encoding="utf-8")
+        done = subprocess.run([str(python), script], capture_output=True, text=True, cwd=folder)
+    if done.returncode:
+        raise SystemExit(f"{page.name}: {done.stderr[-3000:]}")
+    return {
+        "digest": digest(program),
+        "versions": versions(python, needs),
+        "printed": done.stdout.strip().splitlines()[-3:],
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", default="", help="part of a page's name")
+    options = parser.parse_args()
+    sys.path.insert(0, str(ROOT / "benchmarks"))
+    from saving import FOLDER, save
+
+    kept = FOLDER / f"{RESULT}.json"
+    pages = json.loads(kept.read_text())["pages"] if kept.exists() else {}
+    for name, needs in PEERS.items():
+        if options.only in name:
+            pages[name] = run(ROOT / "docs" / name, needs)
+            print(name, *pages[name]["printed"], sep="\n  ")
+    print(f"written to {save(RESULT, {'pages': pages})}")
+
+
+if __name__ == "__main__":
+    main()

@@ -2,11 +2,14 @@
 
     [tune]
     trials = 10                        mean number of trials; the number itself with release = "all"
-    eta = 0.0                          shape of its law; 0 is the logarithmic one
+    eta = 0.0                          shape of its law; 0 is the logarithmic one, 4 seldom draws 1
+    as_written = 0.25                  share of the trials at the settings of this very file
     release = "best"                   or "all": every trial, at the price of composition
     score = "private"                  held-out rows are private, the score is measured through the
-                                       door; "public" declares them public, and the score is free
-    score_std = 0.01                   noise of a private score
+                                       door; "training" measures it on the training rows, so that
+                                       none need be held out; "public" declares held-out rows
+                                       public, and the score is free
+    score_std = 0.01                   noise of a score on private rows
     [tune.space]
     "optimizer.lr" = {log_uniform = [0.05, 5.0]}
     "rule.max_grad_norm" = {choice = [0.1, 1.0, 10.0]}
@@ -34,7 +37,7 @@ from torch.utils.data import DataLoader, Dataset
 from winsor.accounting import event_to_json
 from winsor.accounting.events import History
 from winsor.accounting.trial_counts import TrialCounts, TruncatedNegativeBinomial
-from winsor.checks import at_least, choice, positive
+from winsor.checks import at_least, choice, fraction, positive
 from winsor.contract import ConfigurationError, Neighbouring
 from winsor.grads import trainable_parameters
 from winsor.metrics import R2, Accuracy, Metric
@@ -54,6 +57,11 @@ from winsor.tuning.space import LAWS, Space
 from winsor.tuning.trials import Train
 
 TUNABLE = ("model", "rule", "optimizer", "schedule")
+SCORED_ON = {
+    "private": "private held-out rows",
+    "training": "training rows, with noise",
+    "public": "public held-out rows",
+}
 _REHEARSED = 16  # settings whose events are compared before anything is spent
 
 
@@ -64,6 +72,8 @@ class TuneSettings:
     space: dict[str, Any]
     trials: float = 10.0
     eta: float = 0.0
+    as_written: float = 0.0
+    """Share of the trials that take the file's own values of what is tuned."""
     release: str = "best"
     score: str = "private"
     score_std: float = 0.01
@@ -73,7 +83,8 @@ class TuneSettings:
     def __post_init__(self) -> None:
         at_least("tune.trials", self.trials, 1)
         choice("tune.release", self.release, ("best", "all"))
-        choice("tune.score", self.score, ("private", "public"))
+        choice("tune.score", self.score, tuple(SCORED_ON))
+        fraction("tune.as_written", self.as_written)
         positive("tune.score_std", self.score_std)
 
 
@@ -95,7 +106,11 @@ class ConfiguredTuning:
             )
         settings = read(TuneSettings, table["tune"], "tune")
         base = {key: copy.deepcopy(v) for key, v in table.items() if key not in ("tune", "compare")}
-        found = ConfiguredTuning(base, folder, settings, Space.of(_flat(settings.space)))
+        space = Space.of(_flat(settings.space))
+        if settings.as_written > 0:
+            written = {path: _written(base, path) for path in space.laws}
+            space = space.with_known(written, settings.as_written)
+        found = ConfiguredTuning(base, folder, settings, space)
         found._check()
         return found
 
@@ -192,11 +207,7 @@ class ConfiguredTuning:
 
     def score(self, data: Data) -> PrivateScore | None:
         """How trials are scored; None is on held-out rows that were declared public."""
-        if data.held_out is None:
-            raise ConfigurationError(
-                "data.held_out or data.held_out_fraction must leave rows that score the trials. "
-                "Got none."
-            )
+        rows = self.scoring_rows(data)
         if self.settings.score == "public":
             return None
         metric: Metric = Accuracy()
@@ -209,20 +220,32 @@ class ConfiguredTuning:
                 )
             metric = R2(*self.settings.target_range)
             unit = metric.bound
-        return PrivateScore(metric, self.settings.score_std * data.held_out_size / unit)
+        return PrivateScore(metric, self.settings.score_std * len(rows) / unit)  # type: ignore[arg-type]
+
+    def scoring_rows(self, data: Data) -> Dataset[Any]:
+        """The rows that score a trial."""
+        if self.settings.score == "training":
+            return data.train
+        if data.held_out is None:
+            raise ConfigurationError(
+                "data.held_out or data.held_out_fraction must leave rows that score the trials. "
+                'Got none. Or say tune.score = "training".'
+            )
+        return data.held_out
 
     @property
     def maximise(self) -> bool:
-        return self.settings.score == "private" or higher_is_better(make_task(self.config).main)
+        return self.settings.score != "public" or higher_is_better(make_task(self.config).main)
 
     def train(self, data: Data) -> Train:
-        """One trial: train as the configuration says, score on the held-out rows."""
+        """One trial: train as the configuration says, then score."""
+
+        rows = self.scoring_rows(data)
 
         def one(setting: dict[str, Any], job: Job) -> tuple[Any, Any, Any]:
             config = self.at(setting)
             run = _trained(config, data, job)
-            rows, ledger = run.data.held_out, run.private.ledger
-            assert rows is not None, "checked before"
+            ledger = run.private.ledger
             state = {name: value.clone() for name, value in run.model.state_dict().items()}
             if job.score is None:
                 return state, ledger, evaluate(run.task, run.model, rows)[run.task.main]
@@ -238,6 +261,19 @@ def _flat(space: Mapping[str, Any], path: str = "") -> dict[str, Any]:
     for name, value in space.items():
         is_law = not isinstance(value, Mapping) or (len(value) == 1 and next(iter(value)) in LAWS)
         found |= {path + name: value} if is_law else _flat(value, f"{path}{name}.")
+    return found
+
+
+def _written(table: Mapping[str, Any], path: str) -> Any:
+    """The value that the file itself gives a setting."""
+    found: Any = table
+    for name in path.split("."):
+        if not isinstance(found, Mapping) or name not in found:
+            raise ConfigurationError(
+                f"{path} must have a value of its own in the file for tune.as_written. Got none. "
+                "Write the value that a share of the trials shall take."
+            )
+        found = found[name]
     return found
 
 

@@ -36,9 +36,10 @@ from winsor.linear.base import data_of, fresh_key
 from winsor.metrics import R2, Accuracy, Metric
 from winsor.randomness import new_key, stream
 from winsor.tuning.outcome import Job
+from winsor.tuning.price import whole_event
 from winsor.tuning.pruning import PrivateScore
 from winsor.tuning.space import Space
-from winsor.tuning.trials import tune, whole_event
+from winsor.tuning.trials import tune
 
 _NOT_TUNED = ("epsilon", "delta", "noise_multiplier", "relation", "random_state")
 _ROUNDS = 12  # of the search for a trial's budget

@@ -166,6 +166,8 @@ def epsilon_alone(
 def _epsilon_alone(text: str, delta: float, relation: Neighbouring) -> tuple[float, str]:
     event = _event(text)
     assert isinstance(event, SelectionDpEvent), text
+    if not event.trial:
+        return 0.0, "pld"  # nothing is released about rows, however often
     direct = epsilon_directly(event, delta, relation)
     try:
         if direct < _MUCH_SMALLER * _roughly_by_renyi(event, delta, relation):

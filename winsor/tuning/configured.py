@@ -30,9 +30,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
-import torch
-from torch import nn
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import Dataset
 
 from winsor.accounting import event_to_json
 from winsor.accounting.events import History
@@ -49,7 +47,7 @@ from winsor.runs.execute import Assembled, assemble
 from winsor.runs.features import with_features
 from winsor.runs.parts import build_mechanism, check
 from winsor.runs.reading import Part, read
-from winsor.runs.tasks import EVALUATION_ROWS, evaluate, fitting, higher_is_better, make_task
+from winsor.runs.tasks import columns_of, evaluate, fitting, higher_is_better, make_task
 from winsor.training.make_private import PlannedSteps
 from winsor.tuning.outcome import Job
 from winsor.tuning.pruning import PrivateScore
@@ -249,7 +247,7 @@ class ConfiguredTuning:
             state = {name: value.clone() for name, value in run.model.state_dict().items()}
             if job.score is None:
                 return state, ledger, evaluate(run.task, run.model, rows)[run.task.main]
-            columns = _columns(run.model, rows, config.data.task)
+            columns = columns_of(run.model, rows, config.data.task)
             return state, ledger, job.measure(ledger, **columns)
 
         return one
@@ -317,15 +315,3 @@ def _trained(config: Config, data: Data, job: Job) -> Assembled:
     finally:
         run.private.detach()
     return run
-
-
-@torch.no_grad()
-def _columns(model: nn.Module, rows: Dataset[Any], task: str) -> dict[str, Any]:
-    """Targets and predictions of private rows, for `Job.measure` and nothing else."""
-    model.eval()
-    targets, named = [], []
-    for x, y in DataLoader(rows, batch_size=EVALUATION_ROWS):
-        output = model(x)
-        targets.append(y.numpy())
-        named.append((output.argmax(1) if task == "classification" else output[:, 0]).numpy())
-    return {"targets": np.concatenate(targets), "predictions": np.concatenate(named)}

@@ -189,8 +189,8 @@ def _law(name: str, value: Any) -> Law:
     if isinstance(value, Mapping):
         if len(value) == 1 and next(iter(value)) in _TABLES:
             ((kind, ends),) = value.items()
-            return _TABLES[kind](*ends)
-        if set(value) == {"choice"}:
+            return _TABLES[kind](*_two_numbers(name, kind, ends))
+        if set(value) == {"choice"} and isinstance(value["choice"], list | tuple):
             return Choice(tuple(value["choice"]))
         raise ConfigurationError(
             f"{name} must be one of uniform, log_uniform, integer, choice, as in "
@@ -199,6 +199,21 @@ def _law(name: str, value: Any) -> Law:
     if isinstance(value, Sequence | np.ndarray) and not isinstance(value, str | bytes):
         return Choice(tuple(value))
     return Choice((value,))
+
+
+def _two_numbers(name: str, kind: str, ends: Any) -> tuple[Any, Any]:
+    wanted = int if kind == "integer" else int | float
+    if (
+        not isinstance(ends, Sequence)
+        or len(ends) != 2
+        or any(isinstance(end, bool) or not isinstance(end, wanted) for end in ends)
+    ):
+        numbers = "whole numbers" if kind == "integer" else "numbers"
+        raise ConfigurationError(
+            f"{name} must have two {numbers}, the ends of {kind}, as in {{{kind} = [1, 10]}}. Got "
+            f"{ends!r} instead."
+        )
+    return ends[0], ends[1]
 
 
 def _is_plain(value: Any) -> bool:

@@ -265,7 +265,7 @@ def tuned(problem: Problem, seed: int, scratch: Path) -> dict[str, Any]:
         one,
         space.with_known({"length": 1.0}, SHARE),
         trial=price_of_a_trial(problem),
-        score=PrivateScore(Accuracy(), 2 * SCORE_STD * len(y_score)),
+        score=PrivateScore.of_std(Accuracy(), SCORE_STD, len(y_score)),
         epsilon=EPSILON,
         delta=DELTA,
         trials=LAW,

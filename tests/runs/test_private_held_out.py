@@ -93,6 +93,16 @@ def test_what_has_no_proof_is_refused(changes):
         check(from_table(given))
 
 
+def test_what_would_fail_at_the_end_fails_before_the_start(tmp_path):
+    none = private(data={"held_out_fraction": 0.0})
+    with pytest.raises(ConfigurationError, match="must come with held-out rows"):
+        execute(none, tmp_path / "none", Quiet())
+    loose = private(budget={"delta": 0.03, "noise_multiplier": 1.5, "allow_large_delta": False})
+    with pytest.raises(ConfigurationError, match="delta must be below"):
+        execute(loose, tmp_path / "loose", Quiet())
+    assert not (tmp_path / "none" / "ledger.jsonl").exists()
+
+
 def test_a_comparison_would_look_too_often(tmp_path):
     given = table(record={"held_out_epsilon": 0.5})
     given["compare"] = {"seeds": [0, 1], "variants": [{"name": "one"}]}

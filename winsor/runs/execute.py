@@ -24,7 +24,7 @@ from winsor.runs.models import build_model
 from winsor.runs.monitoring import Off, make_monitor
 from winsor.runs.optimisers import build_optimizer, build_schedule
 from winsor.runs.parts import ball_of, build_mechanism, build_rule, check
-from winsor.runs.private_held_out import measured
+from winsor.runs.private_held_out import check_rows, measured
 from winsor.runs.restoring import refuse_other_kinds
 from winsor.runs.sealing import bind_config
 from winsor.runs.stopping import Interrupted, StopRequest
@@ -104,6 +104,7 @@ def execute(
 
 def assemble(config: Config, directory: RunDirectory, data: Data) -> Assembled:
     """Build model, optimiser and private training; nothing has looked at a row's values yet."""
+    check_rows(config, data)
     data = with_features(config.features, data)
     progress = Progress()
     task = make_task(config, progress)

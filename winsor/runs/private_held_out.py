@@ -22,10 +22,12 @@ from typing import Any
 from torch import nn
 from torch.utils.data import Dataset
 
+from winsor.checks import as_delta
 from winsor.contract import ConfigurationError
 from winsor.ledger.ledger import Ledger
 from winsor.metrics import Accuracy, measure
 from winsor.runs.config import Config
+from winsor.runs.data import Data
 from winsor.runs.directory import RunDirectory, replace_file, sense
 from winsor.runs.tasks import Metrics, columns_of
 
@@ -42,6 +44,18 @@ def check_held_out(config: Config) -> None:
             f"Got task {config.data.task!r} and unit {config.data.unit!r} instead. Measure with "
             "winsor.metrics, or leave held-out rows out: data.held_out_fraction = 0."
         )
+
+
+def check_rows(config: Config, data: Data) -> None:
+    """What would fail at the end fails before the start."""
+    if config.record.held_out_epsilon is None:
+        return
+    if data.held_out_size == 0:
+        raise ConfigurationError(
+            "record.held_out_epsilon must come with held-out rows. Got none. Say data.held_out or "
+            "data.held_out_fraction, or leave it out."
+        )
+    as_delta(config.budget.delta, data.held_out_size, config.budget.allow_large_delta)
 
 
 def measured(

@@ -209,7 +209,6 @@ class ConfiguredTuning:
         if self.settings.score == "public":
             return None
         metric: Metric = Accuracy()
-        unit = 0.5  # of the sum, per unit of the noise multiplier
         if self.config.data.task == "regression":
             if self.settings.target_range is None or len(self.settings.target_range) != 2:
                 raise ConfigurationError(
@@ -217,8 +216,8 @@ class ConfiguredTuning:
                     f"public range of the targets. Got {self.settings.target_range!r} instead."
                 )
             metric = R2(*self.settings.target_range)
-            unit = metric.bound
-        return PrivateScore(metric, self.settings.score_std * len(rows) / unit)  # type: ignore[arg-type]
+        count = len(rows)  # type: ignore[arg-type]
+        return PrivateScore.of_std(metric, self.settings.score_std, count)
 
     def scoring_rows(self, data: Data) -> Dataset[Any]:
         """The rows that score a trial."""

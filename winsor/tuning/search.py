@@ -165,7 +165,6 @@ class PrivateRandomizedSearchCV(MetaEstimatorMixin, BaseEstimator):
                 "holdout, or give public rows to fit."
             )
         metric: Metric = Accuracy()
-        unit = 0.5  # of the sum, per unit of the noise multiplier
         if is_regressor(self.estimator):
             if self.target_range is None:
                 raise ConfigurationError(
@@ -173,8 +172,7 @@ class PrivateRandomizedSearchCV(MetaEstimatorMixin, BaseEstimator):
                     "instead. Give the public range of the targets, or public rows to fit."
                 )
             metric = R2(*self.target_range)
-            unit = metric.bound
-        return PrivateScore(metric, positive("score_std", self.score_std) * count / unit)
+        return PrivateScore.of_std(metric, positive("score_std", self.score_std), count)
 
     def _one(self, setting: Mapping[str, Any], budget: float, delta: float, key: bytes) -> Any:
         model = clone(self.estimator).set_params(**setting)

@@ -152,7 +152,8 @@ class Space:
     def with_known(self, setting: Mapping[str, Any], share: float) -> Space:
         """The same laws, and in a ``share`` of the draws this setting as a whole: a recipe, say.
 
-        A tuning of few trials then seldom ends far below the recipe. The law stays public.
+        A tuning of few trials then seldom ends far below the recipe. The law is public only if the
+        setting is: not found by looking at the same rows before.
 
         >>> space = Space.of({"lr": LogUniform(0.1, 10.0)}).with_known({"lr": 1.0}, share=0.5)
         >>> generator = np.random.default_rng(0)

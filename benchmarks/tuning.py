@@ -166,9 +166,7 @@ def fashion_mnist(folder: Path) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
 def cnn(folder: Path) -> Problem:
     x, y, x_test, y_test = fashion_mnist(folder)
-    return Problem(
-        2 * x[:, None] - 1, y, 2 * x_test[:, None] - 1, y_test, two_layer_cnn, 200, 200, SHORT_GRID
-    )
+    return Problem(2 * x[:, None] - 1, y, 2 * x_test[:, None] - 1, y_test, two_layer_cnn, 200, 200)
 
 
 def scattering(folder: Path) -> Problem:

@@ -97,8 +97,8 @@ def test_what_would_fail_at_the_end_fails_before_the_start(tmp_path):
     none = private(data={"held_out_fraction": 0.0})
     with pytest.raises(ConfigurationError, match="must come with held-out rows"):
         execute(none, tmp_path / "none", Quiet())
-    loose = private(data={"held_out_fraction": 0.9}, budget={"delta": 0.01})  # 216 of 240 rows
-    with pytest.raises(ConfigurationError, match="delta must be below 1/n = 0.00463"):
+    loose = private(data={"held_out_fraction": 0.9}, budget={"delta": 0.01})  # 212 of 240 rows
+    with pytest.raises(ConfigurationError, match="delta must be below 1/n = 0.0047"):
         execute(loose, tmp_path / "loose", Quiet())
     assert not (tmp_path / "none" / "ledger.jsonl").exists()
 

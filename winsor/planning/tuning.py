@@ -169,12 +169,12 @@ def _advice(options: Sequence[TuningOption]) -> str:
 
 
 def _seldom_one(option: TuningOption) -> str:
-    """Half as many trials of a narrower law are often as good: fewer draws of one trial only."""
+    """A narrower law of fewer trials may be as good: it seldom draws one trial only."""
     if option.only_one <= OFTEN:
         return ""
     return (
         f" One time in {1 / option.only_one:.0f} there will be a single trial, and nothing to "
-        "choose from: half as many trials with eta 4 cost less noise and end as well."
+        "choose from: compare with fewer trials of a narrower law (eta 4)."
     )
 
 

@@ -33,16 +33,22 @@ from winsor.accounting import (
     rdp,
     trial_counts,
 )
+from winsor.accounting.alternatives import AlternativesDpEvent
 from winsor.accounting.dominating import dominating_pair
 from winsor.accounting.selection import (
     SelectionDpEvent,
+    SelectionProfileDpEvent,
     certified_deltas,
+    epsilon_alone,
     epsilon_by_renyi,
     epsilon_directly,
-    log_ratio,
     noise_multiplier,
+)
+from winsor.accounting.selection_bounds import (
+    log_ratio,
     renyi_deltas,
     selected_divergences,
+    smallest_log_ratio,
 )
 from winsor.accounting.trial_counts import (
     PoissonTrials,
@@ -134,12 +140,14 @@ def test_the_bound_is_never_below_the_exact_divergence_of_finite_mechanisms():
     nodes, tightest = np.linspace(0, 8, 400), math.inf
     for _ in range(1000):
         law, (p, q) = random_law(rng), random_pair(rng)
-        shift = log_ratio(law, nodes, both_ways(p, q, nodes))
         best, other = best_of_k(law, p), best_of_k(law, q)
-        epsilons = np.linspace(shift, shift + 4, 30)
-        bound = law.mean * both_ways(p, q, epsilons - shift)
-        exact = both_ways(best, other, epsilons)
-        assert np.all(bound >= exact * (1 - 1e-9) - 1e-15)
+        coarse = smallest_log_ratio(law, lambda at, p=p, q=q: both_ways(p, q, at), 8.0)
+        for shift in (coarse, log_ratio(law, nodes, both_ways(p, q, nodes))):
+            epsilons = np.linspace(shift, shift + 4, 30)
+            bound = law.mean * both_ways(p, q, epsilons - shift)
+            exact = both_ways(best, other, epsilons)
+            assert np.all(bound >= exact * (1 - 1e-9) - 1e-15)
+        assert coarse <= shift + (8 / 64 + 1e-9) * (1 + law.eta)  # a step of its grid
         positive = exact > 1e-9
         if positive.any():
             tightest = min(tightest, float(np.min(bound[positive] / exact[positive])))
@@ -295,6 +303,29 @@ def test_selection_costs_more_than_one_trial_and_less_than_composition():
     assert one < found[0] < found[1] < ten
     longer = TruncatedNegativeBinomial.of_mean(20)
     assert found[0] < account([(SelectionDpEvent.of_history(trial, longer), 1)], DELTA).epsilon
+
+
+@pytest.mark.parametrize("law", [*LAWS, PoissonTrials(7.0)], ids=str)
+@pytest.mark.parametrize("relation", [ADD, REPLACE])
+def test_alone_it_is_the_smaller_bound_and_near_the_pair_that_composes(law, relation):
+    trial = [*reference_trial(4.0), (GaussianDpEvent(30.0), 1)]
+    event = SelectionDpEvent.of_history(trial, law)
+    alone, name = epsilon_alone(event, DELTA, relation)
+    by_renyi, directly = (f(event, DELTA, relation) for f in (epsilon_by_renyi, epsilon_directly))
+    assert alone == min(by_renyi, directly)
+    assert name == ("pld" if directly <= by_renyi else "rdp")
+    composing = account([(SelectionProfileDpEvent(event), 1)], DELTA, relation).epsilon
+    assert alone == pytest.approx(composing, rel=5e-3)
+
+
+def test_a_trial_without_a_loss_distribution_of_its_own_is_accounted_for_too():
+    either = AlternativesDpEvent((GaussianDpEvent(4.0), GaussianDpEvent(5.0)))
+    law = LAWS[0]
+    found = [
+        account([(SelectionDpEvent(event, law), 1)], DELTA).epsilon
+        for event in (GaussianDpEvent(4.0), either)
+    ]
+    assert found[0] * (1 - 1e-6) <= found[1] <= found[0] * 1.01
 
 
 # ---------------------------------------------------------------------------------- composition

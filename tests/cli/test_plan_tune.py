@@ -34,6 +34,17 @@ def test_as_json_and_with_a_private_score(capsys):
     assert free < scored
 
 
+def test_a_narrower_law_seldom_draws_one_trial_only(capsys):
+    words = (*PLAN, "--epsilon", "3", "--points", "0")
+    code, wide, _ = run(capsys, *words, "--tune", "10")
+    assert code == 0 and "there will be a single trial" in wide
+    code, narrow, _ = run(capsys, *words, "--tune", "5", "--tune-eta", "4")
+    assert code == 0 and "settings that beat the winner 22%" in narrow
+    assert "there will be a single trial" not in narrow
+    code, _, err = run(capsys, *words, "--tune-eta", "4")
+    assert code == 2 and "--tune-eta must be given with --tune" in err
+
+
 def test_a_score_without_a_tuning_is_refused(capsys):
     code, _, err = run(capsys, *PLAN, "--epsilon", "3", "--score-noise-multiplier", "10")
     assert code == 2 and "--tune" in err

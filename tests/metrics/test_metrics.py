@@ -353,6 +353,7 @@ def test_estimates_can_be_printed():
         ({"shares": {"a": 0.5}}, "add up to 1"),
         ({"level": 1.0}, "level must be"),
         ({"delta": 0.5}, "below 1/n"),
+        ({"epsilom": 1.0}, "Did you mean epsilon="),
     ],
 )
 def test_refusals(change, words):

@@ -150,6 +150,32 @@ def test_another_configuration_cannot_resume(tmp_path):
         execute(tmp_path / "t", tuned({"trials": 5}))
 
 
+def test_training_rows_may_score_and_the_file_itself_be_a_trial(tmp_path):
+    """No row is held out; with a share of nearly all, the winner is the file as it is written."""
+    given = tuned(
+        {"score": "training", "as_written": 0.999, "eta": 4.0},
+        optimizer={"name": "sgd", "lr": 0.3},
+        rule={"name": "flat", "max_grad_norm": 0.5},
+    )
+    given["data"]["held_out_fraction"] = 0.0
+    result = execute(tmp_path / "t", given)
+    assert result["setting"] == {"optimizer.lr": 0.3, "rule.max_grad_norm": 0.5}
+    assert result["score_on"] == "training rows, with noise"
+    assert any("measured in each trial" in condition for condition in result["conditions"])
+    ((event, _),) = Ledger.read(tmp_path / "t" / "ledger.jsonl").history()
+    assert event.trials.eta == 4.0 and len(event.trial) == 2  # steps, and the score
+    for score in ("private", "public"):
+        with pytest.raises(ConfigurationError, match="leave rows that score"):
+            execute(tmp_path / score, {**given, "tune": {**given["tune"], "score": score}})
+
+
+def test_as_written_asks_for_values_that_are_written():
+    given = tuned({"as_written": 0.5}, optimizer={"name": "sgd"})
+    given["optimizer"].pop("lr", None)
+    with pytest.raises(ConfigurationError, match="optimizer.lr must have a value of its own"):
+        ConfiguredTuning.from_table(given)
+
+
 def test_regression_is_scored_by_r2(tmp_path):
     given = tuned(
         {"target_range": [-20.0, 20.0]},
@@ -174,6 +200,7 @@ def test_regression_is_scored_by_r2(tmp_path):
         tuned({"release": "some"}),
         tuned({"score": "secret"}),
         tuned({"trials": 0}),
+        tuned({"as_written": 1.0}),
         tuned({"unknown": 1}),
         tuned(budget={"noise_multiplier": 1.0, "delta": 1e-3}),
         tuned(mechanism={"name": "modelmix", "tau_over_lr": 0.1}),

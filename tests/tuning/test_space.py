@@ -63,6 +63,17 @@ def test_two_scipy_distributions_are_told_apart():
     assert one != other
 
 
+def test_a_known_setting_takes_its_share_and_comes_as_a_whole():
+    laws = {"lr": LogUniform(0.1, 10.0), "clip": Uniform(0.5, 2.0)}
+    space = Space.of(laws).with_known({"lr": 1.0, "clip": 1.0}, share=0.25)
+    found = draws(space, 2000)
+    known = [s for s in found if s == {"lr": 1.0, "clip": 1.0}]
+    assert len(known) / len(found) == pytest.approx(0.25, abs=0.03)
+    assert all((s["lr"] == 1.0) == (s["clip"] == 1.0) for s in found)
+    said = {json.dumps(one.describe()) for one in (Space.of(laws), space)}
+    assert len(said) == 2  # a tuning does not go on in the other
+
+
 @pytest.mark.parametrize(
     "make",
     [
@@ -73,6 +84,14 @@ def test_two_scipy_distributions_are_told_apart():
         lambda: Space.of({}),
         lambda: Space.of("lr"),
         lambda: Space.of({"x": {"normal": [0, 1]}}),
+        lambda: Space.of({"x": {"uniform": [5.0]}}),
+        lambda: Space.of({"x": {"log_uniform": ["a", "b"]}}),
+        lambda: Space.of({"x": {"integer": [0.5, 2.5]}}),
+        lambda: Space.of({"x": {"uniform": 3}}),
+        lambda: Space.of({"x": {"choice": 3}}),
+        lambda: Space.of({"x": {"choice": "flat"}}),
+        lambda: Space.of({"x": [1, 2]}).with_known({"y": 1}, 0.5),
+        lambda: Space.of({"x": [1, 2]}).with_known({"x": 1}, 1.0),
     ],
 )
 def test_impossible_spaces_are_refused(make):

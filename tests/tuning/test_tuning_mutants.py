@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from dp_accounting.dp_event import GaussianDpEvent
 from scipy import stats
 
 from winsor.accounting.selection import SelectionDpEvent, certified_deltas
+from winsor.accounting.selection_bounds import smallest_log_ratio
 from winsor.accounting.trial_counts import TruncatedNegativeBinomial
 from winsor.audit import curve, replay
 from winsor.audit.replaying.honest_trials import table
@@ -101,3 +104,43 @@ def test_the_bound_is_never_below_what_a_curve_audit_proves(mean):
     assert np.all(claimed >= proven)
     halved = SelectionDpEvent(GaussianDpEvent(3 * multiplier), law)
     assert np.any(certified_deltas([(halved, 1)], at, ADD) < proven)  # and would see a third
+
+
+class BestOfCoins:
+    """The best of K coins; the mutant tells K as well. Scores are log-likelihood ratios."""
+
+    CHANCES = (0.5, 0.3)  # of the better side, by world
+
+    def __init__(self, law, tells_the_number):
+        self.law, self.tells = law, tells_the_number
+
+    def scores(self, world, runs, part):
+        rng = np.random.default_rng([world, part, 8])
+        pairs = itertools.islice(self.law.probabilities(), 400)
+        chances = np.array([float(chance) for _, chance in pairs])
+        number = rng.choice(np.arange(1, 401), size=runs, p=chances / chances.sum())
+        lost = rng.random(runs) < (1 - self.CHANCES[world]) ** number
+        if self.tells:
+            none = [(1 - chance) ** number for chance in self.CHANCES]
+        else:
+            none = [np.full(runs, self.law.generating(1 - chance)) for chance in self.CHANCES]
+        return np.where(lost, np.log(none[1] / none[0]), np.log((1 - none[1]) / (1 - none[0])))
+
+
+@pytest.mark.parametrize("tells_the_number", [False, True])
+def test_a_curve_audit_finds_the_mutant_that_tells_the_number_of_trials(tells_the_number):
+    law = TruncatedNegativeBinomial.of_mean(10)
+    one, other = (np.array([1 - chance, chance]) for chance in BestOfCoins.CHANCES)
+
+    def profile(at):
+        ratios = [p - np.exp(at)[:, None] * q for p, q in ((one, other), (other, one))]
+        return np.max([np.maximum(ratio, 0).sum(axis=1) for ratio in ratios], axis=0)
+
+    shift = smallest_log_ratio(law, profile, 4.0)
+    at = shift + np.linspace(0.0, 1.0, 25)
+    claimed = law.mean * profile(at - shift)
+    bars = np.array([0.3, 1.0, 1.6, 2.4])
+    found = curve.measure(BestOfCoins(law, tells_the_number), bars, 100_000)
+    a, b = found.true_positive, found.false_positive
+    proven = (a[:, None] - np.exp(at) * b[:, None]).max(axis=0)
+    assert np.any(proven > claimed) == tells_the_number

@@ -55,11 +55,20 @@ def epsilon(history: History, delta: float, relation: Neighbouring) -> float:
     parts = _Parts.of(history, relation)
     if not parts.others:
         return gaussian.epsilon(parts.mu, delta)
+    return _resolved_epsilon(_Grids(parts, _NEGLIGIBLE * delta), delta)[0]
+
+
+def epsilon_and_profile(
+    history: History, delta: float, relation: Neighbouring
+) -> tuple[float, Callable[[Array], Array]]:
+    """`epsilon`, and upper bounds on delta at other epsilons from what was composed for it."""
+    parts = _Parts.of(history, relation)
+    if not parts.others:
+        profile = lambda at: np.array([gaussian.delta(parts.mu, float(e)) for e in at])  # noqa: E731
+        return gaussian.epsilon(parts.mu, delta), profile
     grids = _Grids(parts, _NEGLIGIBLE * delta)
-    search = _Search(delta)
-    first = grids.first_interval(search.wanted_interval)
-    solve = lambda h: search.epsilon(grids.at(h))  # noqa: E731
-    return _refined(solve, first, RELATIVE_TOLERANCE, _ABSOLUTE_TOLERANCE)[0]
+    found, interval = _resolved_epsilon(grids, delta)
+    return found, lambda at: _deltas_at(grids, interval, at)
 
 
 def delta(history: History, epsilon: float, relation: Neighbouring) -> float:
@@ -78,12 +87,24 @@ def deltas(history: History, epsilons: Array, relation: Neighbouring) -> Array:
     grids = _Grids(parts, _NEGLIGIBLE * _SMALLEST_DELTA)
     middle = epsilon(history, 1e-5, relation)
     interval = _resolved_delta(grids, middle if math.isfinite(middle) else 0.0)[1]
+    return _deltas_at(grids, interval, epsilons)
+
+
+def _deltas_at(grids: _Grids, interval: float, epsilons: Array) -> Array:
     while True:
         try:
             ways = [_deltas_of(composition, epsilons) for composition in grids.at(interval)]
             return np.asarray(np.max(ways, axis=0), float)
         except WindowTooWide:
             interval *= 2
+
+
+def _resolved_epsilon(grids: _Grids, delta: float) -> tuple[float, float]:
+    """Epsilon at ``delta``, and the interval at which it stood still."""
+    search = _Search(delta)
+    first = grids.first_interval(search.wanted_interval)
+    solve = lambda h: search.epsilon(grids.at(h))  # noqa: E731
+    return _refined(solve, first, RELATIVE_TOLERANCE, _ABSOLUTE_TOLERANCE)
 
 
 def _resolved_delta(grids: _Grids, epsilon: float) -> tuple[float, float]:

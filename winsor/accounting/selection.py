@@ -60,19 +60,26 @@ from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 from dp_accounting.rdp.rdp_privacy_accountant import compute_epsilon
 from numpy.typing import NDArray
 
-from winsor.accounting import calibrate, lattice, rdp
+from winsor.accounting import calibrate, lattice, pld, rdp
 from winsor.accounting.dominating import ROUNDING, DominatingPair, dominating_pair, on_grid
 from winsor.accounting.events import (
     Grid,
     History,
     Json,
     Orders,
+    entry_of,
     event_from_json,
     event_to_json,
     flatten,
     register,
 )
-from winsor.accounting.spending import certify, delta_curve
+from winsor.accounting.selection_bounds import (
+    log_ratio,
+    renyi_deltas,
+    selected_divergences,
+    smallest_log_ratio,
+)
+from winsor.accounting.spending import certify, charged_epsilon, delta_curve
 from winsor.accounting.trial_counts import (
     PoissonTrials,
     TrialCounts,
@@ -88,6 +95,7 @@ from winsor.contract import (
 Array = NDArray[np.float64]
 
 _NODES = 768
+_FEWER, _MUCH_SMALLER = 6, 0.95  # orders of a first look, and when it is enough
 _RENYI_NODES = 128
 _SMALLEST_DELTA = 1e-18  # where the profile of one trial is cut; the rest is called infinite
 _LARGEST_EPSILON = 500.0
@@ -130,45 +138,56 @@ class SelectionProfileDpEvent(DpEvent):
 # -------------------------------------------------------------------------------- the two bounds
 
 
-def log_ratio(law: TruncatedNegativeBinomial, epsilons: Array, deltas: Array) -> float:
-    """log R, the smallest over the points (epsilon >= 0, delta_Q(epsilon)) that are known."""
-    weight = (1 - law.gamma) / law.gamma
-    with np.errstate(divide="ignore"):
-        logs = np.logaddexp(epsilons, math.log(weight) + np.log(deltas))
-    return (law.eta + 1) * float(np.min(logs)) * ROUNDING
-
-
-def selected_divergences(
-    law: TrialCounts, orders: Orders, one: Orders, delta_of: Callable[[float], float]
-) -> Orders:
-    """The Renyi bound on a selection, from the divergences ``one`` of a trial at ``orders``.
-
-    ``delta_of`` gives the trial's delta at an epsilon; the Poisson law asks for it.
-    """
-    several = one + math.log(law.mean) / (orders - 1)
-    if isinstance(law, PoissonTrials):
-        several = several + law.mean * np.array([delta_of(math.log1p(1 / (a - 1))) for a in orders])
-    else:
-        order_cost = (1 - 1 / orders) * one - math.log(law.gamma) / orders
-        several = several + (1 + law.eta) * float(np.min(order_cost))
-    # Divergences grow with the order, so a higher order's bound also holds below it.
-    return np.asarray(np.minimum.accumulate(several[::-1])[::-1] * (1 + 1e-12), float)
-
-
 def epsilon_directly(event: SelectionDpEvent, delta: float, relation: Neighbouring) -> float:
     """epsilon_Q(delta/m) + log R; infinite for Poisson K, which has no direct bound."""
     law = event.trials
     if isinstance(law, PoissonTrials):
         return math.inf
-    epsilons, deltas = _trial_profile(_text(event.event), relation)
-    base = certify(event.trial, delta / (law.mean * ROUNDING), relation).epsilon
-    return base + log_ratio(law, epsilons, deltas)
+    base, profile = certified_profile(event.trial, delta / (law.mean * ROUNDING), relation)
+    if math.isinf(base):
+        return math.inf
+    return base + smallest_log_ratio(law, profile, base)
 
 
 def epsilon_by_renyi(event: SelectionDpEvent, delta: float, relation: Neighbouring) -> float:
     """The Renyi bound, as `winsor.accounting.account` would use it."""
     divergences = _selection_rdp(event, relation, rdp.ORDERS)
     return float(compute_epsilon(rdp.ORDERS, divergences, delta)[0])
+
+
+def epsilon_alone(
+    event: SelectionDpEvent, delta: float, relation: Neighbouring
+) -> tuple[float, str]:
+    """The smaller bound on a selection that is composed with nothing, and which one it is."""
+    return _epsilon_alone(_text(event), delta, relation)
+
+
+@lru_cache(maxsize=256)  # a tuning asks when it calibrates, when it pays and when it reports
+def _epsilon_alone(text: str, delta: float, relation: Neighbouring) -> tuple[float, str]:
+    event = _event(text)
+    assert isinstance(event, SelectionDpEvent), text
+    if not event.trial:
+        return 0.0, "pld"  # nothing is released about rows, however often
+    direct = epsilon_directly(event, delta, relation)
+    try:
+        if direct < _MUCH_SMALLER * _roughly_by_renyi(event, delta, relation):
+            return direct, "pld"
+        by_renyi = epsilon_by_renyi(event, delta, relation)
+    except (UnsupportedEvent, UnsupportedRelation):
+        if math.isinf(direct):
+            raise
+        return direct, "pld"
+    return min((direct, "pld"), (by_renyi, "rdp"))
+
+
+def _roughly_by_renyi(event: SelectionDpEvent, delta: float, relation: Neighbouring) -> float:
+    """The Renyi bound from a few orders: to see whether all of them could matter."""
+    if isinstance(event.trials, PoissonTrials):
+        return 0.0
+    orders = rdp.ORDERS[::_FEWER]
+    one = rdp.divergences(event.trial, relation, orders)
+    several = selected_divergences(event.trials, orders, one, lambda _: 1.0)
+    return float(compute_epsilon(orders, several, delta)[0])
 
 
 def noise_multiplier(
@@ -240,16 +259,40 @@ def certified_deltas(history: History, epsilons: Array, relation: Neighbouring) 
     >>> bool(np.all(real > ideal) and np.all(real < 1.001 * ideal))
     True
     """
+    return _charged(lambda at: delta_curve(history, at, relation), epsilons)
+
+
+def _charged(profile: Callable[[Array], Array], epsilons: Array) -> Array:
     asked: list[float] = []
     for epsilon in epsilons:
         lattice.charged_delta(lambda at: asked.append(at) or 0.0, float(epsilon))  # type: ignore[func-returns-value]
-    ideal = delta_curve(history, np.array(asked), relation)
+    ideal = profile(np.array(asked))
     return np.array(
         [
             lattice.charged_delta(lambda _, value=value: value, float(epsilon))  # type: ignore[misc]
             for value, epsilon in zip(ideal.tolist(), epsilons, strict=True)
         ]
     )
+
+
+def certified_profile(
+    history: History, delta: float, relation: Neighbouring
+) -> tuple[float, Callable[[Array], Array]]:
+    """`certify`'s epsilon, and `certified_deltas` from what was composed for it where it can be."""
+    found: list[Callable[[Array], Array]] = []
+
+    def ideal(at: float) -> float:
+        epsilon, profile = pld.epsilon_and_profile(history, at, relation)
+        found.append(profile)
+        return epsilon
+
+    if not all(entry_of(event).pld is not None for event, _ in flatten(history)):
+        return (
+            certify(history, delta, relation).epsilon,
+            lambda at: np.minimum(certified_deltas(history, at, relation), 1.0),
+        )
+    epsilon = charged_epsilon(ideal, history, delta, relation)
+    return epsilon, lambda at: np.minimum(_charged(found[-1], at), 1.0)
 
 
 def _selection_rdp(event: SelectionDpEvent, relation: Neighbouring, orders: Orders) -> Orders:
@@ -301,22 +344,6 @@ def _pair_of(text: str, relation: Neighbouring) -> DominatingPair:
     return dominating_pair(*(np.concatenate(column) for column in zip(*points, strict=True)))
 
 
-def renyi_deltas(orders: Orders, divergences: Orders, epsilons: Array) -> Array:
-    """dp-accounting's `compute_delta` at many epsilons at once.
-
-    exp((a-1)(D - eps + log(1-1/a))) / a at the best order (Canonne, Kamath & Steinke 2020, Prop.
-    12), or sqrt(1 - exp(-D)) where that is smaller.
-    """
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        shares = np.log1p(-1 / orders)
-        gaps = divergences[None, :] - epsilons[:, None] + shares[None, :]
-        logs = (orders - 1)[None, :] * gaps - np.log(orders)[None, :]
-        logs[:, orders <= 1.01] = np.inf  # not stable, nor useful, near 1
-        variation = 0.5 * np.log(-np.expm1(-divergences))
-    smallest = np.minimum(np.nanmin(logs, axis=1), np.min(variation))
-    return np.asarray(np.exp(np.minimum(smallest, 0.0)) * (1 + 1e-12), float)
-
-
 def _pair_pld(
     event: SelectionProfileDpEvent, relation: Neighbouring, grid: Grid
 ) -> PrivacyLossDistribution:
@@ -363,6 +390,7 @@ register(
     from_json=_from_json,
     rdp=_selection_rdp,
     relaxations=lambda event: (SelectionProfileDpEvent(event),),
+    alone=epsilon_alone,
 )
 register(
     SelectionProfileDpEvent,

@@ -55,6 +55,12 @@ def account(
     6.19 by pld
     """
     _check_delta(delta)
+    events = flatten(history)
+    if len(events) == 1 and events[0][1] == 1:
+        alone = entry_of(events[0][0]).alone
+        if alone is not None:
+            epsilon, name = alone(events[0][0], delta, relation)
+            return Spent(epsilon, delta, relation, name)
     epsilon, name = min(
         _candidates(
             history,
@@ -85,11 +91,18 @@ def certify(
         accountant = spent.accountant
         return spent.epsilon
 
+    epsilon = charged_epsilon(ideal, history, delta, relation)
+    return Spent(epsilon, delta, relation, accountant)
+
+
+def charged_epsilon(
+    ideal: Callable[[float], float], history: History, delta: float, relation: Neighbouring
+) -> float:
+    """What a machine's noise makes of ``ideal``, the history's epsilon as a function of delta."""
     least = min((least_multiplier(event) for event, count in history if count), default=math.inf)
     if relation is Neighbouring.REPLACE_ONE:
         least /= 2  # a sampled record is exchanged: two shifts
-    epsilon = lattice.charge(ideal, delta, least_multiplier=least)
-    return Spent(epsilon, delta, relation, accountant)
+    return lattice.charge(ideal, delta, least_multiplier=least)
 
 
 def certify_delta(

@@ -26,7 +26,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 
-from scipy import optimize
+from scipy import integrate, optimize
 
 from winsor.checks import at_least, positive, refusal
 from winsor.contract import ConfigurationError
@@ -159,6 +159,17 @@ def quantile(law: TrialCounts, probability: float) -> int:
     if not 0 < probability < 1:
         raise refusal("probability", "strictly between 0 and 1", probability)
     return _quantile(law, Decimal(probability))
+
+
+def expected_rank(law: TrialCounts) -> float:
+    """E[1/(K+1)]: the share of all settings that beat the best of K, on average, where no score is
+    wrong. The integral of the generating function.
+
+    >>> few, many = (TruncatedNegativeBinomial.of_mean(m, eta) for m, eta in ((5, 4.0), (10, 0.0)))
+    >>> print(f"{expected_rank(few):.2f} {expected_rank(many):.2f}")
+    0.22 0.25
+    """
+    return float(integrate.quad(law.generating, 0.0, 1.0)[0])
 
 
 def _quantile(law: TrialCounts, level: Decimal) -> int:

@@ -79,6 +79,10 @@ def plan(
         float | None,
         typer.Option(help="Mean number of trials: adds what tuning inside the budget costs."),
     ] = None,
+    tune_eta: Annotated[
+        float,
+        typer.Option(help="Shape of the law of that number, with --tune; larger is narrower."),
+    ] = 0.0,
     score_noise_multiplier: Annotated[
         float | None,
         typer.Option(help="Noise of a score on private rows, with --tune; public rows are free."),
@@ -108,7 +112,7 @@ def plan(
         sampling=sampling,
         allow_large_delta=allow_large_delta,
     )
-    tuning = _tuning(question, tune, score_noise_multiplier)
+    tuning = _tuning(question, tune, tune_eta, score_noise_multiplier)
     answer = solve(question, points)
     promised = [] if d is None else rates(answer, d, theta, moments)
     if json:
@@ -129,18 +133,17 @@ def plan(
 
 
 def _tuning(
-    question: Question, trials: float | None, score: float | None
+    question: Question, trials: float | None, eta: float, score: float | None
 ) -> TuningComparison | None:
     """What tuning costs, if it was asked for."""
     from winsor.planning.tuning import compare
 
     if trials is None:
-        if score is not None:
-            raise ConfigurationError(
-                "--score-noise-multiplier must be given with --tune. Got it alone instead."
-            )
+        for name, given in {"--score-noise-multiplier": score, "--tune-eta": eta or None}.items():
+            if given is not None:
+                raise ConfigurationError(f"{name} must be given with --tune. Got it alone instead.")
         return None
-    return compare(question, [trials], score_noise_multiplier=score)
+    return compare(question, [trials], eta, score_noise_multiplier=score)
 
 
 def rates(plan: Plan, d: float, theta: float, moments: float) -> list[Promise]:
@@ -201,7 +204,8 @@ def _show_tuning(tuning: TuningComparison) -> None:
         composed = option.composed_multiplier
         rows = {
             "mean number of trials": f"{option.trials:g} (one time in a hundred above "
-            f"{option.most_trials})",
+            f"{option.most_trials}, one in {1 / option.only_one:.0f} only one)",
+            "settings that beat the winner": f"{option.rank:.0%} on average, if scores are right",
             "noise multiplier of a trial": f"{option.noise_multiplier:.6g} (untuned "
             f"{tuning.untuned:.6g})",
             "as if the rows were": f"{option.rows_left:.0f}",

@@ -14,14 +14,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, fields
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 from dp_accounting.dp_event import DpEvent
 from numpy.typing import ArrayLike
 
-from winsor.checks import as_delta, as_relation, positive, probability
+from winsor.checks import as_delta, as_relation, positive, probability, refuse_unknown
 from winsor.contract import Bounded, ConfigurationError, Guarantee, Neighbouring, Sensitivity
 from winsor.ledger.ledger import Ledger
 from winsor.mechanisms.gaussian import Gaussian
@@ -48,6 +48,20 @@ class Measurement:
         return self.estimates[name]
 
 
+class Terms(TypedDict, total=False):
+    """What a measurement may spend, and how it is reported: the same wherever the rows are."""
+
+    epsilon: float | None  # the budget of this release; or give noise_multiplier
+    delta: float | None  # default: 1e-5, or 1/(2n) if that is smaller
+    noise_multiplier: float | None  # for a score inside a trial, whose budget is the trial's
+    shares: Mapping[str, float] | None  # of the budget, by metric, adding up to 1; default: equal
+    level: float  # of the confidence intervals; default 0.95
+    relation: str | Neighbouring  # "add_or_remove_one" (default) or "replace_one"
+    random_state: int | bytes | None  # reproducible, hence not secret; default: a fresh secret key
+    ledger: Ledger | None  # where to write; the guarantee is that of all of it. Default: a new one
+    allow_large_delta: bool  # accept delta >= 1/n
+
+
 def measure(
     metrics: Metric | Mapping[str, Metric],
     *,
@@ -56,15 +70,7 @@ def measure(
     scores: ArrayLike | None = None,
     losses: ArrayLike | None = None,
     groups: ArrayLike | None = None,
-    epsilon: float | None = None,
-    delta: float | None = None,
-    noise_multiplier: float | None = None,
-    shares: Mapping[str, float] | None = None,
-    level: float = 0.95,
-    relation: str | Neighbouring = Neighbouring.ADD_OR_REMOVE_ONE,
-    random_state: int | bytes | None = None,
-    ledger: Ledger | None = None,
-    allow_large_delta: bool = False,
+    **terms: Unpack[Terms],
 ) -> Measurement:
     """Measure ``metrics`` on private rows.
 
@@ -74,15 +80,9 @@ def measure(
         One metric, or several by name.
     targets, predictions, scores, losses, groups
         One value per private row, as the metrics need them.
-    epsilon, delta, noise_multiplier
-        The budget of this release: ``epsilon`` at ``delta``, or the noise multiplier itself (for a
-        score inside a trial, whose budget is that of the trial).
-    shares
-        How the budget is divided among the metrics (default: equally). They add up to 1.
-    level
-        Confidence level of the intervals.
-    ledger
-        Where to write; the guarantee is that of the whole ledger. A new one by default.
+    **terms
+        See `Terms`: ``epsilon`` at ``delta`` or ``noise_multiplier``, and the rest. An unknown name
+        is refused.
 
     Examples
     --------
@@ -96,22 +96,13 @@ def measure(
     >>> bool(accuracy.low < 0.5 < accuracy.high), round(accuracy.high - accuracy.low, 3)
     (True, 0.02)
     """
+    refuse_unknown(
+        "measure", terms, (*(f.name for f in fields(Columns)), *Terms.__annotations__), {}
+    )
     columns = Columns.of(
         targets=targets, predictions=predictions, scores=scores, losses=losses, groups=groups
     )
-    return measure_sums(
-        metrics,
-        lambda named: (columns.n, totals_of(named, columns)),
-        epsilon=epsilon,
-        delta=delta,
-        noise_multiplier=noise_multiplier,
-        shares=shares,
-        level=level,
-        relation=relation,
-        random_state=random_state,
-        ledger=ledger,
-        allow_large_delta=allow_large_delta,
-    )
+    return measure_sums(metrics, lambda named: (columns.n, totals_of(named, columns)), **terms)
 
 
 def totals_of(named: Mapping[str, Metric], columns: Columns) -> Array:
@@ -122,48 +113,26 @@ def totals_of(named: Mapping[str, Metric], columns: Columns) -> Array:
 def measure_sums(
     metrics: Metric | Mapping[str, Metric],
     summed: Callable[[Mapping[str, Metric]], tuple[int, Array]],
-    *,
-    epsilon: float | None,
-    delta: float | None,
-    noise_multiplier: float | None,
-    shares: Mapping[str, float] | None,
-    level: float,
-    relation: str | Neighbouring,
-    random_state: int | bytes | None,
-    ledger: Ledger | None,
-    allow_large_delta: bool,
+    **terms: Unpack[Terms],
 ) -> Measurement:
     """`measure` where rows are out of reach: ``summed`` says how many there are, and what
     `totals_of` would of them all."""
+    refuse_unknown("measure", terms, Terms.__annotations__, {})
     named = _named(metrics)
-    probability("level", level)
-    weights = _shares(named, shares)
+    level = probability("level", terms.get("level", 0.95))
+    weights = _shares(named, terms.get("shares"))
+    book = terms.get("ledger")
+    _refuse_units(book)
     n, totals = summed(named)
-    related = as_relation(relation)
-    certified = as_delta(delta, n, allow_large_delta)
-    sensitivity = _sensitivity(named, weights)
-    sampler = FullBatch(n)
-    if (epsilon is None) == (noise_multiplier is None):
-        raise ConfigurationError(
-            f"give either epsilon or noise_multiplier. Got epsilon={epsilon!r}, "
-            f"noise_multiplier={noise_multiplier!r} instead."
-        )
-    if noise_multiplier is None:
-        target = budget.Target(epsilon, certified, None, related)
-        payment = budget.Payment(sampler, sensitivity, 1)
-        noise_multiplier = budget.noise_multiplier([payment], target)
-    if ledger is not None and "rows_per_unit" in ledger.config:
-        raise ConfigurationError(
-            "ledger must be one of rows. Got that of a run with unit=... instead: a metric bounds "
-            "what one row adds, and a person has several. Measure on public rows."
-        )
+    certified = as_delta(terms.get("delta"), n, terms.get("allow_large_delta", False))
+    related = as_relation(terms.get("relation", Neighbouring.ADD_OR_REMOVE_ONE))
+    sampler, sensitivity = FullBatch(n), _sensitivity(named, weights)
+    multiplier = _multiplier(terms, budget.Payment(sampler, sensitivity, 1), certified, related)
     factors = {name: math.sqrt(weights[name]) / (m.bound * _ROUNDING) for name, m in named.items()}
-    widths = [metric.width for metric in named.values()]
-    value = np.repeat(list(factors.values()), widths) * totals
-    book = Ledger({"method": "metrics", "n": n}) if ledger is None else ledger
-    door = PrepaidDoor(book, related, as_key(random_state, value, noise_multiplier))
-    noise = Gaussian(positive("noise_multiplier", noise_multiplier))
-    receipt = door.pay(noise, sampler, sensitivity, 1, value.shape)
+    value = np.repeat(list(factors.values()), [metric.width for metric in named.values()]) * totals
+    book = Ledger({"method": "metrics", "n": n}) if book is None else book
+    door = PrepaidDoor(book, related, as_key(terms.get("random_state"), value, multiplier))
+    receipt = door.pay(Gaussian(multiplier), sampler, sensitivity, 1, value.shape)
     released = receipt.release(value)
     return Measurement(
         estimates=_read(named, factors, released, receipt.std, n, level),
@@ -171,6 +140,29 @@ def measure_sums(
         ledger=book,
         noise_std={name: receipt.std / factor for name, factor in factors.items()},
     )
+
+
+def _multiplier(
+    terms: Terms, payment: budget.Payment, delta: float, relation: Neighbouring
+) -> float:
+    """The noise that was asked for, or that the budget allows."""
+    epsilon, given = terms.get("epsilon"), terms.get("noise_multiplier")
+    if (epsilon is None) == (given is None):
+        raise ConfigurationError(
+            f"give either epsilon or noise_multiplier. Got epsilon={epsilon!r}, "
+            f"noise_multiplier={given!r} instead."
+        )
+    if given is None:
+        given = budget.noise_multiplier([payment], budget.Target(epsilon, delta, None, relation))
+    return positive("noise_multiplier", given)
+
+
+def _refuse_units(ledger: Ledger | None) -> None:
+    if ledger is not None and "rows_per_unit" in ledger.config:
+        raise ConfigurationError(
+            "ledger must be one of rows. Got that of a run with unit=... instead: a metric bounds "
+            "what one row adds, and a person has several. Measure on public rows."
+        )
 
 
 def event_of(

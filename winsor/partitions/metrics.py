@@ -10,13 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from winsor.contract import Neighbouring
-from winsor.ledger.ledger import Ledger
-from winsor.metrics.measuring import Measurement, measure_sums, totals_of
+from winsor.metrics.measuring import Measurement, Terms, measure_sums, totals_of
 from winsor.metrics.metric import Columns, Metric
 from winsor.partitions.source import Partitions
 
@@ -39,22 +38,13 @@ def measure(
     metrics: Metric | Mapping[str, Metric],
     partitions: Partitions,
     judged: Judged,
-    *,
-    epsilon: float | None = None,
-    delta: float | None = None,
-    noise_multiplier: float | None = None,
-    shares: Mapping[str, float] | None = None,
-    level: float = 0.95,
-    relation: str | Neighbouring = Neighbouring.ADD_OR_REMOVE_ONE,
-    random_state: int | bytes | None = None,
-    ledger: Ledger | None = None,
-    allow_large_delta: bool = False,
+    **terms: Unpack[Terms],
 ) -> Measurement:
     """`winsor.metrics.measure` on rows in partitions.
 
     ``judged`` gets the rows of a partition and returns their ``targets``, ``predictions``,
     ``scores``, ``losses`` or ``groups`` by name, each row by itself: with a model, it predicts
-    where the rows are. Other parameters are those of `winsor.metrics.measure`. One pass.
+    where the rows are. ``terms`` are those of `winsor.metrics.measure`. One pass.
 
     Examples
     --------
@@ -65,16 +55,4 @@ def measure(
     >>> bool(abs(float(found["Accuracy"]) - 0.5) < 0.02)
     True
     """
-    return measure_sums(
-        metrics,
-        lambda named: partitions.sum(Totals(named, judged)),
-        epsilon=epsilon,
-        delta=delta,
-        noise_multiplier=noise_multiplier,
-        shares=shares,
-        level=level,
-        relation=relation,
-        random_state=random_state,
-        ledger=ledger,
-        allow_large_delta=allow_large_delta,
-    )
+    return measure_sums(metrics, lambda named: partitions.sum(Totals(named, judged)), **terms)

@@ -22,7 +22,7 @@ from dp_accounting.dp_event import DpEvent, GaussianDpEvent
 from winsor.accounting import calibrate, certify
 from winsor.accounting.events import History
 from winsor.accounting.selection import SelectionDpEvent
-from winsor.accounting.trial_counts import TruncatedNegativeBinomial, quantile
+from winsor.accounting.trial_counts import TruncatedNegativeBinomial, expected_rank, quantile
 from winsor.checks import positive
 from winsor.contract import CalibrationError, ConfigurationError
 from winsor.mechanisms.events import joint_event
@@ -32,13 +32,16 @@ from winsor.sampling.choose import make_sampler, planned_steps
 WORTH_IT = 1.15
 """Up to this ratio of noise, tuning costs what 13 % of the rows would: little, if settings matter.
 Beyond 2, the untuned recipe is the better bet unless it is known to be far off."""
+OFTEN = 0.15
+"""A chance of one trial only that is worth a warning."""
 
 
 @dataclass(frozen=True)
 class TuningOption:
-    """A tuning with ``trials`` trials on average."""
+    """A tuning with ``trials`` trials on average, by the law of shape ``eta``."""
 
     trials: float
+    eta: float
     noise_multiplier: float
     noise_ratio: float
     """Noise of a trial over noise of the single run."""
@@ -50,6 +53,10 @@ class TuningOption:
     noise is enough."""
     most_trials: int
     """The number of trials exceeds this one time in a hundred: plan the time for it."""
+    only_one: float
+    """The chance that there is one trial only, and nothing to choose from."""
+    rank: float
+    """The share of all settings that beat the winner, on average, if scores are right."""
 
 
 @dataclass(frozen=True)
@@ -119,12 +126,15 @@ def _option(
     spent = certify(trial(multiplier), question.delta, question.relation).epsilon
     return TuningOption(
         trials=mean,
+        eta=eta,
         noise_multiplier=multiplier,
         noise_ratio=ratio,
         rows_left=(question.n or 1) / ratio,
         trial_epsilon=spent,
         composed_multiplier=_composed(question, round(mean), budget),
         most_trials=quantile(law, 0.99),
+        only_one=float(next(law.probabilities())[1]),
+        rank=expected_rank(law),
     )
 
 
@@ -139,8 +149,8 @@ def _composed(question: Question, trials: int, budget: tuple[float, float, Any])
 
 
 def _advice(options: Sequence[TuningOption]) -> str:
-    """Says when the recipe is better. What tuning gains is not known before it is paid for: on a9a
-    at epsilon 3 the recipe, which knew a9a, beat ten tuned trials (docs/tuning.md)."""
+    """Says when the recipe is better. What tuning gains is not known before it is paid for;
+    docs/tuning.md has three measured cases."""
     cheapest = min(options, key=lambda option: option.noise_ratio)
     ratio = cheapest.noise_ratio
     cost = (
@@ -148,13 +158,24 @@ def _advice(options: Sequence[TuningOption]) -> str:
         f"{1 - 1 / ratio:.0%} of the rows were missing"
     )
     if ratio <= WORTH_IT:
-        return f"{cost}: tune if the settings are not known."
+        return f"{cost}: tune if the settings are not known.{_seldom_one(cheapest)}"
     if ratio < 2:
         return (
             f"{cost}: the untuned recipe (winsor.advise.recipe) is better unless it is known to be "
-            "far off. Tune only what it or a public dataset does not settle."
+            "far off. Tune only what it or a public dataset does not settle, the recipe itself "
+            f"among the settings.{_seldom_one(cheapest)}"
         )
     return f"{cost}: the untuned recipe (winsor.advise.recipe) is the better choice."
+
+
+def _seldom_one(option: TuningOption) -> str:
+    """A narrower law of fewer trials may be as good: it seldom draws one trial only."""
+    if option.only_one <= OFTEN:
+        return ""
+    return (
+        f" One time in {1 / option.only_one:.0f} there will be a single trial, and nothing to "
+        "choose from: compare with fewer trials of a narrower law (eta 4)."
+    )
 
 
 def _sampler(question: Question) -> Any:

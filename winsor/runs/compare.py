@@ -35,6 +35,15 @@ from winsor.runs.tasks import make_task
 CHOSEN_BY_NAME = ("model", "rule", "mechanism", "optimizer", "schedule")
 
 
+def _refuse_many_looks(config: Config) -> None:
+    if config.record.held_out_epsilon is not None:
+        raise ConfigurationError(
+            "record.held_out_epsilon must be left out of a comparison: every run would look at the "
+            f"same held-out rows. Got {config.record.held_out_epsilon!r} instead. Compare on "
+            "public rows, or tune inside one budget: winsor tune."
+        )
+
+
 @dataclass(frozen=True)
 class Comparison:
     """Named configurations, each with a run per seed."""
@@ -66,6 +75,7 @@ class Comparison:
                     config = from_table({**changed, "seed": seed}, folder)
                     check(config)
                     make_task(config)
+                    _refuse_many_looks(config)
                 except ConfigurationError as error:
                     raise ConfigurationError(f"variant {label!r}: {error}") from error
                 variants[label][seed] = config

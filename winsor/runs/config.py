@@ -184,6 +184,9 @@ class RecordSettings:
     evaluations: int | None = None
     """How often, over the whole run, the held-out metrics are computed. Default: up to 20 times,
     but so that evaluation sees at most a tenth as many rows as training."""
+    held_out_epsilon: float | None = None
+    """None: held-out metrics are exact, which is right for public rows only. A number: held-out
+    rows are private too, and measured once, at the end, with noise, at this epsilon of theirs."""
     rows: int = 500
     """How many lines, over the whole run, go to metrics.jsonl."""
     checkpoint_seconds: float = 60.0
@@ -196,7 +199,7 @@ class RecordSettings:
     """The private monitor's share of each step's privacy."""
 
     def __post_init__(self) -> None:
-        for name in ("evaluations", "rows", "checkpoint_seconds"):
+        for name in ("evaluations", "held_out_epsilon", "rows", "checkpoint_seconds"):
             _positive(f"record.{name}", getattr(self, name))
         choice("record.monitor", self.monitor, MONITORS)
         probability("record.monitor_share", self.monitor_share)

@@ -24,6 +24,7 @@ from winsor.runs.models import build_model
 from winsor.runs.monitoring import Off, make_monitor
 from winsor.runs.optimisers import build_optimizer, build_schedule
 from winsor.runs.parts import ball_of, build_mechanism, build_rule, check
+from winsor.runs.private_held_out import check_rows, measured
 from winsor.runs.restoring import refuse_other_kinds
 from winsor.runs.sealing import bind_config
 from winsor.runs.stopping import Interrupted, StopRequest
@@ -103,6 +104,7 @@ def execute(
 
 def assemble(config: Config, directory: RunDirectory, data: Data) -> Assembled:
     """Build model, optimiser and private training; nothing has looked at a row's values yet."""
+    check_rows(config, data)
     data = with_features(config.features, data)
     progress = Progress()
     task = make_task(config, progress)
@@ -231,7 +233,7 @@ class Execution:
             "lr": float(run.optimizer.param_groups[0]["lr"]),
             "rule": public_numbers(run.private.rule_state),
         }
-        if evaluated and run.data.held_out is not None:
+        if evaluated and run.data.held_out is not None and not self._held_out_is_private:
             row["held_out"] = evaluate(run.task, run.model, run.data.held_out)
             self._latest = (step, row["held_out"])
         noted = run.monitor.values(run.private.rule_state)
@@ -312,7 +314,7 @@ class Execution:
             "accountant": spent.accountant,
             "guarantee": str(spent),
             "main_metric": run.task.main,
-            "held_out": self._final_metrics(),
+            **self._final_metrics(),
             "seconds": self._seconds_before + time.perf_counter() - self._begun,
         }
         keep = run.config.record.keep_checkpoint
@@ -322,7 +324,19 @@ class Execution:
         self.observer.finished(result)
         return result
 
-    def _final_metrics(self) -> Metrics:
+    @property
+    def _held_out_is_private(self) -> bool:
+        return self.run.config.record.held_out_epsilon is not None
+
+    def _final_metrics(self) -> dict[str, Any]:
+        """The held-out metrics, and whose guarantee they have if their rows are private."""
+        run = self.run
+        if run.data.held_out is None or not self._held_out_is_private:
+            return {"held_out": self._exact_metrics()}
+        found, guarantee = measured(run.config, run.model, run.data.held_out, self.directory)
+        return {"held_out": found, "held_out_guarantee": guarantee}
+
+    def _exact_metrics(self) -> Metrics:
         run = self.run
         step, metrics = self._latest
         if run.data.held_out is None or step == run.private.steps_done:

@@ -22,6 +22,7 @@ from winsor.runs.data import load_data
 from winsor.runs.features import build_features, with_features
 from winsor.runs.models import check_model
 from winsor.runs.optimisers import check_optimizer, check_schedule
+from winsor.runs.private_held_out import check_held_out
 from winsor.runs.reading import Part, bind, plain
 from winsor.runs.tasks import make_task
 from winsor.training.iterates import Ball
@@ -142,3 +143,4 @@ def check(config: Config) -> None:
     check_model(config.model, config.data)
     build_features(config.features)
     make_task(config)
+    check_held_out(config)

@@ -103,7 +103,8 @@ def shown_row(row: Row) -> str:
 
 def shown_result(result: dict[str, Any]) -> str:
     metrics = shown_metrics(result["held_out"]) or "no held-out rows"
-    return f"{result['guarantee']}; held-out {metrics}; {result['seconds']:.1f} s"
+    theirs = f" ({result['held_out_guarantee']})" if "held_out_guarantee" in result else ""
+    return f"{result['guarantee']}; held-out {metrics}{theirs}; {result['seconds']:.1f} s"
 
 
 class Lines(Quiet):

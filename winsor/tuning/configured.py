@@ -2,11 +2,14 @@
 
     [tune]
     trials = 10                        mean number of trials; the number itself with release = "all"
-    eta = 0.0                          shape of its law; 0 is the logarithmic one
+    eta = 0.0                          shape of its law; 0 is the logarithmic one, 4 seldom draws 1
+    as_written = 0.25                  share of the trials at the settings of this very file
     release = "best"                   or "all": every trial, at the price of composition
     score = "private"                  held-out rows are private, the score is measured through the
-                                       door; "public" declares them public, and the score is free
-    score_std = 0.01                   noise of a private score
+                                       door; "training" measures it on the training rows, so that
+                                       none need be held out; "public" declares held-out rows
+                                       public, and the score is free
+    score_std = 0.01                   noise of a score on private rows
     [tune.space]
     "optimizer.lr" = {log_uniform = [0.05, 5.0]}
     "rule.max_grad_norm" = {choice = [0.1, 1.0, 10.0]}
@@ -27,14 +30,12 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
-import torch
-from torch import nn
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import Dataset
 
 from winsor.accounting import event_to_json
 from winsor.accounting.events import History
 from winsor.accounting.trial_counts import TrialCounts, TruncatedNegativeBinomial
-from winsor.checks import at_least, choice, positive
+from winsor.checks import at_least, choice, fraction, positive
 from winsor.contract import ConfigurationError, Neighbouring
 from winsor.grads import trainable_parameters
 from winsor.metrics import R2, Accuracy, Metric
@@ -46,7 +47,7 @@ from winsor.runs.execute import Assembled, assemble
 from winsor.runs.features import with_features
 from winsor.runs.parts import build_mechanism, check
 from winsor.runs.reading import Part, read
-from winsor.runs.tasks import EVALUATION_ROWS, evaluate, fitting, higher_is_better, make_task
+from winsor.runs.tasks import columns_of, evaluate, fitting, higher_is_better, make_task
 from winsor.training.make_private import PlannedSteps
 from winsor.tuning.outcome import Job
 from winsor.tuning.pruning import PrivateScore
@@ -54,6 +55,11 @@ from winsor.tuning.space import LAWS, Space
 from winsor.tuning.trials import Train
 
 TUNABLE = ("model", "rule", "optimizer", "schedule")
+SCORED_ON = {
+    "private": "private held-out rows",
+    "training": "training rows, with noise",
+    "public": "public held-out rows",
+}
 _REHEARSED = 16  # settings whose events are compared before anything is spent
 
 
@@ -64,6 +70,8 @@ class TuneSettings:
     space: dict[str, Any]
     trials: float = 10.0
     eta: float = 0.0
+    as_written: float = 0.0
+    """Share of the trials that take the file's own values of what is tuned."""
     release: str = "best"
     score: str = "private"
     score_std: float = 0.01
@@ -73,7 +81,8 @@ class TuneSettings:
     def __post_init__(self) -> None:
         at_least("tune.trials", self.trials, 1)
         choice("tune.release", self.release, ("best", "all"))
-        choice("tune.score", self.score, ("private", "public"))
+        choice("tune.score", self.score, tuple(SCORED_ON))
+        fraction("tune.as_written", self.as_written)
         positive("tune.score_std", self.score_std)
 
 
@@ -95,7 +104,11 @@ class ConfiguredTuning:
             )
         settings = read(TuneSettings, table["tune"], "tune")
         base = {key: copy.deepcopy(v) for key, v in table.items() if key not in ("tune", "compare")}
-        found = ConfiguredTuning(base, folder, settings, Space.of(_flat(settings.space)))
+        space = Space.of(_flat(settings.space))
+        if settings.as_written > 0:
+            written = {path: _written(base, path) for path in space.laws}
+            space = space.with_known(written, settings.as_written)
+        found = ConfiguredTuning(base, folder, settings, space)
         found._check()
         return found
 
@@ -192,15 +205,10 @@ class ConfiguredTuning:
 
     def score(self, data: Data) -> PrivateScore | None:
         """How trials are scored; None is on held-out rows that were declared public."""
-        if data.held_out is None:
-            raise ConfigurationError(
-                "data.held_out or data.held_out_fraction must leave rows that score the trials. "
-                "Got none."
-            )
+        rows = self.scoring_rows(data)
         if self.settings.score == "public":
             return None
         metric: Metric = Accuracy()
-        unit = 0.5  # of the sum, per unit of the noise multiplier
         if self.config.data.task == "regression":
             if self.settings.target_range is None or len(self.settings.target_range) != 2:
                 raise ConfigurationError(
@@ -208,25 +216,37 @@ class ConfiguredTuning:
                     f"public range of the targets. Got {self.settings.target_range!r} instead."
                 )
             metric = R2(*self.settings.target_range)
-            unit = metric.bound
-        return PrivateScore(metric, self.settings.score_std * data.held_out_size / unit)
+        count = len(rows)  # type: ignore[arg-type]
+        return PrivateScore.of_std(metric, self.settings.score_std, count)
+
+    def scoring_rows(self, data: Data) -> Dataset[Any]:
+        """The rows that score a trial."""
+        if self.settings.score == "training":
+            return data.train
+        if data.held_out is None:
+            raise ConfigurationError(
+                "data.held_out or data.held_out_fraction must leave rows that score the trials. "
+                'Got none. Or say tune.score = "training".'
+            )
+        return data.held_out
 
     @property
     def maximise(self) -> bool:
-        return self.settings.score == "private" or higher_is_better(make_task(self.config).main)
+        return self.settings.score != "public" or higher_is_better(make_task(self.config).main)
 
     def train(self, data: Data) -> Train:
-        """One trial: train as the configuration says, score on the held-out rows."""
+        """One trial: train as the configuration says, then score."""
+
+        rows = self.scoring_rows(data)
 
         def one(setting: dict[str, Any], job: Job) -> tuple[Any, Any, Any]:
             config = self.at(setting)
             run = _trained(config, data, job)
-            rows, ledger = run.data.held_out, run.private.ledger
-            assert rows is not None, "checked before"
+            ledger = run.private.ledger
             state = {name: value.clone() for name, value in run.model.state_dict().items()}
             if job.score is None:
                 return state, ledger, evaluate(run.task, run.model, rows)[run.task.main]
-            columns = _columns(run.model, rows, config.data.task)
+            columns = columns_of(run.model, rows, config.data.task)
             return state, ledger, job.measure(ledger, **columns)
 
         return one
@@ -238,6 +258,19 @@ def _flat(space: Mapping[str, Any], path: str = "") -> dict[str, Any]:
     for name, value in space.items():
         is_law = not isinstance(value, Mapping) or (len(value) == 1 and next(iter(value)) in LAWS)
         found |= {path + name: value} if is_law else _flat(value, f"{path}{name}.")
+    return found
+
+
+def _written(table: Mapping[str, Any], path: str) -> Any:
+    """The value that the file itself gives a setting."""
+    found: Any = table
+    for name in path.split("."):
+        if not isinstance(found, Mapping) or name not in found:
+            raise ConfigurationError(
+                f"{path} must have a value of its own in the file for tune.as_written. Got none. "
+                "Write the value that a share of the trials shall take."
+            )
+        found = found[name]
     return found
 
 
@@ -281,15 +314,3 @@ def _trained(config: Config, data: Data, job: Job) -> Assembled:
     finally:
         run.private.detach()
     return run
-
-
-@torch.no_grad()
-def _columns(model: nn.Module, rows: Dataset[Any], task: str) -> dict[str, Any]:
-    """Targets and predictions of private rows, for `Job.measure` and nothing else."""
-    model.eval()
-    targets, named = [], []
-    for x, y in DataLoader(rows, batch_size=EVALUATION_ROWS):
-        output = model(x)
-        targets.append(y.numpy())
-        named.append((output.argmax(1) if task == "classification" else output[:, 0]).numpy())
-    return {"targets": np.concatenate(targets), "predictions": np.concatenate(named)}

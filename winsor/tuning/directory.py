@@ -28,7 +28,7 @@ from winsor.contract import ConfigurationError, Guarantee, LedgerError, Neighbou
 from winsor.ledger.guarantee import spent_by
 from winsor.ledger.ledger import Ledger
 from winsor.runs.directory import RunError, replace_file, writing
-from winsor.tuning.configured import ConfiguredTuning
+from winsor.tuning.configured import SCORED_ON, ConfiguredTuning
 from winsor.tuning.outcome import TuningResult
 from winsor.tuning.seal import Seal
 from winsor.tuning.trials import tune
@@ -134,7 +134,7 @@ class TuningDirectory:
             "release": tuning.settings.release,
             "setting": result.best_setting,
             "score": result.best_score,
-            "score_on": f"{tuning.settings.score} held-out rows",
+            "score_on": SCORED_ON[tuning.settings.score],
             "maximise": tuning.maximise,
             **_numbers(result.guarantee),
             "ledger_head": result.ledger.head,

@@ -30,6 +30,16 @@ class PrivateScore:
     metric: Metric
     noise_multiplier: float
 
+    @staticmethod
+    def of_std(metric: Metric, std: float, rows: int) -> PrivateScore:
+        """With this standard deviation of the noise on the mean over ``rows``.
+
+        >>> from winsor.metrics import Accuracy
+        >>> PrivateScore.of_std(Accuracy(), std=0.003, rows=10_000).noise_multiplier
+        60.0
+        """
+        return PrivateScore(metric, std * rows / metric.bound)
+
     def event(self, relation: Neighbouring) -> DpEvent:
         """Its part of a trial."""
         return event_of(self.metric, self.noise_multiplier, relation)

@@ -36,9 +36,10 @@ from winsor.linear.base import data_of, fresh_key
 from winsor.metrics import R2, Accuracy, Metric
 from winsor.randomness import new_key, stream
 from winsor.tuning.outcome import Job
+from winsor.tuning.price import whole_event
 from winsor.tuning.pruning import PrivateScore
 from winsor.tuning.space import Space
-from winsor.tuning.trials import tune, whole_event
+from winsor.tuning.trials import tune
 
 _NOT_TUNED = ("epsilon", "delta", "noise_multiplier", "relation", "random_state")
 _ROUNDS = 12  # of the search for a trial's budget
@@ -164,7 +165,6 @@ class PrivateRandomizedSearchCV(MetaEstimatorMixin, BaseEstimator):
                 "holdout, or give public rows to fit."
             )
         metric: Metric = Accuracy()
-        unit = 0.5  # of the sum, per unit of the noise multiplier
         if is_regressor(self.estimator):
             if self.target_range is None:
                 raise ConfigurationError(
@@ -172,8 +172,7 @@ class PrivateRandomizedSearchCV(MetaEstimatorMixin, BaseEstimator):
                     "instead. Give the public range of the targets, or public rows to fit."
                 )
             metric = R2(*self.target_range)
-            unit = metric.bound
-        return PrivateScore(metric, positive("score_std", self.score_std) * count / unit)
+        return PrivateScore.of_std(metric, positive("score_std", self.score_std), count)
 
     def _one(self, setting: Mapping[str, Any], budget: float, delta: float, key: bytes) -> Any:
         model = clone(self.estimator).set_params(**setting)

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
 
-from winsor.checks import positive
+from winsor.checks import fraction, positive
 from winsor.contract import ConfigurationError
 
 
@@ -126,7 +126,7 @@ LAWS = (*_TABLES, "choice")
 
 @dataclass(frozen=True)
 class Space:
-    """Independent laws by name.
+    """Independent laws by name; or, in a share of the draws, a whole setting that is known.
 
     >>> space = Space.of({"lr": {"log_uniform": [0.01, 1.0]}, "clip": [0.1, 1.0], "depth": 2})
     >>> sorted(space.draw(np.random.default_rng(0)))
@@ -134,6 +134,8 @@ class Space:
     """
 
     laws: Mapping[str, Law]
+    known: Mapping[str, Any] | None = None
+    share: float = 0.0
 
     @staticmethod
     def of(given: Space | Mapping[str, Any]) -> Space:
@@ -147,12 +149,37 @@ class Space:
             )
         return Space({name: _law(name, value) for name, value in given.items()})
 
+    def with_known(self, setting: Mapping[str, Any], share: float) -> Space:
+        """The same laws, and in a ``share`` of the draws this setting as a whole: a recipe, say.
+
+        A tuning of few trials then seldom ends far below the recipe. The law is public only if the
+        setting is: not found by looking at the same rows before.
+
+        >>> space = Space.of({"lr": LogUniform(0.1, 10.0)}).with_known({"lr": 1.0}, share=0.5)
+        >>> generator = np.random.default_rng(0)
+        >>> 450 < sum(space.draw(generator)["lr"] == 1.0 for _ in range(1000)) < 550
+        True
+        """
+        if set(setting) != set(self.laws):
+            raise ConfigurationError(
+                f"a known setting must name {sorted(self.laws)}. Got {sorted(setting)} instead."
+            )
+        return replace(self, known=dict(setting), share=fraction("share", share))
+
     def draw(self, generator: np.random.Generator) -> dict[str, Any]:
+        if self.known is not None and generator.random() < self.share:
+            return dict(self.known)
         return {name: law.draw(generator) for name, law in self.laws.items()}
 
     def describe(self) -> dict[str, Any]:
         """Plain values, for the ledger's header: two tunings of the same space say the same."""
-        return {name: law.describe() for name, law in self.laws.items()}
+        laws = {name: law.describe() for name, law in self.laws.items()}
+        if self.known is None:
+            return laws
+        known = {
+            name: value if _is_plain(value) else repr(value) for name, value in self.known.items()
+        }
+        return {"laws": laws, "known": known, "share": self.share}
 
 
 def _law(name: str, value: Any) -> Law:
@@ -163,8 +190,8 @@ def _law(name: str, value: Any) -> Law:
     if isinstance(value, Mapping):
         if len(value) == 1 and next(iter(value)) in _TABLES:
             ((kind, ends),) = value.items()
-            return _TABLES[kind](*ends)
-        if set(value) == {"choice"}:
+            return _TABLES[kind](*_two_numbers(name, kind, ends))
+        if set(value) == {"choice"} and isinstance(value["choice"], list | tuple):
             return Choice(tuple(value["choice"]))
         raise ConfigurationError(
             f"{name} must be one of uniform, log_uniform, integer, choice, as in "
@@ -173,6 +200,21 @@ def _law(name: str, value: Any) -> Law:
     if isinstance(value, Sequence | np.ndarray) and not isinstance(value, str | bytes):
         return Choice(tuple(value))
     return Choice((value,))
+
+
+def _two_numbers(name: str, kind: str, ends: Any) -> tuple[Any, Any]:
+    wanted = int if kind == "integer" else int | float
+    if (
+        not isinstance(ends, Sequence)
+        or len(ends) != 2
+        or any(isinstance(end, bool) or not isinstance(end, wanted) for end in ends)
+    ):
+        numbers = "whole numbers" if kind == "integer" else "numbers"
+        raise ConfigurationError(
+            f"{name} must have two {numbers}, the ends of {kind}, as in {{{kind} = [1, 10]}}. Got "
+            f"{ends!r} instead."
+        )
+    return ends[0], ends[1]
 
 
 def _is_plain(value: Any) -> bool:

@@ -29,31 +29,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from dp_accounting.dp_event import ComposedDpEvent, DpEvent, SelfComposedDpEvent
 
-from winsor.accounting import calibrate, certify, flatten
-from winsor.accounting.events import History
-from winsor.accounting.lattice import MOST_VALUES
-from winsor.accounting.selection import SelectionDpEvent
-from winsor.accounting.trial_counts import (
-    PoissonTrials,
-    TrialCounts,
-    TruncatedNegativeBinomial,
-    draw,
-)
-from winsor.checks import as_relation, choice, positive, probability, whole
-from winsor.contract import (
-    BudgetExceeded,
-    ConfigurationError,
-    Guarantee,
-    Neighbouring,
-    UnsoundRelease,
-)
-from winsor.ledger.guarantee import guarantee
+from winsor.accounting.trial_counts import TrialCounts, draw
+from winsor.checks import as_relation, choice, probability
+from winsor.contract import ConfigurationError, Neighbouring, UnsoundRelease
 from winsor.ledger.ledger import Ledger
 from winsor.randomness import KEY_BYTES, bound_key, fingerprint, stream, subkey
 from winsor.release.inputs import as_key
 from winsor.tuning.outcome import PRUNED, Job, PrivateScore, TrialRow, TuningResult, checked
+from winsor.tuning.price import Price, Total, Trial, law_of
 from winsor.tuning.pruning import Pruning
 from winsor.tuning.seal import Seal
 from winsor.tuning.space import Space
@@ -68,7 +52,7 @@ def tune(
     train: Train,
     space: Space | Mapping[str, Any] | Suggest,
     *,
-    trial: History | Callable[[float], History],
+    trial: Trial,
     delta: float,
     epsilon: float | None = None,
     trials: float | TrialCounts = 10,
@@ -139,68 +123,66 @@ def tune(
     True
     """
     choice("release", release, ("best", "all"))
-    probability("delta", delta)
-    related = as_relation(relation)
-    law = _law(trials, release)
-    extra = _measured(score, pruning, related)
-    multiplier = _calibrated(trial, extra, law, epsilon, delta, related)
-    declared = _declared(trial, extra, multiplier)
+    total = Total(epsilon, probability("delta", delta), as_relation(relation))
     if pruning is not None:
         pruning = replace(pruning, maximise=maximise)
-    job = Job(b"", 0, multiplier, delta, related, score, pruning)
-    plan = _Plan(train, _settings(space, release), declared, job, maximise)
-    folder = None if directory is None else Path(directory)
-    ledger = Ledger(
-        {
-            "method": "tuning",
-            "space": plan.space_in_words,
-            "release": release,
-            "trials": str(law),
-        },
-        None if folder is None else folder / "ledger.jsonl",
-    )
-    seal = Seal(None if folder is None else folder / "sealed", everything=release == "all")
-    try:
-        wanted = as_key(random_state, "tuning", plan.space_in_words, law)
-        key = seal.key(lambda: _unused(wanted, ledger))
-        _pay(ledger, fingerprint(key), whole_event(declared, law), epsilon, delta, related)
-        plan.run_all(seal, key, law)
-        best, rows = seal.found()
-        known = isinstance(random_state, int)
-        result = TuningResult(best, _guarantee(ledger, law, job, declared, known), ledger, rows)
-        if keep is not None:
-            keep(result)
-        seal.destroy()
-        return result
-    finally:
-        ledger.close()
-
-
-def whole_event(trial: History, law: TrialCounts | int) -> DpEvent:
-    """What a tuning spends: a selection for a random number of trials, else their composition."""
-    if isinstance(law, int):
-        parts = [SelfComposedDpEvent(event, count * law) for event, count in flatten(trial)]
-        return ComposedDpEvent(parts)
-    return SelectionDpEvent.of_history(trial, law)
+    price = Price.of(trial, law_of(trials, release), total, score, pruning)
+    job = Job(b"", 0, price.noise_multiplier, delta, total.relation, score, pruning)
+    tuning = _Tuning(train, _settings(space, release), price, job, maximise)
+    return tuning.execute(None if directory is None else Path(directory), random_state, keep)
 
 
 @dataclass(frozen=True)
-class _Plan:
+class _Tuning:
     """What every trial has in common."""
 
     train: Train
     space: Space | Suggest
-    declared: History
+    price: Price
     job: Job
     maximise: bool
+
+    def execute(
+        self,
+        folder: Path | None,
+        random_state: int | bytes | None,
+        keep: Callable[[TuningResult], None] | None,
+    ) -> TuningResult:
+        """Pay, run the trials that are not done yet, release; then forget the rest."""
+        ledger = Ledger(self.header, None if folder is None else folder / "ledger.jsonl")
+        seal = Seal(None if folder is None else folder / "sealed", self.price.releases_all)
+        try:
+            wanted = as_key(random_state, "tuning", self.space_in_words, self.price.law)
+            key = seal.key(lambda: _unused(wanted, ledger))
+            self.price.pay(ledger, fingerprint(key))
+            self.run_all(seal, key)
+            best, rows = seal.found()
+            known = isinstance(random_state, int)
+            result = TuningResult(best, self.price.guarantee(ledger, known), ledger, rows)
+            if keep is not None:
+                keep(result)
+            seal.destroy()
+            return result
+        finally:
+            ledger.close()
+
+    @property
+    def header(self) -> dict[str, Any]:
+        return {
+            "method": "tuning",
+            "space": self.space_in_words,
+            "release": "all" if self.price.releases_all else "best",
+            "trials": str(self.price.law),
+        }
 
     @property
     def space_in_words(self) -> Any:
         """For the ledger's header: a tuning goes on only in the same space."""
         return self.space.describe() if isinstance(self.space, Space) else "adaptive"
 
-    def run_all(self, seal: Seal, key: bytes, law: TrialCounts | int) -> None:
+    def run_all(self, seal: Seal, key: bytes) -> None:
         """Run the trials that are not done yet: as many as were drawn, whatever they score."""
+        law = self.price.law
         count = law if isinstance(law, int) else draw(law, key)
         while seal.done < count:
             self.run_next(seal, key)
@@ -222,10 +204,9 @@ class _Plan:
             place.to_bytes(8, "little"), key=key, person=b"winsor-trial", digest_size=KEY_BYTES
         ).digest()
         job = replace(self.job, key=own, seed=subkey(own, "seed") % 2**32)
-        returned = self.train(dict(setting), job)
         model, score = checked(
-            returned,
-            self.declared,
+            self.train(dict(setting), job),
+            self.price.declared,
             privately=job.score is not None,
             may_be_pruned=job.pruning is not None,
         )
@@ -245,112 +226,9 @@ def _settings(space: Space | Mapping[str, Any] | Suggest, release: str) -> Space
     return space
 
 
-def _measured(
-    score: PrivateScore | None, pruning: Pruning | None, relation: Neighbouring
-) -> History:
-    """What a trial measures on private rows beside its training."""
-    found = [] if score is None else [(score.event(relation), 1)]
-    return found if pruning is None else [*found, *pruning.history(relation)]
-
-
-def _declared(
-    trial: History | Callable[[float], History], extra: History, multiplier: float | None
-) -> History:
-    """What one trial spends, its score and its pruning included."""
-    if callable(trial):
-        assert multiplier is not None, "calibrated before"
-        trial = trial(multiplier)
-    return [*trial, *extra]
-
-
-def _law(trials: float | TrialCounts, release: str) -> TrialCounts | int:
-    if release == "all":
-        if isinstance(trials, TruncatedNegativeBinomial | PoissonTrials):
-            raise ConfigurationError(
-                'trials must be a whole number with release="all": every trial is charged for. Got '
-                f"{trials!r} instead."
-            )
-        return whole("trials", trials)
-    if isinstance(trials, TruncatedNegativeBinomial | PoissonTrials):
-        return trials
-    return TruncatedNegativeBinomial.of_mean(positive("trials", trials))
-
-
-def _calibrated(
-    trial: History | Callable[[float], History],
-    extra: History,
-    law: TrialCounts | int,
-    epsilon: float | None,
-    delta: float,
-    relation: Neighbouring,
-) -> float | None:
-    """The noise multiplier of one trial; None if the history was given."""
-    if not callable(trial):
-        return None
-    if epsilon is None:
-        raise ConfigurationError(
-            "epsilon must be given when trial is a function of the noise multiplier. Got None "
-            "instead. Give the budget of the whole tuning, or the history of a trial."
-        )
-    return calibrate.noise_multiplier(
-        lambda nm: whole_event(_declared(trial, extra, nm), law),
-        1,
-        epsilon,
-        delta,
-        relation,
-    )
-
-
 def _unused(key: bytes, ledger: Ledger) -> bytes:
     """A key that no finished tuning of this ledger had: the same noise must not cover other trials,
     and a tuning under a known key would look like a repeat that costs nothing."""
     while ledger.steps(fingerprint(key)):
         key = bound_key(key, "another tuning")
     return key
-
-
-def _pay(
-    ledger: Ledger,
-    run: str,
-    event: DpEvent,
-    epsilon: float | None,
-    delta: float,
-    relation: Neighbouring,
-) -> None:
-    """Write the tuning to the ledger, unless it would exceed the budget or is there already."""
-    if epsilon is not None and ledger.steps(run) == 0:
-        spent = certify([*ledger.history(), (event, 1)], delta, relation).epsilon
-        if spent > positive("epsilon", epsilon) * (1 + 1e-9):
-            raise BudgetExceeded(
-                f"the tuning must stay within epsilon = {epsilon!r}. Got {spent:.4g} instead, with "
-                "all that its ledger holds already. Add noise, run fewer trials, or raise epsilon."
-            )
-    ledger.record(run, 0, event)
-
-
-def _guarantee(
-    ledger: Ledger, law: TrialCounts | int, job: Job, declared: History, known: bool
-) -> Guarantee:
-    if isinstance(law, int):
-        sampler, number = "composition of trials", f"{law} trials, all released"
-    else:
-        sampler, number = "best of a random number of trials", f"{law}, the number kept secret"
-    conditions = [number, "settings drawn from a public law", "the time it took is unseen"]
-    if isinstance(law, int):
-        conditions = [number]
-    conditions.append(f"at most {MOST_VALUES:.0e} noise values in all trials together")
-    if job.score is None:
-        conditions.append("scores computed on public rows")
-    else:
-        alone, one = (
-            certify(history, job.delta, job.relation).epsilon
-            for history in ([(job.score.event(job.relation), 1)], declared)
-        )
-        conditions.append(
-            f"scores measured in each trial: epsilon {alone:.3g} alone, a trial {one:.3g}"
-        )
-    if job.pruning is not None:
-        conditions.append(job.pruning.condition)
-    if known:
-        conditions.append("noise and number of trials from a known seed: whoever knows it sees all")
-    return guarantee([ledger], job.delta, job.relation, [sampler], conditions)

@@ -61,7 +61,7 @@ def stages(clocks: Clocks) -> None:
     from winsor.mechanisms import noise
     from winsor.release import door
     from winsor.rules import flat
-    from winsor.training import loop
+    from winsor.training import loop, update
 
     for owner, name, stage in (
         (Task, "losses", "forward and loss"),
@@ -73,7 +73,7 @@ def stages(clocks: Clocks) -> None:
         (ledger.Ledger, "record", "ledger"),
         (noise.NoiseSource, "add_leaves", "noise"),
         (door.Door, "release", "door, the rest"),
-        (loop.OptimizerUpdate, "apply", "update"),
+        (update.OptimizerUpdate, "apply", "update"),
         (loop.PrivateTraining, "step", "step, the rest (guard, checks)"),
     ):
         clocks.wrap(owner, name, stage)

@@ -16,6 +16,8 @@ the batch and the depth double.
     --cpu              processor time of the stepping thread, for machines that are busy
     --against DIR      another checkout of winsor takes turns with this one, as "(before)"
     --save NAME        another file in benchmarks/results
+    --merge            keep the rows of other models and frameworks that the file has from earlier
+                       pieces of the same measurement; every row names its own commit and load
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from saving import save
+from saving import FOLDER, made_by, save
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 REACH = {
@@ -171,6 +173,32 @@ def before(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [row | {"framework": f"{row['framework']} (before)"} for row in rows]
 
 
+def noted(rows: list[dict[str, Any]], commit: str) -> list[dict[str, Any]]:
+    """Pieces of one measurement may be taken at different times: each row says when."""
+    load = [round(value, 2) for value in os.getloadavg()]
+    return [row | {"commit": commit, "load": load} for row in rows]
+
+
+def commit_of(checkout: str) -> str:
+    words = ["git", "-C", checkout, "rev-parse", "--short=12", "HEAD"]
+    return subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def merged(result: dict[str, Any], path: Path) -> dict[str, Any]:
+    """``result`` with the rows of an earlier piece that it does not measure again."""
+    earlier = json.loads(path.read_text()) if path.exists() else {}
+    same = all(earlier.get(key) == result[key] for key in ("machine", "clock", "mode"))
+    if earlier and not same:
+        raise SystemExit(f"{path} must be of the same machine, clock and mode to be merged with.")
+    fresh = {(row["model"], row["framework"]) for row in result["rows"]}
+    kept = [
+        row
+        for row in earlier.get("rows", [])
+        if (row["model"], row["framework"]) not in fresh and "commit" in row
+    ]
+    return result | {"rows": kept + result["rows"]}
+
+
 def asked() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=float, default=20.0)
@@ -178,7 +206,7 @@ def asked() -> argparse.Namespace:
     parser.add_argument("--tasks", default="")
     parser.add_argument("--save", default="step_time")
     parser.add_argument("--against", help="another checkout of winsor")
-    for switch in ("--cpu", "--feed", "--pin", "--no-growth"):
+    for switch in ("--cpu", "--feed", "--pin", "--no-growth", "--merge"):
         parser.add_argument(switch, action="store_true")
     parser.add_argument("--one", help="measure this framework here and print JSON")
     return parser.parse_args()
@@ -210,8 +238,9 @@ def main() -> None:
         for task in chosen(options.tasks.split(",")):  # this checkout and the other take turns
             words = [*common, "--tasks", f"more,{task.name}", "--one", framework]
             if options.against:
-                rows += before(in_own_process(words, options.against))
-            rows += in_own_process(words)
+                there = commit_of(options.against)
+                rows += before(noted(in_own_process(words, options.against), there))
+            rows += noted(in_own_process(words), made_by()["commit"])
         print(table(rows), "\n", flush=True)
     result = {
         "machine": {
@@ -224,6 +253,8 @@ def main() -> None:
         "reach": REACH,
         "rows": rows,
     }
+    if options.merge:
+        result = merged(result, FOLDER / f"{options.save}.json")
     if not options.no_growth:
         result["growth"] = in_own_process([*common, "--one", "growth"])
         for row in result["growth"]:

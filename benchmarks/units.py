@@ -1,7 +1,7 @@
 """What grouping costs: a step with persons of 8 rows against one with as many plain rows.
 
     OMP_NUM_THREADS=1 .venv/bin/python benchmarks/units.py                 # a few minutes
-    OMP_NUM_THREADS=1 .venv/bin/python benchmarks/units.py --rounds 5 --dry    # writes nothing
+    OMP_NUM_THREADS=1 .venv/bin/python benchmarks/units.py --seconds 2 --dry    # writes nothing
     OMP_NUM_THREADS=1 .venv/bin/python benchmarks/units.py --cpu    # processor time: busy machines
 
 Models and batches are those of the step-time benchmark (MLP, CNN, a small GPT). Both arms see the
@@ -29,7 +29,7 @@ from torch.utils.data import TensorDataset
 
 import winsor
 
-GROUP, AIM, WARM = 8, 1.1, 3
+GROUP, AIM, WARM, LEAST = 8, 1.1, 3, 12
 NAMES = ("MLP 784-128-10", "CNN 28x28", "GPT 4x256")
 
 
@@ -63,14 +63,15 @@ class Arm:
         return clock() - start
 
 
-def measure(task: Task, rounds: int, clock: Callable[[], float]) -> dict[str, Any]:
-    arms = [Arm(task, grouped, WARM + rounds + 1) for grouped in (False, True)]
+def measure(task: Task, seconds: float, clock: Callable[[], float]) -> dict[str, Any]:
+    arms = [Arm(task, grouped, 10**6) for grouped in (False, True)]
     for arm in arms:
         for _ in range(WARM):
             arm.step()
     times: list[tuple[float, float]] = []
-    for number in range(rounds):
-        order = (0, 1) if number % 2 == 0 else (1, 0)
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end or len(times) < LEAST:
+        order = (0, 1) if len(times) % 2 == 0 else (1, 0)
         taken = {place: arms[place].step(clock) for place in order}
         times.append((taken[0], taken[1]))
     for arm in arms:
@@ -81,6 +82,7 @@ def measure(task: Task, rounds: int, clock: Callable[[], float]) -> dict[str, An
         "model": task.name,
         "rows": task.batch_size,
         "persons": task.batch_size // GROUP,
+        "rounds": len(times),
         "plain_ms": round(plain, 3),
         "grouped_ms": round(grouped, 3),
         "ratio": round(ratio, 3),
@@ -90,13 +92,13 @@ def measure(task: Task, rounds: int, clock: Callable[[], float]) -> dict[str, An
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=60)
+    parser.add_argument("--seconds", type=float, default=35.0, help="for each model")
     parser.add_argument("--cpu", action="store_true", help="processor time of the stepping thread")
     parser.add_argument("--dry", action="store_true", help="write nothing")
     options = parser.parse_args()
     torch.set_num_threads(1)
     clock = time.thread_time if options.cpu else time.perf_counter
-    rows = [measure(task, options.rounds, clock) for task in TASKS if task.name in NAMES]
+    rows = [measure(task, options.seconds, clock) for task in TASKS if task.name in NAMES]
     table = Table(title=f"a step with persons of {GROUP} rows against plain rows")
     for name in rows[0]:
         table.add_column(name.replace("_", " "), justify="right")
@@ -104,7 +106,7 @@ def main() -> None:
         table.add_row(*(str(value) for value in row.values()))
     Console().print(table)
     if not options.dry:
-        about = {"group": GROUP, "aim": AIM, "rounds": options.rounds, "cpu": options.cpu}
+        about = {"group": GROUP, "aim": AIM, "seconds": options.seconds, "cpu": options.cpu}
         save("units", {**about, "rows": rows})
 
 

@@ -10,10 +10,14 @@ from torch import nn
 
 from winsor.contract import ConfigurationError
 from winsor.grads import make_engine, trainable_parameters
+from winsor.grads import units as units_of_pieces
+from winsor.grads.ghost import PieceView
+from winsor.grads.pieces import Outer, Rows
 from winsor.grads.rows import RowsView
 from winsor.grads.units import Units, units_view
 from winsor.grads.view import Need
 from winsor.rules import Value
+from winsor.tree import Layout
 
 
 def oracle(model, x, sizes):
@@ -67,14 +71,14 @@ def test_a_row_that_is_not_finite_silences_its_unit_and_no_other():
     torch.manual_seed(0)
     model, x = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 2)), torch.randn(6, 4)
     _, clean = zoo.make_view(model, x, "ghost")
-    clean = units_view(clean, Units([2, 3, 1]))
+    clean = units_view(clean, Units([2, 3, 1])).norms()
     x[3] = float("inf")
     _, view = zoo.make_view(model, x, "ghost", lambda out: out.square().sum(1) * 1e30)
     view = units_view(view, Units([2, 3, 1]))
     assert view.neutralised >= 1
     assert view.norms()[1] == 0
     assert torch.isfinite(view.weighted_sum(torch.ones(3))["0.weight"]).all()
-    assert clean.norms()[1] > 0
+    assert clean[1] > 0
 
 
 @pytest.mark.parametrize("needs", [Need.LOSSES | Need.MEAN, Need.LOSSES | Need.WEIGHTED_SUM])
@@ -103,3 +107,56 @@ def test_bounds_from_the_forward_pass_are_of_rows_and_refuse_units():
     view = engine.view(zoo.square_loss(model(torch.randn(4, 4))))
     with pytest.raises(ConfigurationError, match="see rows, not units"):
         units_view(view, Units([2, 2]))
+
+
+def grouped_norms(model, x, sizes):
+    _, view = zoo.make_view(model, x, "ghost")
+    return units_view(view, Units(sizes))
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_even_units_of_linear_maps_share_gram_matrices(bias, monkeypatch):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(40, 30, bias), nn.Tanh(), nn.Linear(30, 20, bias))
+    x, sizes = torch.randn(12, 40), [4, 4, 4]
+    asked = []
+    together = units_of_pieces.few_places
+    monkeypatch.setattr(
+        units_of_pieces,
+        "few_places",
+        lambda *given: (asked.append(together(*given)), asked[-1])[1],
+    )
+    names = list(trainable_parameters(model))
+    zoo.assert_same_views(grouped_norms(model, x, sizes), oracle(model, x, sizes), names, rtol=2e-5)
+    assert asked and asked[0] is not None
+
+
+def test_units_whose_rows_cancel_are_formed():
+    """Rows in pairs of opposite sign, but for a little: nothing is left of their Gram matrices."""
+    torch.manual_seed(0)
+    model = nn.Linear(50, 40, bias=False)
+    x = torch.randn(3, 1, 50) * torch.tensor([1.0, -1.0, 1.0, -1.0]).view(1, 4, 1)
+    x = (x + 1e-5 * torch.randn(3, 4, 50)).reshape(12, 50)
+    view = PieceView(
+        dict(model.named_parameters()),
+        {"weight": Outer(Rows(torch.ones(12, 40)), Rows(x))},
+        torch.zeros(12, requires_grad=True),
+        Layout(dict(model.named_parameters())),
+    )
+    exact = x.double().view(3, 4, 50).sum(1).norm(dim=1) * 40**0.5
+    found = units_view(view, Units([4, 4, 4])).norms().double()
+    torch.testing.assert_close(found, exact, rtol=1e-5, atol=0)
+
+
+def test_a_unit_with_a_row_that_is_not_finite_contributes_nothing():
+    torch.manual_seed(0)
+    model, x = nn.Linear(30, 20), torch.randn(12, 30)
+    x[5] = torch.inf
+    view = grouped_norms(model, x, [4, 4, 4])
+    names = list(trainable_parameters(model))
+    assert view.neutralised == 1 and view.norms()[1] == 0
+    clean = oracle(model, torch.where(x.isfinite(), x, 0.0), [4, 4, 4])
+    weights = torch.tensor([0.5, 0.0, 2.0])
+    found, expected = view.weighted_sum(torch.tensor([0.5, 1.0, 2.0])), clean.weighted_sum(weights)
+    for name in names:
+        torch.testing.assert_close(found[name], expected[name], rtol=1e-4, atol=1e-5)

@@ -58,3 +58,18 @@ def test_what_is_not_finite_has_no_tag(size, dtype, bad):
         assert all(digest.tag(bytes(12), value) for digest in both())
         value[place] = bad
         assert not any(digest.tag(bytes(12), value) for digest in both())
+
+
+@pytest.mark.parametrize("size", [1, 63, 64, 65, 300, 7850])
+def test_processors_with_and_without_wide_products_give_the_same_tags(size):
+    value = torch.randn(size, generator=torch.Generator().manual_seed(size))
+    digest = both()[0]
+    wide = digest.tag(bytes(12), value)
+    library = digest._kernel._library
+    library.winsor_narrow()
+    try:
+        assert digest.tag(bytes(12), value) == wide
+        value[size // 2] = float("nan")
+        assert digest.tag(bytes(12), value) is None
+    finally:
+        library.winsor_supported()  # looks at the processor again

@@ -128,3 +128,20 @@ def test_a_replaced_step_under_a_scheduler_is_called():
     torch.optim.lr_scheduler.StepLR(optimizer, 2)
     bare(model, optimizer, steps=1)
     assert seen
+
+
+@pytest.mark.parametrize("scale", [1 / 256, 2.0, 1 / 100])
+@pytest.mark.parametrize("name", ["sgd", "momentum", "adam", "rmsprop"])
+def test_a_scale_is_that_of_the_gradient_to_the_last_bit(name, scale):
+    """Powers of two meet the learning rate of plain SGD, all others the gradient itself."""
+    (model, optimizer), (other, theirs) = built(OPTIMIZERS[name]), built(OPTIMIZERS[name])
+    ours = BareStep(optimizer, dict(model.named_parameters()))
+    step = BareStep(theirs, dict(other.named_parameters()))
+    for seed in range(4):
+        grad = gradients(model, seed)
+        scaled = {name: g * scale for name, g in grad.items()}
+        with torch.no_grad():
+            ours(grad, scale)
+            step(scaled)
+    for one, two in zip(model.parameters(), other.parameters(), strict=True):
+        assert torch.equal(one, two)

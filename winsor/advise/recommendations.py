@@ -188,7 +188,7 @@ def real_noise(
     """
     from winsor.rules.rule import dry_run
     from winsor.sampling.samplers import Poisson
-    from winsor.training.make_private import PlannedSteps
+    from winsor.training.planned import PlannedSteps
 
     sampler = Poisson.of_batch_size(budget.n, budget.batch_size)
     parts = dry_run(rule, trainable_parameters(model), sampler.expected_size)

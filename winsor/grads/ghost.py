@@ -97,7 +97,16 @@ class GhostEngine:
             lambda: self._pieces(losses, retain=True),
         )
 
-    def _pieces(self, losses: Tensor, retain: bool = False) -> View:
+    def shared_view(self, losses: Tensor, shares: Tensor) -> View:
+        """The view of ``losses * shares``, which are constants: the backward pass takes them as
+        its seed, so that no operation is recorded for them."""
+        if not (self._tape.on and self._per_sample) or losses.grad_fn is None:
+            return self.view(losses * shares)
+        return self._pieces(losses, shares=shares)
+
+    def _pieces(
+        self, losses: Tensor, retain: bool = False, shares: Tensor | None = None
+    ) -> PieceView:
         """One backward pass that keeps, for each parameter, what norms and sums will need."""
         pieces: dict[str, Piece] = {}
         more: dict[str, list[Piece]] = {}  # of parameters that several calls used
@@ -106,10 +115,11 @@ class GhostEngine:
             if pieces.setdefault(name, piece) is not piece:
                 more.setdefault(name, [pieces[name]]).append(piece)
 
-        self._backward(losses, None, keep, retain)
+        self._backward(losses, shares, keep, retain)
         for name, parts in more.items():
             pieces[name] = merged(parts)
-        return PieceView(self._parameters, pieces, losses, self._layout)
+        own = losses if shares is None else losses.detach() * shares
+        return PieceView(self._parameters, pieces, own, self._layout)
 
     def _sweep(self, losses: Tensor, seed: Tensor) -> Tree:
         """One backward pass of (seed * losses).sum() that adds up weight gradients as it goes."""
@@ -290,15 +300,20 @@ class PieceView:
         if torch.is_grad_enabled():  # recorded tensors carry a graph: do not extend it
             with torch.no_grad():
                 return self.weighted_sum(weights, last)
-        same = self._usable(weights) if isinstance(weights, Tensor) else None
-        by_name: Mapping[str, Tensor] = {} if isinstance(weights, Tensor) else weights
+        usable = self._usable
+        if isinstance(weights, Tensor):
+            return self._sum(usable(weights), {}, last)
+        return self._sum(None, {name: usable(w) for name, w in weights.items()}, last)
+
+    def _sum(self, same: Tensor | None, by_name: Mapping[str, Tensor], last: bool) -> Tree:
+        """With the weights as they are: ``same`` for all parameters, or one by name."""
         tree, pieces = self._empty_tree(), self._pieces
         for name, leaf in tree.items():
             piece = pieces.get(name)
             if piece is None:
                 leaf.zero_()
                 continue
-            piece.weighted(self._usable(by_name[name]) if same is None else same, leaf)
+            piece.weighted(by_name[name] if same is None else same, leaf)
             if last:
                 del piece, pieces[name]
         self._spent = last
@@ -354,7 +369,7 @@ class PieceView:
             with torch.no_grad():
                 return self._check()
         self._checked = True
-        total = total_square(self._pieces.values())
+        total = self._total_square()
         if self._n == 0 or total is None:
             self._norms = torch.zeros(self._n, dtype=self._layout.dtype, device=self._loss.device)
             return
@@ -365,6 +380,9 @@ class PieceView:
             self._norms = total.sqrt_()
         else:
             self._recompute(total)
+
+    def _total_square(self) -> Tensor | None:
+        return total_square(self._pieces.values())
 
     @torch.no_grad()
     def _recompute(self, total: Tensor) -> None:

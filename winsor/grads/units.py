@@ -12,7 +12,7 @@ the same weight was used. So no gradient of a single row is formed that was not 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import singledispatch
 
 import torch
@@ -22,10 +22,13 @@ from winsor.contract import ConfigurationError, Tree
 from winsor.grads.ghost import PieceView
 from winsor.grads.layers.bag import Bag
 from winsor.grads.layers.embedding import Indexed
-from winsor.grads.pieces import CHUNK, Factors, Outer, Piece, Rows, Sum
+from winsor.grads.pieces import CANCELLED, CHUNK, Factors, Outer, Piece, Rows, Sum, careful
 from winsor.grads.plain import LossesView
 from winsor.grads.rows import RowsView
 from winsor.grads.view import Directions, View
+
+FEW = 32
+"""Rows of a unit up to which the Gram matrices of all layers are added up whole."""
 
 
 class Units:
@@ -38,7 +41,7 @@ class Units:
         self.rows = int(self.offsets[-1])
         self.owner = torch.repeat_interleave(torch.arange(self.n), self.sizes)
         self.longest = int(self.sizes.max()) if self.n else 0
-        self._even = self.n * self.longest == self.rows
+        self.even = self.n * self.longest == self.rows
 
     def spread(self, values: Tensor) -> Tensor:
         """(units, ...) -> (rows, ...): what each row's unit has."""
@@ -46,14 +49,18 @@ class Units:
 
     def summed(self, rows: Tensor) -> Tensor:
         """(rows, ...) -> (units, ...)."""
-        if self._even:
-            return rows.unflatten(0, (self.n, self.longest)).sum(1)
+        if self.even:
+            return self.folded(rows).sum(1)
         out = rows.new_zeros((self.n, *rows.shape[1:]))
         return out.index_add_(0, self.owner.to(rows.device), rows)
 
+    def folded(self, rows: Tensor) -> Tensor:
+        """(rows, ...) -> (units, longest, ...), where all units are equally long."""
+        return rows.view(self.n, self.longest, *rows.shape[1:])
+
     def padded(self, rows: Tensor, fill: float = 0) -> Tensor:
         """(rows, T, ...) -> (units, longest T, ...), with ``fill`` where a unit has fewer rows."""
-        if not self._even:
+        if not self.even:
             place = torch.arange(self.rows) - self.offsets[self.owner]
             wide = rows.new_full((self.n * self.longest, *rows.shape[1:]), fill)
             wide[(self.owner * self.longest + place).to(rows.device)] = rows
@@ -141,14 +148,10 @@ def _(piece: Sum, units: Units) -> Piece:
 # --------------------------------------------------------------------------------------- views
 
 
-@torch.no_grad()
 def units_view(view: View, units: Units) -> View:
     """What ``view`` knows of rows, told of units: the loss of a unit is the sum of theirs too."""
     if isinstance(view, PieceView):
-        return view.with_pieces(
-            {name: per_unit(piece, units) for name, piece in view.recorded.items()},
-            units.summed(view.raw_losses),
-        )
+        return UnitPieceView(view, units)
     if isinstance(view, RowsView):
         rows = {name: units.summed(values) for name, values in view.raw.items()}
         return RowsView(rows, units.summed(view.raw_losses))
@@ -158,6 +161,91 @@ def units_view(view: View, units: Units) -> View:
         "rules that bound gradients from the forward pass (Value) see rows, not units. Got "
         f"{type(view).__name__} with units instead. Use another rule, such as Flat."
     )
+
+
+class UnitPieceView(PieceView):
+    """Norms of whole units; sums by the pieces of their rows, each with its unit's weight."""
+
+    def __init__(self, rows: PieceView, units: Units) -> None:
+        super().__init__(rows._parameters, {}, units.summed(rows.raw_losses), rows._layout)
+        self._rows, self._units = rows, units
+        self._joined = False
+
+    @property
+    def _pieces(self) -> dict[str, Piece]:
+        if not self._joined:
+            self._joined = True
+            with torch.no_grad():
+                rows = self._rows.recorded.items()
+                self._recorded = {name: per_unit(piece, self._units) for name, piece in rows}
+        return super()._pieces
+
+    def _total_square(self) -> Tensor | None:
+        found = few_places(self._rows.recorded.values(), self._units)
+        if found is None:
+            return super()._total_square()
+        square, diagonal = found
+        if torch.sub(square, diagonal, alpha=CANCELLED).min().item() > 0:
+            return square
+        return careful(_AllParameters(list(self._pieces.values())), square, diagonal)
+
+    def _sum(self, same: Tensor | None, by_name: Mapping[str, Tensor], last: bool) -> Tree:
+        if self._kept is not None:  # the pieces of the units know what is left of them
+            return super()._sum(same, by_name, last)
+        spread = self._units.spread
+        self._spent = last
+        if same is not None:
+            return self._rows._sum(spread(same), {}, last)
+        return self._rows._sum(None, {name: spread(w) for name, w in by_name.items()}, last)
+
+
+class _AllParameters(Piece):
+    """Everything that is known of a unit, for norms over all parameters."""
+
+    def __init__(self, parts: Sequence[Piece]) -> None:
+        self.parts, self.n = parts, parts[0].n
+        self.shape = torch.Size((sum(part.shape.numel() for part in parts),))
+
+    def rows(self, start: int, stop: int) -> Tensor:
+        return torch.cat([part.rows(start, stop).flatten(1) for part in self.parts], dim=1)
+
+    def select(self, index: Tensor) -> _AllParameters:
+        return _AllParameters([part.select(index) for part in self.parts])
+
+    def where(self, kept: Tensor) -> _AllParameters:
+        return _AllParameters([part.where(kept) for part in self.parts])
+
+
+def few_places(pieces: Collection[Piece], units: Units) -> tuple[Tensor, Tensor] | None:
+    """Squared norms of units over linear maps and their biases, and the diagonal of that sum:
+
+        sum over layers of <E E^T, X X^T + 1>,
+
+    Gram matrices of a unit's rows, which are small and alike for all layers, and so are added up
+    before anything is summed. None where other pieces, or more rows than pay, are among them.
+    Errors are a few units in the last place of the diagonal, whichever layer they come from, so
+    one look at the sum tells whether a unit cancelled.
+    """
+    places = units.longest
+    if not units.even or places > FEW:
+        return None
+    outers = [piece for piece in pieces if isinstance(piece, Outer)]
+    biases = {id(piece) for piece in pieces if isinstance(piece, Rows)}
+    shared = {id(outer.left) for outer in outers}
+    if len(outers) + len(biases) < len(pieces) or not biases <= shared or not outers:
+        return None
+    total: Tensor | None = None
+    for outer in outers:
+        if places * sum(outer.shape) >= outer.shape.numel():
+            return None  # rows are smaller
+        left, right = units.folded(outer.left.values), units.folded(outer.right.values)
+        gram, inner = torch.bmm(left, left.mT), torch.bmm(right, right.mT)
+        if id(outer.left) in biases:
+            inner += 1
+        total = gram.mul_(inner) if total is None else total.addcmul_(gram, inner)
+    assert total is not None
+    flat = total.view(units.n, places * places)
+    return flat.sum(1), flat[:, :: places + 1].sum(1)
 
 
 class UnitLossesView:

@@ -103,6 +103,9 @@ class Feed:
 
     def _unit_chunks(self, drawn: Indices, units: UnitRows, step: int) -> Iterator[Chunk]:
         """Whole units, as many as the limit allows; a unit alone may exceed it."""
+        if self.limit is None and (chosen := units.all_chosen(drawn)) is not None:
+            yield Chunk(*chosen)
+            return
         held: list[Indices] = []
         for unit in drawn.tolist():
             rows = units.chosen(unit, self.key, step)

@@ -33,7 +33,9 @@ class UnitRows:
         self.n_rows = len(places)
         self.n = int(places.max()) + 1
         self._order = np.argsort(places, kind="stable").astype(np.int64)
-        self._ends = np.concatenate([[0], np.cumsum(np.bincount(places))])
+        self._sizes = np.bincount(places)
+        self._ends = np.concatenate([[0], np.cumsum(self._sizes)])
+        self._last: tuple[bytes, tuple[Indices, tuple[int, ...]]] | None = None
 
     def fingerprint(self, key: bytes) -> str:
         """Names whose rows are whose, to those who know the key."""
@@ -45,6 +47,22 @@ class UnitRows:
     def of(self, unit: int) -> Indices:
         """All rows of a unit."""
         return self._order[self._ends[unit] : self._ends[unit + 1]]
+
+    def all_chosen(self, units: Indices) -> tuple[Indices, tuple[int, ...]] | None:
+        """The rows of all ``units``, one unit after the other, and how many each brings; None if
+        one of them has to choose among its rows."""
+        drawn = units.tobytes()
+        if self._last is not None and self._last[0] == drawn:  # full batches: all, every time
+            return self._last[1]
+        sizes = self._sizes[units]
+        if sizes.max(initial=0) > self.rows_per_unit:
+            return None
+        last = np.cumsum(sizes)
+        places = np.arange(last[-1] if len(last) else 0)
+        places += np.repeat(self._ends[units] - last + sizes, sizes)
+        found = self._order[places], tuple(sizes.tolist())
+        self._last = drawn, found
+        return found
 
     def chosen(self, unit: int, key: bytes, step: int) -> Indices:
         """The rows that a unit brings to a step."""

@@ -14,6 +14,7 @@ profiler. Whatever else comes goes through `optimizer.step()`.
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -23,6 +24,7 @@ from torch.optim import SGD, Adam, AdamW, Optimizer
 from torch.optim import optimizer as hooks
 
 from winsor.training.guard import count_fused_steps
+from winsor.tree import FlatTree
 
 _BARE: dict[type[Optimizer], Callable[..., Any]] = {
     kind: inspect.unwrap(kind.step) for kind in (SGD, Adam, AdamW)
@@ -51,12 +53,21 @@ class BareStep:
         known = _BARE.get(self._kind)
         self._bare = known if known is not None and inner is known else None
 
-    def __call__(self, grad: Mapping[str, Tensor]) -> None:
+    def __call__(self, grad: Mapping[str, Tensor], scale: float = 1.0) -> None:
+        """Step with ``scale * grad``. Where ``scale`` is a power of two (a batch of 256), plain SGD
+        multiplies its learning rate by it instead: that is exact, and saves a pass over ``grad``,
+        which stays as it is. Otherwise ``grad`` is scaled in place."""
         bare = self._bare
-        if bare is None or not self._unwatched():
-            self._with_grads(grad, self._optimizer.step)
-        elif self._kind is SGD and (rate := self._plain_rate()) is not None:
+        watched = bare is None or not self._unwatched()
+        rate = self._plain_rate() if not watched and self._kind is SGD else None
+        if rate is not None and _is_power_of_two(scale):
+            rate, scale = rate * scale, 1.0
+        if scale != 1.0:
+            scale_(grad, scale)
+        if rate is not None:
             torch._foreach_add_(self._weights, [grad[n] for n, _ in self._ordered], alpha=-rate)
+        elif bare is None or watched:
+            self._with_grads(grad, self._optimizer.step)
         else:
             self._with_grads(grad, lambda: bare(self._optimizer))
 
@@ -78,18 +89,16 @@ class BareStep:
             if not counts or getattr(replaced, "__wrapped__", None) is not self._class_step:
                 return False
             optimizer._opt_called = True  # type: ignore[attr-defined] # schedulers ask for it
-        others = [
-            *hooks._global_optimizer_pre_hooks.values(),
-            *(h for h in hooks._global_optimizer_post_hooks.values() if h is not count_fused_steps),
-        ]
+        after = hooks._global_optimizer_post_hooks.values()
         return not (
-            others
+            hooks._global_optimizer_pre_hooks
+            or [hook for hook in after if hook is not count_fused_steps]
             or optimizer._optimizer_step_pre_hooks
             or optimizer._optimizer_step_post_hooks
             or torch.is_grad_enabled()
             or torch.autograd.profiler._is_profiler_enabled
             or self._kind.step is not self._class_step
-            or any(g.get("fused") or g["differentiable"] for g in optimizer.param_groups)
+            or [g for g in optimizer.param_groups if g.get("fused") or g["differentiable"]]
         )
 
     def _plain_rate(self) -> float | None:
@@ -100,4 +109,16 @@ class BareStep:
         rate, decay = group["lr"], group["weight_decay"]
         if not isinstance(rate, float | int) or not isinstance(decay, float | int) or decay:
             return None
-        return rate if all(id(p) in self._own for p in group["params"]) else None
+        return None if [p for p in group["params"] if id(p) not in self._own] else rate
+
+
+def _is_power_of_two(scale: float) -> bool:
+    return math.frexp(scale)[0] == 0.5
+
+
+def scale_(grad: Mapping[str, Tensor], scale: float) -> None:
+    """Multiply every leaf, in place."""
+    if isinstance(grad, FlatTree):
+        grad.flat.mul_(scale)
+    else:
+        torch._foreach_mul_(list(grad.values()), scale)

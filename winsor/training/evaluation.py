@@ -32,7 +32,8 @@ from winsor.metrics import Measurement, Metric, event_of, measure
 from winsor.rules.rule import dry_run
 from winsor.sampling.choose import dataset_size, make_sampler, planned_steps
 from winsor.training.loop import PrivateTraining
-from winsor.training.make_private import Arguments, PlannedSteps
+from winsor.training.make_private import Arguments
+from winsor.training.planned import PlannedSteps
 
 Columns = Mapping[str, Tensor]
 _ROWS = 1000  # per forward pass

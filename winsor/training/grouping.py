@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
 from winsor.contract import ConfigurationError, LossError
+from winsor.grads.ghost import GhostEngine
 from winsor.grads.units import Units, units_view
 from winsor.grads.view import Engine, View
 from winsor.sampling.feed import Fragment
@@ -38,15 +39,21 @@ class Grouping:
 
     def view(self, engine: Engine, losses: Tensor, fragment: Fragment) -> View:
         """The view whose rows are the units of the fragment."""
-        units = _units(fragment.unit_sizes or (1,) * fragment.size, self.views)
-        over = units.sizes if self.mean else torch.full_like(units.sizes, self.views)
-        shares = units.spread(1 / over.to(losses.dtype)).to(losses.device)
+        sizes = fragment.unit_sizes or (1,) * fragment.size
+        units, shares = _shared(sizes, self.views, self.mean, losses.dtype, losses.device)
+        if isinstance(engine, GhostEngine):
+            return units_view(engine.shared_view(losses, shares), units)
         return units_view(engine.view(losses * shares), units)
 
 
 @lru_cache(maxsize=16)  # steps in which everybody brings as many rows are alike
-def _units(sizes: tuple[int, ...], views: int) -> Units:
-    return Units(torch.tensor(sizes) * views)
+def _shared(
+    sizes: tuple[int, ...], views: int, mean: bool, dtype: torch.dtype, device: torch.device
+) -> tuple[Units, Tensor]:
+    """The units, and what the loss of each row is multiplied by."""
+    units = Units(torch.tensor(sizes) * views)
+    over = units.sizes if mean else torch.full_like(units.sizes, views)
+    return units, units.spread(1 / over.to(dtype)).to(device)
 
 
 @dataclass(frozen=True)

@@ -12,23 +12,19 @@ post-processing of released values, so any `torch.optim` optimiser and scheduler
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor, nn
 
-from winsor.checks import probability, whole
+from winsor.checks import whole
 from winsor.contract import (
-    Bounded,
     BudgetExceeded,
-    Guarantee,
     LedgerError,
-    Neighbouring,
     ProtocolError,
-    UnsoundRelease,
     UnsupportedModel,
     Update,
 )
@@ -37,12 +33,9 @@ from winsor.distributed.uneven import GO_ON, STOP, UnevenSteps
 from winsor.distributed.view import RanksView
 from winsor.grads.joined import JoinedView
 from winsor.grads.view import Engine, View
-from winsor.ledger.guarantee import guarantee
-from winsor.ledger.ledger import Ledger
 from winsor.release.door import Door
-from winsor.rules.rule import Rule, State, Sums, no_rows
+from winsor.rules.rule import Rule, Sums, no_rows
 from winsor.sampling.feed import Feed, Fragment
-from winsor.sampling.samplers import Sampler
 from winsor.training.checkpoint import Resumable
 from winsor.training.epochs import Epochs
 from winsor.training.grouping import Grouping
@@ -50,27 +43,9 @@ from winsor.training.guard import ModelGuard
 from winsor.training.iterates import Ball, Iterates
 from winsor.training.loop_order import refuse_another_round, refuse_bad_losses, refuse_used_graph
 from winsor.training.rehearsal import Loss
+from winsor.training.reported import Reported
 from winsor.training.row_checks import RowChecks
 from winsor.training.showing import Shown
-
-_Value = TypeVar("_Value")
-
-
-class _fixed(Generic[_Value]):
-    """A property of a run that the ledger relies on: setting it is refused with the reason."""
-
-    def __init__(self, read: Callable[[Any], _Value]) -> None:
-        self._read = read
-        self.__doc__ = read.__doc__
-
-    def __get__(self, instance: Any, owner: type | None = None) -> _Value:
-        return self._read(instance)
-
-    def __set__(self, instance: Any, value: _Value) -> None:
-        raise UnsoundRelease(
-            f"{self._read.__name__} of a running training cannot be changed by hand: the ledger "
-            "accounts for what the run was built with. Build a new run with make_private."
-        )
 
 
 @dataclass(frozen=True)
@@ -83,7 +58,7 @@ class StepBudget:
     allowed_steps: int | None = None
 
 
-class PrivateTraining(Shown, Resumable):
+class PrivateTraining(Shown, Reported, Resumable):
     """A private training run. Build it with `winsor.make_private`.
 
     Examples
@@ -174,23 +149,8 @@ certified by PLD
         self._engine.recording(True)
         try:
             for fragments in self._feed.steps(self.steps_done - self._first, affordable):
-                self._refuse_if_model_changed()
-                if self._rows.loss is not None:
-                    self._rows.check_if_due(self.steps_done)
-                self._sums, self._held = None, []
-                self._neutralised_before = self._neutralised
                 before = self.steps_done
-                for fragment in fragments:
-                    self._open = fragment
-                    if self._uneven is not None:
-                        self._uneven.begins(self._feed.drawn)
-                    yield fragment.batch
-                    if self._open is not None:
-                        raise ProtocolError(
-                            "each batch needs one private.step(losses) before the next is drawn. "
-                            "Got no step for the last batch: skipping rows would change the "
-                            "sampling that the guarantee rests on."
-                        )
+                yield from self._logical_batch(fragments)
                 if self.steps_done == before:
                     self._finish()
                     if self._uneven is not None and not self._follow_others():
@@ -209,12 +169,26 @@ certified by PLD
         if self.steps_done >= self.budget.planned_steps:
             self.load_released_iterate()
         if affordable < count:
-            raise BudgetExceeded(
-                f"step {len(self._door.ledger) + 1} would exceed epsilon = {self.budget.epsilon} "
-                f"at delta = {self.budget.delta}: {self.budget.allowed_steps} steps are covered "
-                "and all are spent. No data were touched for it. Plan a new run with more noise "
-                "or a larger budget."
-            )
+            self._refuse_overspending()
+
+    def _logical_batch(self, fragments: Iterator[Fragment]) -> Iterator[Any]:
+        """The physical batches of one logical step, each of which must be answered by `step`."""
+        self._refuse_if_model_changed()
+        if self._rows.loss is not None:
+            self._rows.check_if_due(self.steps_done)
+        self._sums, self._held = None, []
+        self._neutralised_before = self._neutralised
+        for fragment in fragments:
+            self._open = fragment
+            if self._uneven is not None:
+                self._uneven.begins(self._feed.drawn)
+            yield fragment.batch
+            if self._open is not None:
+                raise ProtocolError(
+                    "each batch needs one private.step(losses) before the next is drawn. Got no "
+                    "step for the last batch: skipping rows would change the sampling that the "
+                    "guarantee rests on."
+                )
 
     def epochs(self) -> Epochs:
         """The same batches, epoch by epoch: ``for epoch in private.epochs(): for batch in epoch``.
@@ -331,6 +305,14 @@ certified by PLD
         repeated = max(0, ledger.steps(self._door.run) - (self.steps_done - self._first))
         return repeated + max(0, self.budget.allowed_steps - len(ledger))
 
+    def _refuse_overspending(self) -> NoReturn:
+        raise BudgetExceeded(
+            f"step {len(self._door.ledger) + 1} would exceed epsilon = {self.budget.epsilon} at "
+            f"delta = {self.budget.delta}: {self.budget.allowed_steps} steps are covered and all "
+            "are spent. No data were touched for it. Plan a new run with more noise or a larger "
+            "budget."
+        )
+
     def _refuse_unresumed(self) -> None:
         """A key that is in the ledger already belongs to a run that is to be continued."""
         if not self._is_new:
@@ -359,63 +341,6 @@ certified by PLD
                     f"{name} was frozen after make_private. Freeze parameters before, so that no "
                     "noise is added to them, and build the run anew."
                 )
-
-    # ------------------------------------------------------------------------------- reports
-
-    def spent(self, delta: float | None = None) -> Guarantee:
-        """The certified guarantee for every step in the ledger so far."""
-        self._guard.check("since the last step")
-        delta = self.budget.delta if delta is None else probability("delta", delta)
-        door = self._door
-        conditions = [*self._conditions, *self._rows.conditions, *door.conditions]
-        return guarantee([door.ledger], delta, door.relation, [str(door.sampler)], conditions)
-
-    @_fixed
-    def noise_multiplier(self) -> float:
-        return self._door.mechanism.noise_multiplier
-
-    @_fixed
-    def delta(self) -> float:
-        return self.budget.delta
-
-    @_fixed
-    def relation(self) -> Neighbouring:
-        return self._door.relation
-
-    @_fixed
-    def rule(self) -> Rule:
-        return self._rule
-
-    @property
-    def rule_state(self) -> State:
-        """The rule's public state (for instance an adaptive threshold)."""
-        return self._rule_state
-
-    @property
-    def ledger(self) -> Ledger:
-        return self._door.ledger
-
-    @_fixed
-    def sampler(self) -> Sampler:
-        return self._door.sampler
-
-    @_fixed
-    def protects_units(self) -> bool:
-        """Whether one person with all rows is protected, and not only one row."""
-        return self._feed.units is not None
-
-    @property
-    def neutralised_rows_not_private(self) -> int:
-        """Rows whose gradient was not finite and counted as zero. Exact, hence NOT PRIVATE."""
-        return self._neutralised
-
-    def public_parts(self) -> dict[str, Bounded]:
-        """What the next step will release for a batch without rows: bounds and shares, no data."""
-        return self._rule.bounded(self._empty_sums(), self._rule_state)
-
-    def explain(self) -> str:
-        """What the engine decided for each layer."""
-        return self._engine.explain()
 
     # ------------------------------------------------------------------------- named doors
 

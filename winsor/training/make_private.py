@@ -13,15 +13,13 @@ from pathlib import Path
 from typing import Any, Required, TypedDict, Unpack
 
 import torch
-from dp_accounting import dp_event
 from numpy.typing import NDArray
 from torch import nn
 from torch.utils.data import Dataset
 
-from winsor.accounting import calibrate
 from winsor.accounting.banded import Workload
-from winsor.checks import as_delta, as_relation, choice, positive, refuse_unknown, whole
-from winsor.contract import Bounded, ConfigurationError, LedgerError, Neighbouring, Update
+from winsor.checks import as_delta, as_relation, choice, refuse_unknown, whole
+from winsor.contract import ConfigurationError, LedgerError, Neighbouring, Update
 from winsor.distributed.ledger import SharedLedger
 from winsor.distributed.noise import SharedNoise
 from winsor.distributed.ranks import Ranks
@@ -33,11 +31,9 @@ from winsor.ledger.holders import earlier_ledgers
 from winsor.ledger.ledger import Ledger
 from winsor.mechanisms import noise
 from winsor.mechanisms.banded import Banded
-from winsor.mechanisms.gaussian import Gaussian
-from winsor.mechanisms.laplace import Laplace
 from winsor.mechanisms.protocol import Choice, Mechanism, OwnUpdate
 from winsor.randomness import new_key, subkey
-from winsor.release.door import Door, price, stretch
+from winsor.release.door import Door
 from winsor.rules.rule import Rule, dry_run
 from winsor.sampling.choose import dataset_size, make_sampler, planned_steps
 from winsor.sampling.feed import Feed
@@ -48,6 +44,7 @@ from winsor.training.grouping import Grouping
 from winsor.training.guard import ModelGuard
 from winsor.training.iterates import Ball, Iterates, first_counted
 from winsor.training.loop import PrivateTraining, StepBudget
+from winsor.training.planned import PlannedSteps
 from winsor.training.right_kinds import refuse_wrong_kinds
 from winsor.training.settings import settings_of_optimizer
 from winsor.training.sharded import ShardedUpdate, refuse_shards
@@ -186,47 +183,24 @@ def make_private(
     units = _units(dataset, options)
     n = dataset_size(dataset) if units is None else units.n
     delta = as_delta(delta, n, options.get("allow_large_delta", False))
-    asked, sampling = options.get("mechanism") or "gaussian", options.get("sampling")
-    if isinstance(asked, Banded):
-        length = planned_steps(epochs, steps, Poisson.of_batch_size(n, batch_size))
-        rates = learning_rates(optimizer, options.get("scheduler"), length)
-        workload = Workload(length, momentum(optimizer), rates)
-        asked = asked.settled(workload, batch_size / n, epsilon, delta)
-        sampling = cyclic(sampling, n, batch_size, asked)
-    sampler = make_sampler(sampling or "poisson", n, batch_size, options.get("sampling_rate"))
-    relation = as_relation(options.get("relation", Neighbouring.ADD_OR_REMOVE_ONE))
+    drawn = _Drawn.asked_for(n, batch_size, optimizer, (epochs, steps), (epsilon, delta), options)
     refuse_unsupported(model)
     parameters = trainable_parameters(model)
     engine = make_engine(model, parameters, options.get("engine", "auto"), rule.needs)
-    size = sampler.expected_size
     planned = PlannedSteps(
-        dry_run(rule, parameters, size), asked, sampler, relation, delta,
-        planned_steps(epochs, steps, sampler),
-        tuple(together(earlier_ledgers(options.get("after", ()), relation))),
+        dry_run(rule, parameters, drawn.sampler.expected_size),
+        drawn.asked, drawn.sampler, drawn.relation, delta,
+        planned_steps(epochs, steps, drawn.sampler),
+        tuple(together(earlier_ledgers(options.get("after", ()), drawn.relation))),
     )  # fmt: skip
     mechanism, budget = planned.noise_and_budget(epsilon, noise_multiplier)
-    path = options.get("ledger")
-    own = asked if isinstance(asked, OwnUpdate) else None
     ranks = Ranks.here(next(iter(parameters.values())).device)
-    if ranks is not None and ranks.rank > 0:
-        path = None  # rank 0 keeps ledger and key file
-    key = _key(options.get("seed"), path if own is not None and own.hides_randomness else None)
-    if ranks is not None:
-        key = ranks.shared_key(key)
-    scheduler = options.get("scheduler")
-    owned = parameters if shards is None else shards.owned_by_optimizer(parameters)
-    refuse_foreign_optimizer(owned, optimizer)
-    update: Update
-    if own is not None:
-        refuse_shards(shards)
-        update = own.update(parameters, optimizer, scheduler, size, key)
-    elif shards is not None:
-        update = ShardedUpdate(parameters, optimizer, scheduler, size, shards)
-    else:
-        update = OptimizerUpdate(parameters, optimizer, scheduler, size)
+    path = options.get("ledger") if ranks is None or ranks.rank == 0 else None
+    key = _shared_key(drawn.own_update, options, path, ranks)
+    update = _update(parameters, optimizer, options.get("scheduler"), drawn, shards, key)
     feed = Feed(
         dataset,
-        sampler,
+        drawn.sampler,
         key,
         options.get("max_physical_batch_size"),
         options.get("collate_fn"),
@@ -234,30 +208,112 @@ def make_private(
         units,
         None if ranks is None else ranks.part,
     )
-    config = run_config(rule, mechanism, sampler, relation, delta, parameters)
+    config = run_config(rule, mechanism, drawn.sampler, drawn.relation, delta, parameters)
     config |= {} if units is None else {"rows_per_unit": units.rows_per_unit}
-    source: Callable[[bytes], noise.NoiseSource] = noise.NoiseSource
-    if ranks is None:
-        ledger = Ledger(config, path)
-    else:
-        held = settings_of_optimizer(optimizer, scheduler)
+    if ranks is not None:
+        held = settings_of_optimizer(optimizer, options.get("scheduler"))
         agree_to_train(ranks, config, parameters, dataset, key, held, units)
-        ledger = SharedLedger(config, path, ranks)
-        source = functools.partial(SharedNoise, ranks=ranks)
-    door = Door(ledger, mechanism, sampler, relation, key, source)
-    before = getattr(update, "before", None)  # w_-1, of an update that has one
-    released = options.get("iterate", "last")
-    first = first_counted(released, budget.planned_steps)
-    iterates = Iterates(released, subkey(key, "iterate"), first, before)
+    door = _door(config, path, mechanism, drawn, key, ranks)
     private = PrivateTraining(
-        model, engine, rule, door, feed, update, budget, iterates, options.get("ball"),
+        model, engine, rule, door, feed, update, budget,
+        _iterates(update, budget, key, options), options.get("ball"),
         ModelGuard(model, options.get("public_buffers", ())),
-        tuple(_conditions(sampler, options, units)), _grouping(units, options),
+        tuple(_conditions(drawn.sampler, options, units)), _grouping(units, options),
         ranks,
     )  # fmt: skip
     if options.get("resume", False):
         private.allow_repeat()
     return private
+
+
+@dataclass(frozen=True)
+class _Drawn:
+    """How rows are drawn, and which noise was asked for: both may depend on each other."""
+
+    sampler: Sampler
+    asked: str | Choice
+    relation: Neighbouring
+
+    @staticmethod
+    def asked_for(
+        n: int,
+        batch_size: int,
+        optimizer: torch.optim.Optimizer,
+        length: tuple[float | None, int | None],
+        target: tuple[float | None, float],
+        options: Options,
+    ) -> _Drawn:
+        """``length`` is epochs and steps as given, ``target`` epsilon and delta."""
+        asked, sampling = options.get("mechanism") or "gaussian", options.get("sampling")
+        if isinstance(asked, Banded):
+            steps = planned_steps(*length, Poisson.of_batch_size(n, batch_size))
+            rates = learning_rates(optimizer, options.get("scheduler"), steps)
+            workload = Workload(steps, momentum(optimizer), rates)
+            asked = asked.settled(workload, batch_size / n, *target)
+            sampling = cyclic(sampling, n, batch_size, asked)
+        rate = options.get("sampling_rate")
+        relation = options.get("relation", Neighbouring.ADD_OR_REMOVE_ONE)
+        sampler = make_sampler(sampling or "poisson", n, batch_size, rate)
+        return _Drawn(sampler, asked, as_relation(relation))
+
+    @property
+    def own_update(self) -> OwnUpdate | None:
+        """The mechanism, if it updates the model in its own way."""
+        return self.asked if isinstance(self.asked, OwnUpdate) else None
+
+
+def _shared_key(
+    own: OwnUpdate | None,
+    options: Options,
+    path: str | os.PathLike[str] | None,
+    ranks: Ranks | None,
+) -> bytes:
+    """The run's key, which all ranks have in common."""
+    key = _key(options.get("seed"), path if own is not None and own.hides_randomness else None)
+    return key if ranks is None else ranks.shared_key(key)
+
+
+def _update(
+    parameters: dict[str, nn.Parameter],
+    optimizer: torch.optim.Optimizer,
+    scheduler: torch.optim.lr_scheduler.LRScheduler | None,
+    drawn: _Drawn,
+    shards: Shards | None,
+    key: bytes,
+) -> Update:
+    """What will be done with the released gradients."""
+    owned = parameters if shards is None else shards.owned_by_optimizer(parameters)
+    refuse_foreign_optimizer(owned, optimizer)
+    size = drawn.sampler.expected_size
+    if drawn.own_update is not None:
+        refuse_shards(shards)
+        return drawn.own_update.update(parameters, optimizer, scheduler, size, key)
+    if shards is not None:
+        return ShardedUpdate(parameters, optimizer, scheduler, size, shards)
+    return OptimizerUpdate(parameters, optimizer, scheduler, size)
+
+
+def _door(
+    config: dict[str, Any],
+    path: str | os.PathLike[str] | None,
+    mechanism: Mechanism,
+    drawn: _Drawn,
+    key: bytes,
+    ranks: Ranks | None,
+) -> Door:
+    """Where sums leave, recorded and noised; ranks have one ledger, and share the noise."""
+    if ranks is None:
+        return Door(Ledger(config, path), mechanism, drawn.sampler, drawn.relation, key)
+    ledger = SharedLedger(config, path, ranks)
+    source = functools.partial(SharedNoise, ranks=ranks)
+    return Door(ledger, mechanism, drawn.sampler, drawn.relation, key, source)
+
+
+def _iterates(update: Update, budget: StepBudget, key: bytes, options: Options) -> Iterates:
+    before = getattr(update, "before", None)  # w_-1, of an update that has one
+    released = options.get("iterate", "last")
+    first = first_counted(released, budget.planned_steps)
+    return Iterates(released, subkey(key, "iterate"), first, before)
 
 
 def _units(dataset: Dataset[Any], options: Options) -> UnitRows | None:
@@ -296,79 +352,6 @@ def _conditions(sampler: Sampler, options: Options, units: UnitRows | None) -> I
         yield "this run alone: winsor.total adds what was spent before it on the same rows"
     if options.get("seed") is not None:
         yield "noise from a known seed: whoever knows the seed can subtract it"
-
-
-@dataclass(frozen=True)
-class PlannedSteps:
-    """What a run will release, before it releases anything: enough to choose its noise."""
-
-    parts: Mapping[str, Bounded]
-    asked: str | Choice
-    sampler: Sampler
-    relation: Neighbouring
-    delta: float
-    steps: int
-    before: tuple[tuple[dp_event.DpEvent, int], ...] = ()
-    """What was spent on the rows before, to be covered by the same epsilon."""
-
-    def mechanism(self, noise_multiplier: float) -> Mechanism:
-        if isinstance(self.asked, Choice):
-            return self.asked.with_noise(noise_multiplier, self.sampler.expected_size)
-        names: dict[str, type[Gaussian] | type[Laplace]]
-        names = {"gaussian": Gaussian, "laplace": Laplace}
-        remedy = "Or pass winsor.ModelMix(...) or winsor.Banded(...)."
-        return names[choice("mechanism", self.asked, names, remedy)](noise_multiplier)
-
-    def events(self, noise_multiplier: float) -> list[tuple[dp_event.DpEvent, int]]:
-        """The events of the planned steps, with how often each happens."""
-        mechanism = self.mechanism(noise_multiplier)
-        if tuple(mechanism.phases) == (0,):
-            local = mechanism.event(self.parts, 0)
-            return self.sampler.history(local, self.relation, self.steps)
-        found = []
-        first = 0
-        while first < self.steps:
-            alike = stretch(mechanism.phases, first)
-            event = price(mechanism, self.sampler, self.relation, self.parts, first)
-            found.append((event, min(alike.stop, self.steps) - first))
-            first = alike.stop
-        return found
-
-    def noise_and_budget(
-        self, epsilon: float | None, noise_multiplier: float | None
-    ) -> tuple[Mechanism, StepBudget]:
-        """The mechanism, and the steps that the target covers with it."""
-        if epsilon is not None:
-            positive("epsilon", epsilon)
-        if noise_multiplier is None:
-            if epsilon is None:
-                raise ConfigurationError("give epsilon (the target) or noise_multiplier. Got none.")
-            noise_multiplier = self._calibrated(epsilon)
-            return self.mechanism(noise_multiplier), self._budget(epsilon, self.steps)
-        if self.before:
-            raise ConfigurationError(
-                "after must come with epsilon alone, which is then of all releases together. Got "
-                f"noise_multiplier={noise_multiplier!r} instead; winsor.total adds up by itself."
-            )
-        events = self.events(noise_multiplier)  # refuses what cannot be accounted for
-        if epsilon is None:
-            return self.mechanism(noise_multiplier), self._budget(None, None)
-        allowed = self.sampler.block * min(
-            calibrate.max_steps(event, epsilon, self.delta, self.relation) for event, _ in events
-        )
-        return self.mechanism(noise_multiplier), self._budget(epsilon, allowed)
-
-    def _budget(self, epsilon: float | None, allowed: int | None) -> StepBudget:
-        return StepBudget(self.delta, self.steps, epsilon, allowed)
-
-    def _calibrated(self, epsilon: float) -> float:
-        def whole_run(multiplier: float) -> dp_event.DpEvent:
-            history = [*self.before, *self.events(multiplier)]
-            return dp_event.ComposedDpEvent(
-                [dp_event.SelfComposedDpEvent(event, count) for event, count in history]
-            )
-
-        return calibrate.noise_multiplier(whole_run, 1, epsilon, self.delta, self.relation)
 
 
 def _key(seed: int | None, hidden_beside: str | os.PathLike[str] | None) -> bytes:

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from winsor.contract import UnsupportedModel
 from winsor.distributed.sharded import Shards, sliced
+from winsor.training.bare_step import scale_
 from winsor.training.update import OptimizerUpdate
 
 
@@ -28,6 +29,7 @@ class ShardedUpdate(OptimizerUpdate):
         self._owned = shards.owned_by_optimizer(parameters)
 
     def step_with(self, grad: Mapping[str, Tensor]) -> None:
+        scale_(grad, self._scale)
         self.shards.slice()  # weights may have been projected, averaged or loaded since
         for name, shard in self._owned.items():
             whole = grad[name]

@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 from winsor.contract import ConfigurationError, Released, UnsoundRelease
 from winsor.training.bare_step import BareStep
-from winsor.tree import FlatTree
 
 
 def refuse_unreleased(released: Any, seal: object) -> NoReturn:
@@ -80,10 +79,6 @@ class OptimizerUpdate:
             refuse_unreleased(released, self.seal)
         self._last = released.entry
         grad = released.values["grad"]
-        if isinstance(grad, FlatTree):
-            grad.flat.mul_(self._scale)
-        else:
-            torch._foreach_mul_(list(grad.values()), self._scale)
         if self._note_noise is not None:
             self._note_noise(released.std["grad"] * self._scale)
         self.step_with(grad)
@@ -91,7 +86,8 @@ class OptimizerUpdate:
             self.scheduler.step()
 
     def step_with(self, grad: Mapping[str, Tensor]) -> None:
-        self._step(grad)
+        """Step with the mean gradient: ``grad`` over the expected size."""
+        self._step(grad, self._scale)
 
     def use_key(self, key: bytes) -> None:
         del key  # an optimiser's step draws nothing

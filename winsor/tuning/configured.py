@@ -48,7 +48,7 @@ from winsor.runs.features import with_features
 from winsor.runs.parts import build_mechanism, check
 from winsor.runs.reading import Part, read
 from winsor.runs.tasks import columns_of, evaluate, fitting, higher_is_better, make_task
-from winsor.training.make_private import PlannedSteps
+from winsor.training.planned import PlannedSteps
 from winsor.tuning.outcome import Job
 from winsor.tuning.pruning import PrivateScore
 from winsor.tuning.space import LAWS, Space

@@ -112,7 +112,7 @@ def test_a_carried_norm_stays_a_bound_and_is_renewed_when_it_drifts():
     first = OperatorNorms(memory).matrix("w", weight)
     renewed = 0
     for _ in range(60):
-        weight = weight + 0.001 * torch.randn(20, 30)
+        weight = weight + 0.005 * torch.randn(20, 30)
         carried = OperatorNorms(memory).matrix("w", weight)
         true = float(torch.linalg.matrix_norm(weight.double(), 2))
         assert true <= carried <= true * (1 + 2 * DRIFT)
@@ -128,7 +128,7 @@ def test_a_carried_convolution_norm_stays_a_bound():
     renewed = 0
     for step in range(20):
         with torch.no_grad():
-            conv.weight += 0.0003 * torch.randn_like(conv.weight)
+            conv.weight += 0.002 * torch.randn_like(conv.weight)
         matrix, outs = materialised(conv, (2, 6, 6))
         carried = OperatorNorms(memory).convolution("c", conv.weight, (1, 1), (1, 1), 1, outs)
         assert float(torch.linalg.matrix_norm(matrix, 2)) <= carried

@@ -118,8 +118,14 @@ class KeptConvolution(Kept):
 
 
 def _geometry(step: Step) -> Geometry:
-    names = ("stride", "padding", "dilation", "transposed", "output_padding")
-    return Geometry(*(step.saved(name) for name in names), int(step.saved("groups")))
+    return Geometry(
+        step.saved("stride"),
+        step.saved("padding"),
+        step.saved("dilation"),
+        step.saved("transposed"),
+        step.saved("output_padding"),
+        int(step.saved("groups")),
+    )
 
 
 def _convolution(step: Step, e: Tensor, n: int) -> Kept:

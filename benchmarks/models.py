@@ -196,3 +196,5 @@ MORE_TASKS = (
 )
 
 LARGE = Task("GPT 12x768 (100 M)", 4, lambda: GPT(12, 768, 12, 10_000, 128), tokens(10_000, 128))
+
+LARGER = Task("GPT 26x1024 (350 M)", 2, lambda: GPT(26, 1024, 16, 10_000, 64), tokens(10_000, 64))

@@ -35,6 +35,7 @@ sys.path.insert(0, str(ROOT.parent / "tests" / "support"))
 import value_networks  # noqa: E402
 
 from winsor.grads import make_engine, trainable_parameters  # noqa: E402
+from winsor.grads.forward import ForwardEngine  # noqa: E402
 from winsor.models.networks import mlp, resnet_gn, two_layer_cnn  # noqa: E402
 from winsor.rules.flat import Flat  # noqa: E402
 from winsor.rules.rule import ROUNDING  # noqa: E402
@@ -74,7 +75,7 @@ def bounds_and_norms(
 ) -> tuple[dict[str, Tensor], Tensor]:
     parameters = trainable_parameters(model)
     rules = {form: Value(1.0, form=form) for form in forms}
-    engine = make_engine(model, parameters, "auto", Value.needs)
+    engine = ForwardEngine(model, parameters, keeps_graph=True)
     engine.attach()
     engine.recording(True)
     losses = loss(model(x))

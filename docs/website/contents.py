@@ -41,6 +41,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "docs/tables.md",
         "docs/records.md",
         "docs/where-the-microseconds-go.md",
+        "docs/cost-of-the-rest.md",
         "reproductions/README.md",
     ),
     "More": ("docs/*.md",),

@@ -11,8 +11,14 @@ import rule_battery
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import nn
+from torch.nn import functional as F
 
 from winsor.contract import ConfigurationError
+from winsor.grads import trainable_parameters
+from winsor.grads.ghost import GhostEngine
+from winsor.grads.loop import LoopEngine
+from winsor.grads.members import norms_of_sums
 from winsor.grads.rows import RowsView
 from winsor.rules.averaged import Averaged
 from winsor.rules.flat import Flat
@@ -143,3 +149,67 @@ def test_the_battery_holds_for_every_seed():
 def test_options_are_checked(options, message):
     with pytest.raises(ConfigurationError, match=message):
         Microbatch(**{"max_mean_norm": 1.0, **options})
+
+
+class Wide(nn.Module):
+    """Linear layers at several places of each row, and a normalisation between them."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.norm, self.last = nn.Linear(6, 8), nn.LayerNorm(8), nn.Linear(8, 3)
+
+    def forward(self, x):
+        return self.last(torch.relu(self.norm(self.first(x)))).mean(1)
+
+
+def seen_by_ghost(model, x, y):
+    engine = GhostEngine(model, trainable_parameters(model), Microbatch.needs)
+    engine.attach()
+    engine.recording(True)
+    view = engine.view(F.cross_entropy(model(x), y, reduction="none"))
+    engine.detach()
+    return view
+
+
+@pytest.mark.parametrize("assignment", ["bins", "permutation"])
+@pytest.mark.parametrize("scale", [0.01, 1.0, 100.0])
+def test_norms_of_microbatches_without_their_gradients_give_the_same_sum(assignment, scale):
+    torch.manual_seed(3)
+    model, y = Wide(), torch.arange(13) % 3
+    x = scale * torch.randn(13, 5, 6)
+    x[4] = float("nan")
+    rule = Microbatch(0.2, size=3, assignment=assignment, seed=2)
+    state = rule.init(trainable_parameters(model), 13.0)
+    rows = LoopEngine(model, trainable_parameters(model))
+    rows.attach()
+    rows.recording(True)
+    oracle = rows.view(F.cross_entropy(model(x), y, reduction="none"))
+    rows.detach()
+    view = seen_by_ghost(model, x, y)
+    assert norms_of_sums(view, [torch.tensor([0, 4]), torch.tensor([1])]) is not None
+    found, expected = (rule.contributions(v, state)["grad"] for v in (view, oracle))
+    for name, value in expected.items():
+        torch.testing.assert_close(found[name], value, rtol=1e-4, atol=1e-6)
+
+
+def test_rows_that_cancel_in_their_microbatch_do_not_drown_the_others():
+    """Two rows of 1e12 that add up to nothing: their rounding must not be larger than the ball."""
+    model = nn.Linear(4, 2, bias=False)
+    x = torch.zeros(4, 4)
+    x[0, :2] = torch.tensor([1e12, 1.1e12])
+    x[1] = -x[0] * (1 + 1e-7)
+    x[2:] = torch.randn(2, 4, generator=torch.Generator().manual_seed(0))
+    rule = Microbatch(1.0, size=4, seed=0)
+    state = rule.init(trainable_parameters(model), 4.0)
+    assert state["bins"] == 1
+
+    def sum_of_rows(rows):
+        engine = GhostEngine(model, trainable_parameters(model), Microbatch.needs)
+        engine.attach()
+        engine.recording(True)
+        view = engine.view(model(rows).sum(1))
+        engine.detach()
+        return rule.contributions(view, state)["grad"]["weight"].double()
+
+    assert sum_of_rows(x).norm() <= 4.0 * 1.0001
+    assert (sum_of_rows(x) - sum_of_rows(x[1:])).norm() <= 8.0 * 1.0001

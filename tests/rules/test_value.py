@@ -41,7 +41,7 @@ def test_each_row_is_scaled_by_its_own_bound(form):
     model, rule = mlp([6, 8, 3]), Value(0.5, form=form)
     x, y = torch.randn(9, 6) * torch.logspace(-2, 2, 9)[:, None], torch.arange(9) % 3
     parameters = trainable_parameters(model)
-    engine = ForwardEngine(model, parameters)
+    engine = ForwardEngine(model, parameters, keeps_graph=True)
     engine.attach()
     engine.recording(True)
     losses = F.cross_entropy(model(x), y, reduction="none")

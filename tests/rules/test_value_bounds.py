@@ -23,7 +23,7 @@ NETWORKS = 400  # times 25 rows: 10,000 cases
 def bounds_and_norms(model, x, loss, forms):
     """{form: (n,) bounds}, and the exact (n,) norms of the very same forward pass."""
     parameters = trainable_parameters(model)
-    engine = ForwardEngine(model, parameters)
+    engine = ForwardEngine(model, parameters, keeps_graph=True)
     engine.attach()
     engine.recording(True)
     losses = loss(model(x))
@@ -178,7 +178,7 @@ def test_nothing_per_sample_is_materialised(form):
     """The largest tensor of a step has no factor (rows x parameters)."""
     model, x = mlp([50, 40, 30, 5]), torch.randn(64, 50)
     y = torch.zeros(64, dtype=torch.long)
-    engine = ForwardEngine(model, trainable_parameters(model))
+    engine = ForwardEngine(model, trainable_parameters(model), keeps_graph=True)
     engine.attach()
     engine.recording(True)
     largest = 0

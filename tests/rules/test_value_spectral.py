@@ -19,7 +19,7 @@ from winsor.rules.value_bounds.spectral import (
     largest_squared,
     spectral_norm,
 )
-from winsor.rules.value_bounds.windows import cover, meetings, overlap, patches
+from winsor.rules.value_bounds.windows import cover, meetings, overlap, sums_by_offset
 
 sizes = st.integers(1, 12)
 
@@ -95,7 +95,13 @@ def test_windows_are_counted_as_unfold_does(kernel, stride, pad, dilation, lengt
         unfolded, (length, length), kernel, dilation=dilation, padding=pad, stride=stride
     )
     assert torch.equal(cover((axis, axis)).float(), folded.flatten())
-    assert torch.equal(patches((axis, axis)).sum(0).float(), unfolded.sum(2).flatten())
+    sums = sums_by_offset(ones, (axis, axis))
+    assert torch.equal(sums.flatten(), unfolded.sum(2).flatten())
+    uneven = torch.randn(2, 3, length, length, generator=torch.Generator().manual_seed(length))
+    patches = F.unfold(uneven, kernel, dilation=dilation, padding=pad, stride=stride).sum(2)
+    torch.testing.assert_close(
+        sums_by_offset(uneven, (axis, axis)).flatten(1), patches, rtol=1e-5, atol=1e-5
+    )
     assert meetings(*axis).sum(0).max() <= overlap(kernel, stride, dilation)
 
 

@@ -25,7 +25,7 @@ from winsor.rules.wgc import linear_regression, relu_network_bound, softmax_regr
 def certified(model, losses_of, form="outputs"):
     """(bounds, exact norms) of the rows."""
     parameters = trainable_parameters(model)
-    engine = ForwardEngine(model, parameters)
+    engine = ForwardEngine(model, parameters, keeps_graph=True)
     engine.attach()
     engine.recording(True)
     losses = losses_of(model)

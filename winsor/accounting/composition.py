@@ -33,9 +33,12 @@ from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import fft, optimize
+from scipy import fft
+
+from winsor.accounting.bounded_minimum import minimum
 
 Array = NDArray[np.float64]
+Complex = NDArray[np.complex128]
 
 MOST_BINS = 1 << 22
 """Largest transform. About 0.2 GB and a second."""
@@ -75,11 +78,22 @@ class ComposedStep:
 
     def log_mgf(self, tilt: float) -> tuple[float, Array]:
         """log E[e^(tilt l)] in grid units, and the tilted probabilities."""
-        exponents = tilt * self.points
-        peak = float(exponents[-1] if tilt > 0 else exponents[0])
-        weights = self.probabilities * np.exp(exponents - peak)
+        log_total, weights, total = self._tilted(tilt)
+        weights /= total
+        return log_total, weights
+
+    def log_mean(self, tilt: float) -> float:
+        """The first half of `log_mgf`."""
+        return self._tilted(tilt)[0]
+
+    def _tilted(self, tilt: float) -> tuple[float, Array, float]:
+        weights = tilt * self.points
+        peak = float(weights[-1] if tilt > 0 else weights[0])
+        weights -= peak
+        np.exp(weights, out=weights)
+        weights *= self.probabilities
         total = float(weights.sum())
-        return peak + math.log(total), weights / total
+        return peak + math.log(total), weights, total
 
 
 class Composition:
@@ -97,7 +111,7 @@ class Composition:
     def k(self, tilt: float) -> float:
         """K(tilt)."""
         if tilt not in self._k:
-            self._k[tilt] = sum(s.count * s.log_mgf(tilt * self.interval)[0] for s in self.steps)
+            self._k[tilt] = sum(s.count * s.log_mean(tilt * self.interval) for s in self.steps)
         return self._k[tilt]
 
     def _upper_k(self, tilt: float) -> float:
@@ -136,13 +150,10 @@ class Composition:
         _, spread = self.moments(0.0)
         centre = -math.log(max(spread, self.interval / STEEPEST))
         steepest = math.log(STEEPEST / self.interval)
-        found = optimize.minimize_scalar(
-            lambda log_tilt: bound(math.exp(log_tilt)),
-            bounds=(centre - 8, min(centre + 8, steepest)),
-            method="bounded",
-            options={"xatol": 0.02},
+        log_tilt, value = minimum(
+            lambda log_tilt: bound(math.exp(log_tilt)), centre - 8, min(centre + 8, steepest), 0.02
         )
-        return math.exp(float(found.x)), float(found.fun)
+        return math.exp(log_tilt), value
 
 
 def _log_factor(tilt: float) -> float:
@@ -205,7 +216,7 @@ class Tilted:
         norms: dict[int, float] = {}  # sums, over steps of equal count, of count * |p~_j|_2
         for step in c.steps:
             weights = folded(step.log_mgf(self.tilt * c.interval)[1], n)
-            product *= fft.rfft(weights) ** step.count
+            product *= _power(np.asarray(fft.rfft(weights), np.complex128), step.count)
             norm = step.count * math.sqrt(_dot(weights, weights))
             norms[step.count] = norms.get(step.count, 0.0) + norm
         sums = fft.irfft(product, n)
@@ -241,6 +252,20 @@ class Tilted:
         return scaled(1.0, self._k - OUTSIDE - t * max(epsilon, self.high * c.interval))
 
 
+_DROPPED = 80.0
+"""Powers below e^-80 are taken for zero. They would move a bin by less than that."""
+
+
+def _power(transform: Complex, count: int) -> Complex:
+    """transform^count, where most entries of a high power are as good as zero."""
+    if count < 64:
+        return np.asarray(transform**count, np.complex128)
+    kept = np.flatnonzero(np.abs(transform) > math.exp(-_DROPPED / count))
+    powers = np.zeros_like(transform)
+    powers[kept] = transform[kept] ** count
+    return powers
+
+
 def _rounding(magnitudes: Array, norms: dict[int, float], count: int) -> float:
     """Bound on the error of one probability that comes back from the product of transforms.
 
@@ -248,15 +273,19 @@ def _rounding(magnitudes: Array, norms: dict[int, float], count: int) -> float:
     Euclidean norm. An error in the transform F_j is multiplied by T_j times the product without
     one of the factors F_j, at most |product|^(1 - 1/T_j) because no factor exceeds 1; by
     Cauchy-Schwarz it moves a bin by T_j c u log(n) |p_j|_2 times the root mean square of that.
-    Powers and products err by a few u for each factor. Means over half of the spectrum are at
-    least half of those over all of it; c = 8 covers that too.
+    Powers and products err by a few u for each factor, and by e^-80 where they were dropped. Means
+    over half of the spectrum are at least half of those over all of it; c = 8 covers that too.
     """
     scale = 8 * UNIT * math.log2(2 * magnitudes.size + 2)
     squares = magnitudes**2
     noise = scale * math.sqrt(float(squares.mean())) + 32 * UNIT * count * float(magnitudes.mean())
     for repeats, norm in norms.items():
-        noise += scale * norm * math.sqrt(float((squares ** (1 - 1 / repeats)).mean()))
-    return noise
+        # A dropped entry is below e^-80, and so is its power with one factor less, to a root.
+        rest = np.full_like(squares, math.exp(-2 * _DROPPED * (1 - 1 / repeats)))
+        seen = np.flatnonzero(squares)
+        rest[seen] = squares[seen] ** (1 - 1 / repeats)
+        noise += scale * norm * math.sqrt(float(rest.mean()))
+    return noise + math.exp(-_DROPPED)
 
 
 def _dot(a: Array, b: Array) -> float:

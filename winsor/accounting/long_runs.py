@@ -66,7 +66,7 @@ class RememberedStep:
         self.others = lru_cache(maxsize=8)(self._others)
 
     def _log_mgf(self, tilt: float) -> float:
-        return self.step.log_mgf(tilt)[0]
+        return self.step.log_mean(tilt)
 
     def _moments(self, tilt: float) -> tuple[float, float]:
         """Mean and variance under the tilt, in grid units."""
@@ -80,8 +80,7 @@ class RememberedStep:
     def _leading(self, tilt: float, bins: int) -> tuple[Indices, Complex]:
         """Frequencies whose `LONG`-th power is not negligible, and the logarithms there."""
         transform = self._transform(tilt, bins)
-        with np.errstate(divide="ignore"):
-            kept = np.flatnonzero(np.log(np.abs(transform)) > -_DROPPED / LONG)
+        kept = np.flatnonzero(np.abs(transform) > math.exp(-_DROPPED / LONG))
         return kept, np.log(transform[kept])
 
     def _others(self, tilt: float, bins: int, kept: bytes) -> Complex:

@@ -150,10 +150,17 @@ class _Mixture:
 
     def cell_logs(self, edges: Array) -> Array:
         """log probability, under the mixture, of the cells between and outside ascending edges."""
+        return self.cell_logs_and_noise(edges)[0]
+
+    def cell_logs_and_noise(self, edges: Array) -> tuple[Array, Array]:
+        """The same, and under N(0, s^2), which a mixture with c = 0 has computed anyway."""
         edges = np.concatenate([[-np.inf], edges, [np.inf]])
         logs = np.log(self.probabilities)
         parts = [_normal_cell_logs((edges - c) / self.std) for c in self.shifts]
-        return _log_sum([part + log for part, log in zip(parts, logs, strict=True)])
+        mixed = _log_sum([part + log for part, log in zip(parts, logs, strict=True)])
+        unmoved = np.flatnonzero(self.shifts == 0)
+        noise = parts[unmoved[0]] if unmoved.size else _normal_cell_logs(edges / self.std)
+        return mixed, noise
 
 
 class _Sampled(_Mixture):
@@ -199,7 +206,12 @@ def _normal_cell_logs(z: Array) -> Array:
     left, right = z[:-1], z[1:]
     flip = left + right > 0  # measure a cell from the tail it is in
     a, b = np.where(flip, -right, left), np.where(flip, -left, right)
-    log_a, log_b = special.log_ndtr(a), special.log_ndtr(b)
+    # Seen from its tail, a cell that does not hold 0 ends at -|z|: one value for two neighbours.
+    logs_at = special.log_ndtr(-np.abs(z))
+    log_a = np.where(flip, logs_at[1:], logs_at[:-1])
+    log_b = np.where(flip, logs_at[:-1], logs_at[1:])
+    around = np.flatnonzero(b > 0)
+    log_b[around] = special.log_ndtr(b[around])
     with np.errstate(divide="ignore", invalid="ignore"):
         logs = log_b + np.log(-np.expm1(log_a - log_b))
     return np.asarray(np.where(b > a, logs, -np.inf), float)
@@ -212,7 +224,7 @@ def _remove(mixture: _Mixture, grid: Grid) -> DensePLDPmf:
     low, high = mixture.log_ratio(mixture.reach(grid.tail))
     points = _points(low, high, grid.interval)
     edges = mixture.inverse(points * grid.interval)
-    upper, lower = mixture.cell_logs(edges), _unshifted(mixture).cell_logs(edges)
+    upper, lower = mixture.cell_logs_and_noise(edges)
     return _connect(points, grid.interval, upper, lower)
 
 
@@ -224,7 +236,7 @@ def _add(mixture: _Mixture, grid: Grid) -> DensePLDPmf:
         high = min(high + grid.interval, -math.log(absent))
     points = _points(low, high, grid.interval)
     edges = mixture.inverse(-points[::-1] * grid.interval)
-    upper, lower = noise.cell_logs(edges), mixture.cell_logs(edges)
+    lower, upper = mixture.cell_logs_and_noise(edges)
     return _connect(points, grid.interval, upper[::-1], lower[::-1])
 
 

@@ -19,10 +19,23 @@ def gradients(
 
     Roots and inputs are tensors or edges of the graph.
     """
+    return _run(roots, seeds, inputs, True)
+
+
+def last_gradients(
+    roots: Sequence[Any], seeds: Sequence[Tensor], inputs: Sequence[Any]
+) -> tuple[Tensor | None, ...]:
+    """The same, and what the graph had saved is freed on the way."""
+    return _run(roots, seeds, inputs, False)
+
+
+def _run(
+    roots: Sequence[Any], seeds: Sequence[Tensor], inputs: Sequence[Any], keep: bool
+) -> tuple[Tensor | None, ...]:
     found: tuple[Tensor | None, ...] = _engine.run_backward(
         tuple(roots),
         tuple(seeds),
-        True,  # keep the graph
+        keep,
         False,  # do not record this pass
         tuple(inputs),
         allow_unreachable=True,

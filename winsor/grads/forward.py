@@ -20,12 +20,17 @@ from winsor.tree import Layout
 
 
 class ForwardEngine:
-    """One forward, one backward; rules bound the norms that they need."""
+    """One forward, one backward; rules bound the norms that they need.
+
+    With ``keeps_graph`` a pass may be looked at more than once (to compare bounds, or with exact
+    gradients); it then takes the memory of the whole graph to the end.
+    """
 
     name = "forward"
 
-    def __init__(self, model: nn.Module, parameters: Parameters) -> None:
+    def __init__(self, model: nn.Module, parameters: Parameters, keeps_graph: bool = False) -> None:
         self._model = model
+        self._keeps_graph = keeps_graph
         self._parameters = dict(parameters)
         self._names = {id(p): name for name, p in parameters.items()}
         self._layout = Layout(parameters)
@@ -76,6 +81,7 @@ class ForwardEngine:
                 "of the model, inside `for batch in private.batches()`."
             )
         view = ForwardView(losses, call, self._parameters, self._names, self._layout)
+        view.keeps_graph = self._keeps_graph
         if not self._verified and len(losses) > 1:
             _refuse_mixed_rows(losses, view.graph)
             self._verified = True

@@ -28,8 +28,9 @@ from winsor.contract import LossError, ProtocolError, Tree
 from winsor.grads.backward import gradients
 from winsor.grads.graph import Graph, Step, outputs_behind, region
 from winsor.grads.no_graph import without_graph
+from winsor.grads.streamed import StreamedBackward, Visit
 from winsor.grads.view import Directions, zeros_like_parameters
-from winsor.grads.weight_gradients import gradients_below, own_gradients
+from winsor.grads.weight_gradients import gradients_below, kept, scaled
 from winsor.tree import Layout
 
 Crosses = Callable[[Step], bool]
@@ -70,13 +71,10 @@ def graph_nodes(output: Any) -> list[Any]:
 class Backward:
     """A backward pass that is run through ``crossed`` steps first, and finished with weights."""
 
-    def __init__(self, graph: Graph, crosses: Crosses | None) -> None:
+    def __init__(self, graph: Graph, crosses: Crosses) -> None:
         self.graph = graph
-        if crosses is None:  # everywhere
-            reached, self.crossed = graph.steps, set(graph.steps)
-        else:
-            self.crossed = region(graph, crosses)
-            reached = [step for step in graph.steps if all(u in self.crossed for u in step.users)]
+        self.crossed = region(graph, crosses)
+        reached = [step for step in graph.steps if all(u in self.crossed for u in step.users)]
         self.frontier = [step for step in reached if step not in self.crossed]
         self._wanted = [s for s in reached if s.weights or not s.users or s not in self.crossed]
         self.known: dict[Step, Tensor] = {}
@@ -95,29 +93,20 @@ class Backward:
         return [self.known[step] for step in self.graph.outputs]
 
     @without_graph
-    def weighted_sum(self, weights: Tensor, parameters: Parameters, layout: Layout) -> Tree:
+    def sum(self, weights: Tensor, last: bool = False) -> Tree:
+        """sum_i w_i g_i of all parameters that take part."""
         found: Tree = {}
         for step, gradient in self.known.items():
             if step.weights and step in self.crossed:
-                found.update(own_gradients(step, scaled(gradient, weights)))
+                found.update(kept(step, gradient, len(weights)).sum(weights))
         if self.frontier:
             start = [scaled(self.known[step], weights) for step in self.frontier]
             found.update(gradients_below(self.frontier, start, self._below()))
-        return layout.packed(
-            [found[n] if n in found else torch.zeros_like(p) for n, p in parameters.items()]
-        )
+        return found
 
     def _below(self) -> dict[str, Tensor]:
         steps = (step for step in self.graph.steps if step not in self.crossed)
         return {w.name: w.tensor for step in steps for w in step.weights.values()}
-
-
-def scaled(gradient: Tensor, weights: Tensor) -> Tensor:
-    """Row i of ``gradient`` times w_i, where a row is one of n equal blocks."""
-    n = weights.shape[0]
-    if gradient.dim() == 2 and gradient.shape[0] == n:
-        return gradient * weights[:, None]
-    return (gradient.reshape(n, -1) * weights[:, None]).view(gradient.shape)
 
 
 class ForwardView:
@@ -137,9 +126,10 @@ class ForwardView:
         self._parameters = parameters
         self._names = names
         self._layout = layout
-        self._crosses: Crosses | None = _nowhere
-        self._backward: Backward | None = None
+        self._crosses: Crosses = _nowhere
+        self._backward: Backward | StreamedBackward | None = None
         self._neutralised = 0
+        self.keeps_graph = False
         self.size = losses.shape[0]
         if self.size:
             nodes = outputs_behind(losses, call.nodes, self._names)
@@ -151,18 +141,47 @@ class ForwardView:
             self.graph = Graph(nodes, self._names)
             self._order = [call.nodes.index(node) for node in nodes]
 
-    def cross(self, crosses: Crosses | None) -> Backward:
-        """Run the backward pass through the steps that ``crosses`` accepts (None: all of them)."""
-        if self._backward is None or crosses is not self._crosses:
+    def cross(self, crosses: Crosses) -> Backward:
+        """Run the backward pass through the steps that ``crosses`` accepts. The graph is kept."""
+        backward = self._backward
+        if isinstance(backward, StreamedBackward):
+            if not self.keeps_graph:
+                raise ProtocolError(
+                    "a pass that was streamed has let go of its graph. Ask for crossings first, or "
+                    "give the engine keeps_graph=True."
+                )
+            backward = None
+        if backward is None or crosses is not self._crosses:
             self._crosses = crosses
-            self._backward = Backward(self.graph, crosses)
-            self._backward.run([self._with_graph], [torch.ones_like(self._losses)])
-        return self._backward
+            self._backward = backward = Backward(self.graph, crosses)
+            backward.run([self._with_graph], [torch.ones_like(self._losses)])
+        return backward
+
+    def stream(self, visit: Visit) -> list[Tensor]:
+        """What ``visit`` finds at each step with parameters, in one pass that frees the graph
+        (unless the engine was asked to keep it).
+
+        A view is streamed once: asked again, it returns what was found.
+        """
+        if not isinstance(self._backward, StreamedBackward):
+            streamed = StreamedBackward(self.graph, self.size)
+            seeds = [torch.ones_like(self._losses)]
+            streamed.run([self._with_graph], seeds, visit, keep=self.keeps_graph)
+            self._backward, self._crosses = streamed, _nowhere
+        return self._backward.found
+
+    def certify(self) -> None:
+        """See `Backward.certified`."""
+        self._pass.certified = True
+
+    @property
+    def _pass(self) -> Backward | StreamedBackward:
+        return self.cross(self._crosses) if self._backward is None else self._backward
 
     @property
     def seeds(self) -> Sequence[Tensor]:
         """The exact loss gradient at each output of the model."""
-        return self.cross(self._crosses).seeds
+        return self._pass.seeds
 
     @property
     def neutralised(self) -> int:
@@ -177,25 +196,21 @@ class ForwardView:
             _refuse("one weight per parameter")
         if not self.size:
             return zeros_like_parameters(self._parameters)
-        backward = self.cross(self._crosses)
+        backward = self._pass
         # Finite unless a loss is not, or a weight is 0 or NaN. (Or on overflow: no harm.)
         usual = math.isfinite(float((self._losses / weights).sum()))
         if not usual:
             weights = (weights + 0 * self._losses).nan_to_num(0.0, 0.0, 0.0)  # 0 * inf is NaN
             self._neutralised = self.size - int(weights.count_nonzero())
-        total = backward.weighted_sum(weights, self._parameters, self._layout)
+        total = self._packed(backward.sum(weights, last))
         if (backward.certified and usual) or _finite(total):
             return total
         return self._sum_of_finite_rows(weights, weights != 0)
 
     def _sum_of_finite_rows(self, weights: Tensor, kept: Tensor) -> Tree:
         """Repeat the pass without the rows that break it, found by halving."""
-        nodes = self._call.again(kept)
-        backward = Backward(Graph([nodes[i] for i in self._order], self._names), self._crosses)
-        seeds = _masked(self.seeds, kept)
-        backward.run([step.edge for step in backward.graph.outputs], seeds)
-        kept_weights = torch.where(kept, weights, 0.0)
-        total = backward.weighted_sum(kept_weights, self._parameters, self._layout)
+        backward = self._repeated(kept)
+        total = self._packed(backward.sum(torch.where(kept, weights, 0.0), last=True))
         if _finite(total):
             return total
         rows = kept.nonzero()[:, 0]
@@ -209,11 +224,32 @@ class ForwardView:
             halves.append(self._sum_of_finite_rows(weights, part))
         return {name: halves[0][name] + halves[1][name] for name in self._parameters}
 
+    def _repeated(self, rows: Tensor) -> Backward | StreamedBackward:
+        """The forward pass once more with zeros in place of the other rows, and back in the way
+        that this view went: what was bounded is then what is summed, to the last digit."""
+        nodes = self._call.again(rows)
+        graph = Graph([nodes[i] for i in self._order], self._names)
+        starts, seeds = [step.edge for step in graph.outputs], _masked(self.seeds, rows)
+        if isinstance(self._backward, StreamedBackward):
+            streamed = StreamedBackward(graph, self.size)
+            streamed.run(starts, seeds, lambda _, __: self._losses)
+            return streamed
+        backward = Backward(graph, self._crosses)
+        backward.run(starts, seeds)
+        return backward
+
     def total(self) -> Tree:
-        backward = Backward(self.graph, _nowhere)
-        backward.run([self._with_graph], [torch.ones_like(self._losses)])
         ones = torch.ones_like(self._losses)
-        return backward.weighted_sum(ones, self._parameters, self._layout)
+        if isinstance(self._backward, StreamedBackward):
+            return self._packed(self._repeated(ones.bool()).sum(ones, last=True))
+        backward = Backward(self.graph, _nowhere)
+        backward.run([self._with_graph], [ones])
+        return self._packed(backward.sum(ones))
+
+    def _packed(self, found: Tree) -> Tree:
+        everywhere = self._parameters.items()
+        leaves = [found[n] if n in found else torch.zeros_like(p) for n, p in everywhere]
+        return self._layout.packed(leaves)
 
     def norms(self) -> Tensor:
         _refuse("norms of per-sample gradients")

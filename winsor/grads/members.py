@@ -1,11 +1,14 @@
-"""The plain sum of a few rows of a batch, at the cost of those rows.
+"""Sums over groups of a batch's rows: their norms without forming them, or the sums themselves.
 
-A weighted sum with weights 0 and 1 costs as much as the whole batch. Here the recorded pieces of
-the chosen rows are taken out first, so that m sums over n/m rows cost about one over n.
+A group of rows is to ghost norms what a time axis is (`units.py`): the recorded pieces of the rows
+are put side by side, group by group, and the norm of each group's sum follows from Gram matrices.
+Where a piece cannot be taken apart the sums are formed one by one. A weighted sum with weights 0
+and 1 costs as much as the whole batch, so the chosen rows are taken out first where that is cheap.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import singledispatch
 
 import torch
@@ -14,7 +17,27 @@ from torch import Tensor
 from winsor.contract import Tree
 from winsor.grads.ghost import PieceView
 from winsor.grads.pieces import Factors, Outer, Piece, Rows
+from winsor.grads.units import Units, per_unit
 from winsor.grads.view import View
+
+
+@torch.no_grad()
+def norms_of_sums(view: View, groups: Sequence[Tensor]) -> Tensor | None:
+    """(groups,) norms of the sums over each group's finite rows.
+
+    None where they must be formed to be known: pieces that cannot be taken apart, or a sum beyond
+    the largest float.
+    """
+    if not isinstance(view, PieceView) or not groups:
+        return None
+    view.norms()  # rows that are not finite become zeros in what is recorded
+    order, units = torch.cat(list(groups)), Units([len(group) for group in groups])
+    chosen = {name: chosen_of(piece, order) for name, piece in view.recorded.items()}
+    pieces = {name: per_unit(piece, units) for name, piece in chosen.items() if piece is not None}
+    if len(pieces) < len(chosen):
+        return None
+    together = view.with_pieces(pieces, units.summed(view.losses()[order]))
+    return None if together.neutralised else together.norms()
 
 
 @torch.no_grad()

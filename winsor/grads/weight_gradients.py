@@ -1,26 +1,44 @@
-"""From the output-gradients of one recorded operation to the gradients of its own parameters.
+"""What must be kept of a recorded operation until the weights of the rows are known.
 
-Any operation can be asked through autograd; the frequent ones are called directly, which spares the
-trip through the engine.
+`kept` is asked when the output-gradient e of the operation is there, and reads everything it needs
+from the graph at once, so that the graph may be let go. Its `sum(w)` is then sum_i w_i g_i for the
+operation's own parameters. What is kept:
+
+    linear                 the input and e, of which the input is held by plain training as well
+    convolution            likewise, or the gradients row by row where they are no larger than that
+    GroupNorm, LayerNorm   the gradients of scale and shift, row by row: as small as a bias
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from winsor.contract import Tree
-from winsor.grads.graph import Step
+from winsor.grads.graph import Step, Weight
+from winsor.grads.layers.convolution import Geometry
+
+_IN_CACHE = 1 << 19
+"""Bytes of a product that is formed only to be summed."""
 
 
-def own_gradients(step: Step, e: Tensor) -> Tree:
-    """{name: gradient} of the step's parameters, summed over rows, from output-gradients ``e``."""
-    direct = _DIRECT.get(step.op)
-    if direct is not None:
-        return direct(step, e)
-    return gradients_below([step], [e], {w.name: w.tensor for w in step.weights.values()})
+def scaled(gradient: Tensor, weights: Tensor, spent: bool = False) -> Tensor:
+    """Row i of ``gradient`` times w_i, where a row is one of n equal blocks.
+
+    In place where the gradient is ``spent``: nobody reads it again.
+    """
+    n = weights.shape[0]
+    flat = gradient.dim() == 2 and gradient.shape[0] == n
+    rows = gradient if flat else gradient.reshape(n, -1)
+    if spent and gradient.is_contiguous():
+        rows.mul_(weights[:, None])
+        return gradient
+    product = rows * weights[:, None]
+    return product if flat else product.view(gradient.shape)
 
 
 def gradients_below(
@@ -34,78 +52,162 @@ def gradients_below(
     return {name: g for name, g in zip(tensors, found, strict=True) if g is not None}
 
 
-def _linear(step: Step, e: Tensor) -> Tree:
-    with_bias = step.op == "AddmmBackward0"
-    weight = step.weights.get(2 if with_bias else 1)
-    found: Tree = {}
-    if weight is not None:
-        h = step.saved("mat1" if with_bias else "self")
-        found[weight.name] = e.mT @ h if weight.transposed else h.mT @ e
-    if with_bias and 0 in step.weights:
-        found[step.weights[0].name] = e.sum(0)
-    return found
+class Kept:
+    """An operation whose parameters are asked through autograd: the graph must stay.
+
+    With ``spent``, a sum may overwrite the output-gradient: it is the last one.
+    """
+
+    e: Tensor | None = None
+
+    def __init__(self, step: Step, e: Tensor, n: int) -> None:
+        self.step, self.e = step, e
+
+    def sum(self, weights: Tensor, spent: bool = False) -> Tree:
+        tensors = {w.name: w.tensor for w in self.step.weights.values()}
+        assert self.e is not None
+        return gradients_below([self.step], [scaled(self.e, weights)], tensors)
 
 
-def _convolution(step: Step, e: Tensor) -> Tree:
-    found: Tree = {}
-    if 1 in step.weights:
-        weight, h = step.weights[1], step.saved("input")
-        shape, groups = weight.tensor.shape, int(step.saved("groups"))
-        n = len(h)
-        if h.shape[1] == 1 and groups == 1 and n > 1 and h.device.type == "cpu":
-            # One input channel is the slow case of oneDNN. Read as two groups over half of the
-            # batch, the same sum takes less than half of the time.
-            half = n // 2
-            x, g = (t[: 2 * half].reshape(half, -1, *t.shape[2:]) for t in (h, e))
-            both = _weight_gradient(step, x, g, torch.Size((2 * shape[0], *shape[1:])), 2)
-            total = both[: shape[0]] + both[shape[0] :]
-            if n % 2:
-                total = total + _weight_gradient(step, h[-1:], e[-1:], shape, 1)
-        else:
-            total = _weight_gradient(step, h, e, shape, groups)
-        found[weight.name] = total
-    if 2 in step.weights:
-        found[step.weights[2].name] = e.flatten(2).sum((0, 2))
-    return found
+class KeptLinear(Kept):
+    e: Tensor
+
+    def __init__(self, step: Step, e: Tensor, n: int) -> None:
+        self.e = e
+        with_bias = step.op == "AddmmBackward0"
+        self.weight = step.weights.get(2 if with_bias else 1)
+        self.bias = step.weights.get(0) if with_bias else None
+        self.input: Tensor | None = None
+        if self.weight is not None:
+            self.input = step.saved("mat1" if with_bias else "self")
+
+    def sum(self, weights: Tensor, spent: bool = False) -> Tree:
+        e, found = scaled(self.e, weights, spent), {}
+        if self.weight is not None:
+            assert self.input is not None
+            product = (e, self.input) if self.weight.transposed else (self.input, e)
+            found[self.weight.name] = product[0].mT @ product[1]
+        if self.bias is not None:
+            found[self.bias.name] = e.sum(0)
+        return found
 
 
-def _weight_gradient(step: Step, h: Tensor, e: Tensor, shape: torch.Size, groups: int) -> Tensor:
-    gradient: Tensor = torch.ops.aten.convolution_backward(
-        e,
-        h,
-        e.new_empty(shape),  # only its shape is read
-        None,
+class KeptConvolution(Kept):
+    e: Tensor
+
+    def __init__(self, step: Step, e: Tensor, n: int) -> None:
+        self.e = e
+        self.weight, self.bias = step.weights.get(1), step.weights.get(2)
+        self.input: Tensor | None = None
+        if self.weight is not None:
+            self.input = step.saved("input")
+        self._geometry = _geometry(step)
+
+    def sum(self, weights: Tensor, spent: bool = False) -> Tree:
+        e, found = scaled(self.e, weights, spent), {}
+        if self.weight is not None:
+            found[self.weight.name] = self._weight_gradient(self.weight, e)
+        if self.bias is not None:
+            found[self.bias.name] = e.flatten(2).sum((0, 2))
+        return found
+
+    def _weight_gradient(self, weight: Weight, e: Tensor) -> Tensor:
+        h, geometry = self.input, self._geometry
+        assert h is not None
+        return geometry.weight_gradient(h, e, weight.tensor.shape, geometry.groups)
+
+
+def _geometry(step: Step) -> Geometry:
+    return Geometry(
         step.saved("stride"),
         step.saved("padding"),
         step.saved("dilation"),
         step.saved("transposed"),
         step.saved("output_padding"),
-        groups,
-        (False, True, False),
-    )[1]
-    return gradient
-
-
-def _group_norm(step: Step, e: Tensor) -> Tree:
-    # Contiguous: asked for weights only, the kernel for channels-last inputs crashes (torch 2.13).
-    found = torch.ops.aten.native_group_norm_backward(
-        e.contiguous(),
-        step.saved("input").contiguous(),
-        step.saved("result1"),
-        step.saved("result2"),
-        step.saved("weight"),
-        step.saved("N"),
-        step.saved("C"),
-        step.saved("HxW"),
-        step.saved("group"),
-        (False, 1 in step.weights, 2 in step.weights),
+        int(step.saved("groups")),
     )
-    return {weight.name: found[position] for position, weight in step.weights.items()}
 
 
-_DIRECT: dict[str, Callable[[Step, Tensor], Tree]] = {
-    "AddmmBackward0": _linear,
-    "MmBackward0": _linear,
+def _convolution(step: Step, e: Tensor, n: int) -> Kept:
+    """Rows cost what the weight gradient costs later, and give their norms away."""
+    weight = step.weights.get(1)
+    if weight is None or len(e) != n:
+        return KeptConvolution(step, e, n)
+    shape, h = weight.tensor.shape, step.saved("input")
+    if shape.numel() > h[0].numel() + e[0].numel():
+        return KeptConvolution(step, e, n)
+    found = {1: _geometry(step).rows(h, e, shape).flatten(1)}
+    if 2 in step.weights:
+        found[2] = e.flatten(2).sum(2)
+    return KeptRows(step, n, found)
+
+
+class KeptRows(Kept):
+    """Gradients of the parameters row by row: {name: (n, entries)}."""
+
+    def __init__(self, step: Step, n: int, rows: Mapping[int, Tensor]) -> None:
+        """``rows``: by argument position, (n times positions, entries)."""
+        self._shapes = {w.name: w.tensor.shape for w in step.weights.values()}
+        self.rows = {
+            step.weights[at].name: values.reshape(n, -1, values.shape[-1]).sum(1)
+            for at, values in rows.items()
+        }
+
+    def sum(self, weights: Tensor, spent: bool = False) -> Tree:
+        return {name: (weights @ rows).view(self._shapes[name]) for name, rows in self.rows.items()}
+
+
+def _group_norm(step: Step, e: Tensor, n: int) -> KeptRows:
+    """dgamma_c = sum_p e_cp xhat_cp and dbeta_c = sum_p e_cp, from the sums of e x and of e."""
+    channels = int(step.saved("C"))
+    by_channel = e.reshape(-1, channels, int(step.saved("HxW")))
+    found: dict[int, Tensor] = {}
+    shift = by_channel.sum(2)
+    if 1 in step.weights:
+        x = step.saved("input").reshape(by_channel.shape)
+        each = channels // int(step.saved("group"))
+        mean, rstd = (
+            step.saved(name).repeat_interleave(each, 1) for name in ("result1", "result2")
+        )
+        found[1] = (_dots(by_channel, x) - mean * shift) * rstd
+    if 2 in step.weights:
+        found[2] = shift
+    return KeptRows(step, n, found)
+
+
+def _dots(a: Tensor, b: Tensor) -> Tensor:
+    """(n, c, p), (n, c, p) -> (n, c), a few rows at a time: no product as large as its factors."""
+    size = max(1, _IN_CACHE * len(a) // max(1, a.nbytes))
+    parts = [(a[i : i + size] * b[i : i + size]).sum(2) for i in range(0, len(a), size)]
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+
+def _layer_norm(step: Step, e: Tensor, n: int) -> KeptRows:
+    features = math.prod(int(length) for length in step.saved("normalized_shape"))
+    found: dict[int, Tensor] = {}
+    if 1 in step.weights:
+        x, mean, rstd = (step.saved(name) for name in ("input", "result1", "result2"))
+        found[1] = (e * ((x - mean) * rstd)).reshape(-1, features)
+    if 2 in step.weights:
+        found[2] = e.reshape(-1, features)
+    return KeptRows(step, n, found)
+
+
+_KEPT: dict[str, Callable[[Step, Tensor, int], Any]] = {
+    "AddmmBackward0": KeptLinear,
+    "MmBackward0": KeptLinear,
     "ConvolutionBackward0": _convolution,
     "NativeGroupNormBackward0": _group_norm,
+    "NativeLayerNormBackward0": _layer_norm,
 }
+
+
+def kept(step: Step, e: Tensor, n: int) -> Kept:
+    """What sum_i w_i g_i of the step's parameters takes, from output-gradients ``e`` of n rows."""
+    piece: Kept = _KEPT.get(step.op, Kept)(step, e, n)
+    return piece
+
+
+def outlives_the_graph(step: Step) -> bool:
+    """Whether what is kept of the step stands on its own."""
+    return step.op in _KEPT

@@ -103,7 +103,7 @@ def worst_ratio(
     True
     """
     parameters = trainable_parameters(model)
-    engine = ForwardEngine(model, parameters)
+    engine = ForwardEngine(model, parameters, keeps_graph=True)
     engine.attach()
     engine.recording(True)
     losses = losses_of(model)

@@ -21,8 +21,9 @@ certified shift of 2bC instead of C; the noise grows faster than the bias shrink
 
 Cost
 ----
-One sum over its own rows per microbatch, so b = 8 at batch 256 is 32 gradients that are formed,
-measured and added. Fragments are joined.
+That of `Flat`: the norm of a microbatch's sum comes from Gram matrices, as if its rows were places
+of one row, and one weighted sum follows. Where a layer does not allow that (convolutions, sparse
+embeddings) one gradient per microbatch is formed, measured and added. Fragments are joined.
 
 Guarantee
 ---------
@@ -32,6 +33,9 @@ permutation: build the permutation by inserting rows one by one, each at a rando
 occupant moves to the end. The last row inserted changes two microbatches: its slot's and the last
 one's, 2bC each. A replaced record keeps its slot: 2bC. Any record may be thought of as last
 (`draws.py`).
+In floating point: rows that cancel leave a short sum and rounding as large as they are. So a
+microbatch is also held to `CANCELLING` radii of its rows' lengths added up; shorter than clipped is
+still inside the ball.
 order: taking one record away moves all later rows to another place, and every later chunk may
 flip: the shift grows with the number of chunks, so no bound can be given.
 
@@ -44,7 +48,7 @@ assignment refused here.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -52,11 +56,15 @@ from torch import Tensor
 
 from winsor.checks import choice, positive, whole
 from winsor.contract import Bounded, ConfigurationError, Released, Sensitivity, Tree
-from winsor.grads.members import sum_of
+from winsor.grads.members import norms_of_sums, sum_of
 from winsor.grads.view import Need, View
 from winsor.rules import draws
 from winsor.rules.averaged import clip_to_ball
 from winsor.rules.rule import Rule, State, Sums, clip_weights
+
+CANCELLING = 64.0
+"""How much longer the rows of a microbatch may be, added up, than the radius it is clipped to. What
+their weighted sum rounds away is then what 64 clipped rows round away in any rule."""
 
 SHIFTS = {
     "bins": (2.0, 2.0, "a record touches one bin; each clipped bin lies in a ball of radius bC"),
@@ -106,8 +114,13 @@ class Microbatch(Rule):
         if self.size == 1:
             return {"grad": view.weighted_sum(clip_weights(view.norms(), self.max_mean_norm))}
         radius = self.max_mean_norm * state["nominal"]
+        groups = list(self._microbatches(view.size, state))
+        norms = norms_of_sums(view, groups)
+        if norms is not None:
+            weights = _clipped_by(norms, groups, view.norms(), radius)
+            return {"grad": view.weighted_sum(weights, last=True)}
         total = view.weighted_sum(torch.zeros_like(view.losses()))
-        for members in self._microbatches(view.size, state):
+        for members in groups:
             clipped = clip_to_ball(sum_of(view, members), radius)
             torch._foreach_add_(list(total.values()), [clipped[name] for name in total])
         return {"grad": total}
@@ -132,6 +145,16 @@ class Microbatch(Rule):
         bins = (uniforms * state["bins"]).long()
         for bin in bins.unique():
             yield (bins == bin).nonzero()[:, 0]
+
+
+def _clipped_by(norms: Tensor, groups: Sequence[Tensor], rows: Tensor, radius: float) -> Tensor:
+    """(n,) the weight of each row's microbatch."""
+    lengths = torch.stack([rows[members].sum() for members in groups])
+    weights = clip_weights(torch.maximum(norms, lengths / CANCELLING), radius)
+    each = torch.empty_like(rows)
+    for weight, members in zip(weights.unbind(), groups, strict=True):
+        each[members] = weight
+    return each
 
 
 def inserted_permutation(uniforms: Tensor) -> Tensor:

@@ -16,21 +16,24 @@ gradient:
   norms below it.
 * ``form="outputs"``, the default: the backward pass of the output-gradients runs first, and the
   weight gradients follow with the weights applied, so nothing is differentiated twice. Each layer
-  is bounded from its input and its output-gradient; for a linear layer the bound is the norm.
+  is bounded from its input and its output-gradient, as these arrive; for a linear layer the bound
+  is the norm, and so it is for a normalisation and for a convolution whose gradients, row by row,
+  are no larger than its input and output-gradient.
 
 When to use
 -----------
 For perceptrons and convolutional networks, with GroupNorm or LayerNorm and residual sums, when
 per-sample norms are the bottleneck. How tight the bound is decides how much signal is lost (median
-G/|g| measured by `benchmarks/value_tightness.py`): with "outputs" 1.0 for perceptrons, 1 to 2 for
-the two-layer CNN and 1.2 to 5 for residual networks; with "forward" 1.0, 3 to 40 and thousands;
-with "value" 1.3 for a linear model, 2 to 3 for two layers and 30 for five. Where `Flat` is as fast,
-prefer it: its bound is exact.
+G/|g| measured by `benchmarks/value_tightness.py`): with "outputs" 1.0 for perceptrons, 1.0 to 1.4
+for the two-layer CNN and 1.0 to 1.8 for residual networks; with "forward" 1.0, 3 to 40 and
+thousands; with "value" 1.3 for a linear model, 2 to 3 for two layers and 30 for five. Where `Flat`
+is as fast, prefer it: its bound is exact.
 
 Cost
 ----
-Plain training plus one pass over the activations. "forward" adds operator norms of the weights,
-which are carried from step to step while they change little.
+Plain training plus one pass over the activations, and about its memory: what the graph saved is
+freed on the way. "forward" adds operator norms of the weights, which are carried from step to step
+while they change little.
 
 Guarantee
 ---------

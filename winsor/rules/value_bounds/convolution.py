@@ -3,8 +3,9 @@
 back.  See `spectral.convolution_norm`.
 own.   dW = e U^T, so |dW|_F <= |e|_F |U|_F, where |U|_F^2 counts every entry of h once per window
        over it; with groups, the largest group. db = sum_p e_p: a^2 = max |U|_F^2 + P [bias].
-given. Split patches and gradient into their means over the P positions and the rest, U = Uc + u 1^T
-       and e = ec + m 1^T. The cross terms vanish:  dW = ec Uc^T + P m u^T, hence
+given. Where rows are kept, their norms. Elsewhere split patches and gradient into their means over
+       the P positions and the rest, U = Uc + u 1^T and e = ec + m 1^T. The cross terms vanish:
+       dW = ec Uc^T + P m u^T, hence
 
            |dW|_F <= S(ec) |Uc|_F + P |m| |u|,      db = P m exactly.
 
@@ -16,9 +17,11 @@ from __future__ import annotations
 
 import math
 
+import torch
 from torch import Tensor
 
 from winsor.grads.graph import Step
+from winsor.grads.weight_gradients import KeptConvolution, KeptRows
 from winsor.rules.value_bounds.kind import (
     SLACK,
     TINY,
@@ -29,7 +32,10 @@ from winsor.rules.value_bounds.kind import (
     summed,
 )
 from winsor.rules.value_bounds.spectral import top_eigenvalue, trace
-from winsor.rules.value_bounds.windows import cover, geometry, patches
+from winsor.rules.value_bounds.windows import cover, geometry, sums_by_offset
+
+_IN_CACHE = 1 << 20
+"""Bytes of inputs and output-gradients that are looked at together."""
 
 
 def _check(step: Step, rows: RowBlocks) -> None:
@@ -70,9 +76,8 @@ def _drift(*lengths: int) -> float:
 
 def _patch_sums(step: Step, h: Tensor) -> Tensor:
     """(rows, groups, C/groups * offsets) sums of the patches over all positions: P u."""
-    table = patches(geometry(tuple(h.shape[2:]), step), h.dtype).to(h.device)
-    sums = h.reshape(-1, len(table)) @ table
-    return sums.view(h.shape[0], int(step.saved("groups")), -1)
+    sums = sums_by_offset(h, geometry(tuple(h.shape[2:]), step))
+    return sums.reshape(h.shape[0], int(step.saved("groups")), -1)
 
 
 def _own(step: Step, rows: RowBlocks) -> Tensor | float:
@@ -84,20 +89,30 @@ def _own(step: Step, rows: RowBlocks) -> Tensor | float:
     return energy.view(rows.n, -1, energy.shape[1]).sum(1).amax(1) + bias
 
 
-def _given(step: Step, e: Tensor, rows: RowBlocks) -> Tensor:
+def _given(step: Step, piece: KeptConvolution | KeptRows, rows: RowBlocks) -> Tensor:
+    if isinstance(piece, KeptRows):
+        return rows.of_rows(piece)
+    e, h = piece.e, piece.input
+    size = max(1, _IN_CACHE * len(e) // (e.nbytes + (0 if h is None else h.nbytes)))
+    found = [_given_of(step, e[i : i + size], h, i) for i in range(0, len(e), size)]
+    total = found[0] if len(found) == 1 else torch.cat(found)
+    if rows.blocks(step) == 1:
+        return total
+    return total.sqrt().view(rows.n, -1).sum(1).square()  # blocks add up: triangle inequality
+
+
+def _given_of(step: Step, e: Tensor, whole: Tensor | None, start: int) -> Tensor:
+    """The bounds of some rows, few enough for what is read twice to be still at hand."""
     grouped = _by_group(e, int(step.saved("groups")))  # (rows, groups, K/groups, P)
     sums = grouped.sum(3)
-    if 1 in step.weights:
-        total, of_sums = _weight_given(step, grouped, sums)
+    if whole is not None:
+        total, of_sums = _weight_given(step, grouped, sums, whole[start : start + len(e)])
     else:
         energy = grouped.square().sum((2, 3))
         total, of_sums = 0 * energy, _of_sums(sums, energy, grouped.shape[3])
     if 2 in step.weights:
         total = total + of_sums
-    total = total.sum(1)
-    if rows.blocks(step) == 1:
-        return total
-    return total.sqrt().view(rows.n, -1).sum(1).square()  # blocks add up: triangle inequality
+    return total.sum(1)
 
 
 def _of_sums(sums: Tensor, energy: Tensor, positions: int) -> Tensor:
@@ -105,9 +120,8 @@ def _of_sums(sums: Tensor, energy: Tensor, positions: int) -> Tensor:
     return summed(sums.square().sum(2), energy, positions)
 
 
-def _weight_given(step: Step, grouped: Tensor, sums: Tensor) -> tuple[Tensor, Tensor]:
+def _weight_given(step: Step, grouped: Tensor, sums: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
     """(rows, groups) bounds on |dW|_F^2, and on |P m|^2."""
-    h = step.saved("input")
     positions = grouped.shape[3]
     energy = _energy(step, h)
     mean_part = _patch_sums(step, h).square().sum(2) / positions

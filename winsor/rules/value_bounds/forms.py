@@ -10,7 +10,7 @@ from winsor.grads.forward_view import ForwardView
 from winsor.grads.graph import Step
 from winsor.rules.value_bounds import KINDS
 from winsor.rules.value_bounds.chain import chain_squares
-from winsor.rules.value_bounds.network import gradient_squares
+from winsor.rules.value_bounds.network import gradient_squares, streamed_squares
 from winsor.rules.value_bounds.spectral import OperatorNorms
 
 Squares = Callable[[ForwardView, OperatorNorms], Tensor]
@@ -26,7 +26,7 @@ def _forward(view: ForwardView, norms: OperatorNorms) -> Tensor:
 
 
 def _outputs(view: ForwardView, norms: OperatorNorms) -> Tensor:
-    return gradient_squares(view, None, norms)
+    return streamed_squares(view, norms)
 
 
 FORMS: dict[str, Squares] = {

@@ -4,7 +4,8 @@ For an operation y = op(x, theta) and the gradient e = d loss / d y of one row:
 
 * ``back``: a number b with |d loss / d x| <= b |e|;
 * ``own``: a number a^2 with |d loss / d theta|^2 <= a^2 |e|^2, whatever e is;
-* ``given``: a bound on |d loss / d theta|^2 for this very e, tighter than a^2 |e|^2.
+* ``given``: a bound on |d loss / d theta|^2 for this very e, tighter than a^2 |e|^2, from what is
+  kept of the step (`winsor/grads/weight_gradients.py`): its input and e, or its rows themselves.
 
 Each is a proof obligation. The file of each kind carries the proof, and `check` refuses the
 settings for which it does not hold or for which rows would mix.
@@ -17,13 +18,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
 
 from winsor.contract import UnsupportedModel
 from winsor.grads.graph import Step
+from winsor.grads.weight_gradients import KeptRows
 from winsor.rules.value_bounds.spectral import OperatorNorms
 
 Factor = float | Tensor
@@ -49,6 +51,11 @@ class RowBlocks:
         flat = x if x.dim() == 2 and x.shape[0] == self.n else x.reshape(self.n, -1)
         squares: Tensor = torch.linalg.vecdot(flat, flat)
         return squares
+
+    def of_rows(self, piece: KeptRows) -> Tensor:
+        """(n,) squared norms of gradients that are known row by row: what is summed, exactly."""
+        squares = [self.squares(values) for values in piece.rows.values()]
+        return squares[0] if len(squares) == 1 else torch.stack(squares).sum(0)
 
     def gradients(self, e: Tensor) -> Tensor:
         """(n,) squared norms of the rows of a gradient, not below `TINY`."""
@@ -89,7 +96,7 @@ class Kind:
     back: Callable[[Step, int, RowBlocks], Factor] = one
     check: Callable[[Step, RowBlocks], None] = free
     own: Callable[[Step, RowBlocks], Factor] | None = None
-    given: Callable[[Step, Tensor, RowBlocks], Tensor] | None = None
+    given: Callable[[Step, Any, RowBlocks], Tensor] | None = None
     data: frozenset[int] | None = frozenset({0})
     """Argument positions that may carry activations (None: any)."""
     weights: frozenset[int] = frozenset()

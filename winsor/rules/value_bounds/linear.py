@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from winsor.grads.graph import Step
+from winsor.grads.weight_gradients import KeptLinear
 from winsor.rules.value_bounds.kind import (
     TINY,
     Kind,
@@ -49,8 +50,8 @@ def _own(step: Step, rows: RowBlocks) -> Tensor | float:
     return bias if weight is None else weight + bias
 
 
-def _given(step: Step, e: Tensor, rows: RowBlocks) -> Tensor:
-    positions = rows.blocks(step)
+def _given(step: Step, piece: KeptLinear, rows: RowBlocks) -> Tensor:
+    e, positions = piece.e, rows.blocks(step)
     if positions == 1:
         size, own = rows.gradients(e), _weight_own(step, rows)
         if own is None:

@@ -23,6 +23,7 @@ from torch import Tensor
 
 from winsor.grads.forward_view import Crosses, ForwardView
 from winsor.grads.graph import Step
+from winsor.grads.weight_gradients import Kept, kept
 from winsor.rules.value_bounds import kind_of
 from winsor.rules.value_bounds.kind import Factor, Kind, RowBlocks
 from winsor.rules.value_bounds.spectral import OperatorNorms
@@ -31,8 +32,8 @@ FLOOR = 1e-12
 """Added to G^2: more than what is lost where squares of tiny gradients underflow."""
 
 
-def gradient_squares(view: ForwardView, crosses: Crosses | None, norms: OperatorNorms) -> Tensor:
-    """(n,) upper bounds on the squared norms of the rows' gradients."""
+def gradient_squares(view: ForwardView, crosses: Crosses, norms: OperatorNorms) -> Tensor:
+    """(n,) upper bounds on the squared norms of the rows' gradients, by what is crossed."""
     rows = RowBlocks(view.size, norms)
     backward = view.cross(crosses)
     with torch.no_grad():
@@ -43,7 +44,7 @@ def gradient_squares(view: ForwardView, crosses: Crosses | None, norms: Operator
             e = backward.known.get(step)
             if e is not None:
                 if step.weights:
-                    terms.append(_given(step, kind, e, rows))
+                    terms.append(_given(step, kind, kept(step, e, rows.n), rows))
                 if step not in backward.crossed:
                     reach[step] = rows.gradients(e).sqrt()
             elif step in reach and step.weights:
@@ -51,16 +52,33 @@ def gradient_squares(view: ForwardView, crosses: Crosses | None, norms: Operator
                 terms.append((reach[step] * root).square())
             if step in reach:
                 _hand_down(step, kind, rows, reach)
-        backward.certified = not backward.frontier
-        if not terms:
-            return view.losses().new_full((view.size,), FLOOR)
-        return functools.reduce(torch.add, terms) + FLOOR
+        if not backward.frontier:
+            view.certify()
+        return _added(terms, view)
 
 
-def _given(step: Step, kind: Kind, e: Tensor, rows: RowBlocks) -> Tensor:
-    if kind.given is None:
-        return rows.gradients(e) * _own(step, kind, rows)
-    return kind.given(step, e, rows)
+def streamed_squares(view: ForwardView, norms: OperatorNorms) -> Tensor:
+    """(n,) upper bounds on the squared norms of the rows' gradients, everything crossed.
+
+    Every step is checked before the first is differentiated: the graph is gone afterwards.
+    """
+    rows = RowBlocks(view.size, norms)
+    kinds = {step: kind_of(step, rows) for step in view.graph.steps}
+    with torch.no_grad():
+        terms = view.stream(lambda step, piece: _given(step, kinds[step], piece, rows))
+        view.certify()
+        return _added(terms, view)
+
+
+def _added(terms: list[Tensor], view: ForwardView) -> Tensor:
+    if not terms:
+        return view.losses().new_full((view.size,), FLOOR)
+    return functools.reduce(torch.add, terms) + FLOOR
+
+
+def _given(step: Step, kind: Kind, piece: Kept, rows: RowBlocks) -> Tensor:
+    assert kind.given is not None  # kind_of refuses weights elsewhere
+    return kind.given(step, piece, rows)
 
 
 def _own(step: Step, kind: Kind, rows: RowBlocks) -> Factor:

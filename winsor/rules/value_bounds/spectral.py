@@ -33,7 +33,12 @@ OUTWARDS = 1 + 1e-9
 """Covers the rounding of float64 singular values, products and roots."""
 
 DRIFT = 0.05
-"""A carried norm may exceed the computed one by this share before it is computed anew."""
+"""A carried norm may exceed the computed one by this share before it is computed anew. One in a
+hundred is what private noise moves a layer by in a single step (docs/cost-of-the-rest.md)."""
+
+_DIFFERENCE = 1 + 1e-6
+"""Covers the rounding of a difference of weights, which is 6e-8 of itself in float32, and of its
+norm, whose squares are added up in float64."""
 
 _SINGLE = 1 + 1e-4
 """Covers the rounding of float32 Gram matrices, whose entries are long plain sums."""
@@ -165,7 +170,8 @@ class OperatorNorms:
         now = weight.detach()
         old = self._memory.get(key) if key is not None else None
         if old is not None:
-            drift = factor * float((now.double() - old["weight"].double()).norm()) * OUTWARDS
+            moved = torch.linalg.vector_norm(now - old["weight"], dtype=torch.float64)
+            drift = factor * float(moved) * _DIFFERENCE
             if drift <= DRIFT * old["norm"]:
                 return float(old["norm"]) + drift
         norm = compute(now)

@@ -34,18 +34,45 @@ def geometry(sizes: tuple[int, ...], step: Step) -> tuple[tuple[int, ...], ...]:
 
 
 @functools.lru_cache(maxsize=64)
-def patches(axes: tuple[tuple[int, ...], ...], dtype: torch.dtype = torch.float32) -> Tensor:
-    """(entries, offsets): summing h over the entries of an offset gives its patch entry's sum."""
-    table = torch.ones(1, 1, dtype=dtype)
+def cover(axes: tuple[tuple[int, ...], ...], dtype: torch.dtype = torch.float32) -> Tensor:
+    """(entries,) number of windows over each entry of the input grid."""
+    counts = torch.ones(1, dtype=dtype)
     for axis in axes:
-        table = torch.kron(table, meetings(*axis).to(dtype))
-    return table.T.contiguous()
+        counts = torch.kron(counts, meetings(*axis).sum(0).to(dtype))
+    return counts
+
+
+def sums_by_offset(h: Tensor, axes: tuple[tuple[int, ...], ...]) -> Tensor:
+    """(rows, channels, *sizes) -> (rows, channels, *kernel): h summed over what each offset meets.
+
+    One axis after the other, so that all but the first pass over h are over what is left of it.
+    """
+    for place in reversed(range(len(axes))):
+        h = _along_last(h.movedim(2 + place, -1), axes[place]).movedim(-1, 2 + place)
+    return h
+
+
+def _along_last(h: Tensor, axis: tuple[int, ...]) -> Tensor:
+    """(..., length) -> (..., kernel)."""
+    table, border, missed = _meeting_tables(axis, h.dtype)
+    if border is None:
+        return h @ table.to(h.device)
+    total = h.sum(-1, keepdim=True)
+    if not len(border):
+        return total.expand(*total.shape[:-1], table.shape[1])
+    return total - h[..., border.to(h.device)] @ missed.to(h.device)
 
 
 @functools.lru_cache(maxsize=64)
-def cover(axes: tuple[tuple[int, ...], ...], dtype: torch.dtype = torch.float32) -> Tensor:
-    """(entries,) number of windows over each entry of the input grid."""
-    return patches(axes, dtype).sum(1)
+def _meeting_tables(
+    axis: tuple[int, ...], dtype: torch.dtype
+) -> tuple[Tensor, Tensor | None, Tensor]:
+    """(length, kernel) meetings; the entries that some offset misses, if they are few: then a sum
+    is the sum over all without those; and (few, kernel) which of them each offset misses."""
+    table = meetings(*axis).T.contiguous().to(dtype)
+    border = (table == 0).any(1).nonzero()[:, 0]
+    missed = 1 - table[border]
+    return table, border if 2 * len(border) <= len(table) else None, missed
 
 
 def overlap(kernel: int, stride: int, dilation: int = 1) -> int:

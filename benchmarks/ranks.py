@@ -69,18 +69,21 @@ def compared(alone: dict[str, Any], together: dict[str, Any]) -> dict[str, Any]:
         for name, weight in alone["weights"].items()
     ]
     noise = float((together["noise"] - alone["noise"]).abs().max())
+    same = together["history"] == alone["history"] and together["bits"] == alone["bits"]
     return {
         "same_ledger": together["history"] == alone["history"],
-        "noise_differs_by": noise,
+        "same_noise_bits": together["bits"] == alone["bits"],
+        "releases_differ_by": noise,
         "weights_differ_by": max(errors),
-        "equal": together["history"] == alone["history"] and max(errors) < TOLERANCE,
+        "equal": same and max(errors) < TOLERANCE,
     }
 
 
 def equality(options: argparse.Namespace, before: Any) -> list[dict[str, Any]]:
     """What was compared before stays, and is not compared again."""
     rows: list[dict[str, Any]] = list(before or [])
-    known = {(row["world"], *_what(row)) for row in rows if "error" not in row}
+    rows = [row for row in rows if "same_noise_bits" in row]
+    known = {(row["world"], *_what(row)) for row in rows}
     alone: dict[Any, Any] = {}
     for world in (w for w in options.worlds if w > 1):
         for wrapper in options.wrappers:
@@ -88,7 +91,6 @@ def equality(options: argparse.Namespace, before: Any) -> list[dict[str, Any]]:
             asked = [setting for setting in asked if (world, *_what(setting)) not in known]
             if not asked:
                 continue
-            rows = [row for row in rows if "error" not in row]
             for setting in asked:
                 plain = setting | {"wrapper": "none"}
                 if _what(plain) not in alone:

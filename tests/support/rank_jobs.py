@@ -32,6 +32,7 @@ from torch.utils.data import TensorDataset
 import winsor
 from winsor import rules
 from winsor.distributed import noise as shared_noise
+from winsor.distributed.ranks import fingerprint_of
 from winsor.mechanisms.noise import AHEAD, leaves_of
 from winsor.tails import PrivateMonitor
 
@@ -170,6 +171,7 @@ def trained(
         "spent": str(private.spent()),
         "history": [(str(event), count) for event, count in private.ledger.history()],
         "noise": torch.stack(noises),
+        "bits": noise_bits(private, steps),
     }
     if wrapper == "fsdp":
         check_given_back(private, model)
@@ -244,6 +246,16 @@ def noted_noise(private: Any) -> list[torch.Tensor]:
 
     object.__setattr__(mechanism, "add_noise", noted)
     return noises
+
+
+def noise_bits(private: Any, steps: int) -> list[str]:
+    """Names the noise of the first, a middle and the last step, where no sum rounds it."""
+    found = []
+    for entry in (0, steps // 2, steps - 1):
+        leaves = [torch.zeros(p.shape) for p in private._update.parameters.values()]
+        private._door.noise.add_leaves(entry, "grad", leaves, 1.0)
+        found.append(fingerprint_of({str(place): leaf for place, leaf in enumerate(leaves)}))
+    return found
 
 
 # ------------------------------------------------------------------------- what tests ask of ranks

@@ -5,7 +5,6 @@ All validation happens here, before any row is read.
 
 from __future__ import annotations
 
-import functools
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,7 +22,6 @@ from winsor.accounting.banded import Workload
 from winsor.checks import as_delta, as_relation, choice, positive, refuse_unknown, whole
 from winsor.contract import Bounded, ConfigurationError, LedgerError, Neighbouring, Update
 from winsor.distributed.ledger import SharedLedger
-from winsor.distributed.noise import SharedNoise
 from winsor.distributed.ranks import Ranks
 from winsor.distributed.sharded import Shards
 from winsor.distributed.wrapped import inside
@@ -50,7 +48,7 @@ from winsor.training.iterates import Ball, Iterates, first_counted
 from winsor.training.loop import PrivateTraining, StepBudget
 from winsor.training.right_kinds import refuse_wrong_kinds
 from winsor.training.settings import settings_of_optimizer
-from winsor.training.sharded import ShardedUpdate, refuse_shards
+from winsor.training.sharded import ShardedUpdate, refuse_shards, with_parts
 from winsor.training.together import agree_to_train
 from winsor.training.update import OptimizerUpdate, refuse_foreign_optimizer
 
@@ -212,6 +210,7 @@ def make_private(
         path = None  # rank 0 keeps ledger and key file
     key = _key(options.get("seed"), path if own is not None and own.hides_randomness else None)
     if ranks is not None:
+        ranks.agree(seed=options.get("seed"))
         key = ranks.shared_key(key)
     scheduler = options.get("scheduler")
     owned = parameters if shards is None else shards.owned_by_optimizer(parameters)
@@ -242,8 +241,8 @@ def make_private(
     else:
         held = settings_of_optimizer(optimizer, scheduler)
         agree_to_train(ranks, config, parameters, dataset, key, held, units)
+        ranks, source = with_parts(ranks, update, rule, mechanism)
         ledger = SharedLedger(config, path, ranks)
-        source = functools.partial(SharedNoise, ranks=ranks)
     door = Door(ledger, mechanism, sampler, relation, key, source)
     before = getattr(update, "before", None)  # w_-1, of an update that has one
     released = options.get("iterate", "last")

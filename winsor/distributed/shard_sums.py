@@ -94,8 +94,10 @@ class ShardingRanks(Ranks):
         grad = sums.get("grad")
         if not isinstance(grad, Mapping):
             return super().add_up(sums)
-        rest = super().add_up({name: value for name, value in sums.items() if name != "grad"})
-        return {**{name: rest.get(name) for name in sums}, "grad": self._scattered(grad)}
+        del sums["grad"]  # nobody shall keep the whole of it
+        super().add_up(sums)
+        sums["grad"] = self._scattered(grad)
+        return sums
 
     def _scattered(self, tree: Mapping[str, Tensor]) -> PartTree:
         found, place, first = PartTree(), 0, {}

@@ -91,7 +91,8 @@ def note_draws(path: Path, kill: Kill | None) -> None:
 
     def told(self: Door, *rest: Any) -> None:
         use_key(self, *rest)
-        self.noise.told = self.run  # type: ignore[attr-defined]
+        for source in (self.noise, getattr(self.noise, "_slices", self.noise)):
+            source.told = self.run  # type: ignore[union-attr]
 
     def noted(self: NoiseSource, entry: int, *rest: Any, **named: Any) -> None:
         nonlocal count

@@ -7,8 +7,9 @@ equality     1, 2 and 4 ranks under gloo, plain, in DDP and in FSDP2: ledger, no
 replay       how often `winsor.audit.replay` finds noise that is left out, scaled by 1/world or
              added by every rank, across two ranks; an honest run must pass
 curve        the same by the curve test (`winsor.audit.curve`), which looks for too little noise
-throughput   rows per second of 1, 2 and 4 ranks with one thread each, private and plain, by turns,
-             and step times against their model; on a quiet machine
+throughput   rows per second of 1, 2 and 4 ranks with one thread each, by turns: private, plain DDP,
+             and processes that exchange nothing (what the machine can give); step times against
+             their model; on a quiet machine
 
 Sections and their parts can be chosen; what was measured before stays in
 benchmarks/results/ranks.json, and comparisons that are in it are not made again.
@@ -18,7 +19,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import statistics
 import sys
 import time
@@ -186,13 +186,14 @@ def private_steps(task: Task, steps: int) -> Callable[[], int]:
     return run
 
 
-def plain_steps(task: Task, steps: int) -> Callable[[], int]:
-    """The same without privacy: DDP on as many rows."""
+def plain_steps(task: Task, steps: int, apart: bool = False) -> Callable[[], int]:
+    """The same without privacy: DDP on as many rows. ``apart``, nothing is exchanged: what the
+    machine gives to processes that have nothing to do with each other."""
     torch.manual_seed(1)
     several = torch.distributed.is_initialized() and torch.distributed.get_world_size() > 1
     world = torch.distributed.get_world_size() if several else 1
     model = task.model()
-    shown = DistributedDataParallel(model) if several else model
+    shown = DistributedDataParallel(model) if several and not apart else model
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     size = task.batch_size // world
     tensors = data_of(task, 20).tensors
@@ -211,7 +212,11 @@ def plain_steps(task: Task, steps: int) -> Callable[[], int]:
 def timed(rank: int, name: str, steps: int, turns: int) -> dict[str, list[float]]:
     """Seconds per row of this rank, private and plain by turns; and of what ranks exchange."""
     task = next(task for task in TASKS if task.name == name)
-    runs = {"private": private_steps(task, steps), "plain": plain_steps(task, steps)}
+    runs = {
+        "private": private_steps(task, steps),
+        "plain": plain_steps(task, steps),
+        "apart": plain_steps(task, steps, apart=True),
+    }
     found: dict[str, list[float]] = {way: [] for way in runs}
     for turn in range(turns + 1):
         for way, run in runs.items():
@@ -258,15 +263,15 @@ def throughput(options: argparse.Namespace, before: Any) -> Iterator[list[dict[s
                 raise RuntimeError(f"{name} on {world} ranks: {found}")
             rate = {
                 way: sum(1 / statistics.median(rank[way]) for rank in found)
-                for way in ("private", "plain")
+                for way in ("private", "plain", "apart")
             }
             sent = {
                 what: statistics.median(statistics.median(rank[what]) for rank in found)
                 for what in ("all_reduce", "words")
             }
             first = first or rate
-            busy = min(world, len(os.sched_getaffinity(0)))
-            modelled = size / first["private"] / busy + sum(sent.values())
+            ceiling = rate["apart"] / first["apart"]  # what this machine gives to so many processes
+            modelled = size / first["private"] / ceiling + sum(sent.values())
             rows.append({
                 "task": name, "world": world,
                 "rows_per_second": round(rate["private"], 1),
@@ -274,6 +279,7 @@ def throughput(options: argparse.Namespace, before: Any) -> Iterator[list[dict[s
                 "overhead": round(rate["plain"] / rate["private"], 3),
                 "against_one": round(rate["private"] / first["private"], 3),
                 "plain_against_one": round(rate["plain"] / first["plain"], 3),
+                "apart_against_one": round(ceiling, 3),
                 "all_reduce_ms": round(1e3 * sent["all_reduce"], 2),
                 "words_ms": round(1e3 * sent["words"], 2),
                 "step_ms": round(1e3 * size / rate["private"], 1),

@@ -397,7 +397,7 @@ def _replay(mutant: str, seed: int) -> Any:
         train(private, model)
         return model
 
-    return winsor.audit.replay(fit, rows(), seed=seed)
+    return winsor.audit.replay(fit, rows(), seed=seed, first_only=mutant != "honest")
 
 
 def curve_tested(rank: int, mutants: list[str], repeats: int, first: int = 0) -> dict[str, int]:

@@ -9,7 +9,8 @@ replay       how often `winsor.audit.replay` finds noise that is left out, scale
 curve        the same by the curve test (`winsor.audit.curve`), which looks for too little noise
 throughput   rows per second of 1, 2 and 4 ranks with one thread each, by turns: private, plain DDP,
              and processes that exchange nothing (what the machine can give); step times against
-             their model; on a quiet machine
+             their model; on a quiet machine. By processor time, which needs no quiet machine: the
+             work of a row, and what ranks with cores of their own and no waiting would reach
 
 Sections and their parts can be chosen; what was measured before stays in
 benchmarks/results/ranks.json, and comparisons that are in it are not made again.
@@ -217,13 +218,14 @@ def timed(rank: int, name: str, steps: int, turns: int) -> dict[str, list[float]
         "plain": plain_steps(task, steps),
         "apart": plain_steps(task, steps, apart=True),
     }
-    found: dict[str, list[float]] = {way: [] for way in runs}
+    found: dict[str, list[float]] = {name: [] for way in runs for name in (way, f"{way} work")}
     for turn in range(turns + 1):
         for way, run in runs.items():
-            begun = time.perf_counter()
+            begun, worked = time.perf_counter(), time.process_time()
             rows = run()
             if turn:  # the first turn warms up
                 found[way].append((time.perf_counter() - begun) / max(1, rows))
+                found[f"{way} work"].append((time.process_time() - worked) / max(1, rows))
     return found | exchanges(sum(p.numel() for p in task.model().parameters()))
 
 
@@ -255,6 +257,7 @@ def throughput(options: argparse.Namespace, before: Any) -> Iterator[list[dict[s
     for name in options.tasks:
         size = next(task.batch_size for task in TASKS if task.name == name)
         first: dict[str, float] = {}
+        one_work: dict[str, float] = {}
         for world in options.worlds:
             found = jobs.on_ranks(
                 world, timed, name, options.timed_steps, options.turns, patience=PATIENCE
@@ -270,6 +273,11 @@ def throughput(options: argparse.Namespace, before: Any) -> Iterator[list[dict[s
                 for what in ("all_reduce", "words")
             }
             first = first or rate
+            work = {
+                way: statistics.mean(statistics.median(rank[f"{way} work"]) for rank in found)
+                for way in ("private", "plain")
+            }
+            one_work = one_work or work
             ceiling = rate["apart"] / first["apart"]  # what this machine gives to so many processes
             modelled = size / first["private"] / ceiling + sum(sent.values())
             rows.append({
@@ -280,6 +288,9 @@ def throughput(options: argparse.Namespace, before: Any) -> Iterator[list[dict[s
                 "against_one": round(rate["private"] / first["private"], 3),
                 "plain_against_one": round(rate["plain"] / first["plain"], 3),
                 "apart_against_one": round(ceiling, 3),
+                "work_ms_per_row": round(1e3 * work["private"], 3),
+                "overhead_of_work": round(work["private"] / work["plain"], 3),
+                "against_one_by_work": round(world * one_work["private"] / work["private"], 3),
                 "all_reduce_ms": round(1e3 * sent["all_reduce"], 2),
                 "words_ms": round(1e3 * sent["words"], 2),
                 "step_ms": round(1e3 * size / rate["private"], 1),

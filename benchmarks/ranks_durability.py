@@ -2,7 +2,8 @@
 
     .venv/bin/python benchmarks/ranks_durability.py --kills 50
 
-Two or three ranks under gloo are killed with SIGKILL and resumed (`tests/support/rank_kills.py`).
+Two or three ranks under gloo, plain, in DDP and in FSDP2 by turns, are killed with SIGKILL and
+resumed (`tests/support/rank_kills.py`).
 On as many ranks, weights and ledger must be bit by bit those of a run that nobody interrupted; on
 another number the run goes on, with new randomness where steps after its checkpoint are in the
 ledger. The ledger on disk must never know fewer releases than ranks have drawn noise for. Call it
@@ -31,7 +32,7 @@ EVERY = 2
 def fresh() -> dict[str, Any]:
     names = ("trials", "kills", "in_the_middle", "well", "bit_equal", "new_randomness")
     names += ("entries_lost",)
-    return {**dict.fromkeys(names, 0), "bad": [], "ranks": {}, "at": {}}
+    return {**dict.fromkeys(names, 0), "bad": [], "ranks": {}, "models": {}, "at": {}}
 
 
 def earlier(anew: bool, folder: Path) -> dict[str, Any]:
@@ -58,6 +59,7 @@ def add(total: dict[str, Any], row: dict[str, Any]) -> None:
     who = "all ranks" if row["who"] == "all" else "rank 0" if row["who"] == "0" else "another rank"
     for names, name in (
         (total["ranks"], f"{row['world']} -> {row['after']}"),
+        (total["models"], row["wrapper"]),
         (total["at"], f"{who}, {row['at']}"),
     ):
         names[name] = names.get(name, 0) + row["kills"]

@@ -49,6 +49,8 @@ LONGEST = 96
 """Tokens of a row; the rest is cut."""
 NEW = 56
 """Tokens of a generated sentence, at most."""
+TOGETHER = 20
+"""Prompts that are answered at once."""
 SHOWN = 4
 
 Row = dict[str, list[int]]
@@ -142,7 +144,7 @@ def trainer_of(
         per_device_train_batch_size=options.physical,
         gradient_accumulation_steps=max(1, options.batch // (options.physical * world)),
         max_steps=options.steps,
-        learning_rate=options.rate,
+        learning_rate=options.plain_rate if name == "not-private" else options.rate,
         lr_scheduler_type="constant",
         save_steps=max(1, options.steps // 10),
         save_total_limit=2,
@@ -202,6 +204,14 @@ def loss_of(model: nn.Module, rows: Rows, size: int) -> float:
     return round(float(torch.cat(each).mean()), 4)
 
 
+def padded_before(rows: list[list[int]], filler: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Prompts that all end in the last column, where generation goes on, and their mask."""
+    longest = max(len(row) for row in rows)
+    ids = torch.tensor([[filler] * (longest - len(row)) + row for row in rows])
+    mask = torch.tensor([[0] * (longest - len(row)) + [1] * len(row) for row in rows])
+    return ids, mask
+
+
 @torch.no_grad()
 def said(
     model: nn.Module,
@@ -216,16 +226,16 @@ def said(
         references.setdefault(pair.mr, []).append(words(pair.ref, {}))
     prompts = list(references)[: options.prompts]
     sentences = []
-    for prompt in prompts:
-        asked = tokenizer(f"{prompt}\n", return_tensors="pt")
-        ids = asked["input_ids"]
+    for first in range(0, len(prompts), TOGETHER):
+        asked = [tokenizer(f"{p}\n")["input_ids"] for p in prompts[first : first + TOGETHER]]
+        ids, mask = padded_before(asked, int(tokenizer.eos_token_id))
         made = model.generate(  # type: ignore[operator]
-            input_ids=ids, attention_mask=torch.ones_like(ids), max_new_tokens=NEW,
+            input_ids=ids, attention_mask=mask, max_new_tokens=NEW,
             do_sample=False, use_cache=True, eos_token_id=tokenizer.eos_token_id,
             pad_token_id=tokenizer.eos_token_id,
         )  # fmt: skip
-        text = str(tokenizer.decode(made[0, ids.shape[1] :], skip_special_tokens=True))
-        sentences.append(text.strip().split("\n")[0])
+        texts = tokenizer.batch_decode(made[:, ids.shape[1] :], skip_special_tokens=True)
+        sentences += [text.strip().split("\n")[0] for text in texts]
     bleu = corpus_bleu([words(each, {}) for each in sentences], [references[p] for p in prompts])
     shown = [
         {"prompt": prompt, "said": sentence}
@@ -249,6 +259,7 @@ def asked_for() -> argparse.ArgumentParser:
     parser.add_argument("--delta", type=float, default=1e-5)
     parser.add_argument("--clip", type=float, default=1.0)
     parser.add_argument("--rate", type=float, default=2e-3)
+    parser.add_argument("--plain-rate", type=float, default=1e-3, help="without privacy")
     parser.add_argument("--looked-at", type=int, default=400, help="rows for the loss")
     parser.add_argument("--prompts", type=int, default=100, help="test prompts for BLEU")
     parser.add_argument("--seed", type=int, default=0, help="of the adapters at the start")

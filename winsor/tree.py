@@ -33,6 +33,17 @@ class FlatTree(dict[str, Tensor]):
     update = setdefault = pop = popitem = clear = _refuse
 
 
+class PartTree(dict[str, Tensor]):
+    """{name: one rank's part of a leaf} of a tree of ``whole_size`` values.
+
+    ``places`` says where each part begins in the whole: what a release costs, and which noise it
+    gets, is a matter of the whole vector.
+    """
+
+    whole_size: int
+    places: list[int]
+
+
 class Layout:
     """Names, shapes and order of the leaves: made once, used at every step."""
 
@@ -57,3 +68,11 @@ class Layout:
         tree = FlatTree(zip(self.names, unflatten(flat, self.like), strict=True))
         tree.flat = flat
         return tree
+
+
+def values_in(value: Any) -> int:
+    """How many values a tree or a tensor has; of a part, the values of the whole."""
+    if isinstance(value, PartTree):
+        return value.whole_size
+    leaves = value.values() if isinstance(value, dict) else (value,)
+    return sum(leaf.numel() for leaf in leaves)

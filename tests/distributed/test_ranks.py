@@ -25,12 +25,23 @@ SETTINGS = [
     {"kind": "mlp", "rule": "flat", "sampling": "allocation"},
     {"kind": "mlp", "rule": "flat", "wrapper": "fsdp", "optimizer": "adam", "batch_size": 2},
     {"kind": "cnn", "rule": "quantile", "wrapper": "fsdp"},
+    {"kind": "gpt", "rule": "flat", "wrapper": "fsdp", "steps": 12},
     {"kind": "cnn", "rule": "quantile", "sliced": True},
     {"kind": "mlp", "rule": "flat", "mechanism": "banded", "sliced": True, "wrapper": "fsdp"},
     {"kind": "transformer", "rule": "per layer", "wrapper": "fsdp", "steps": 12},
     {"kind": "mlp", "rule": "averaged", "wrapper": "fsdp", "iterate": "averaged"},
     {"kind": "mlp", "rule": "flat", "unit": np.arange(jobs.N) // 2, "batch_size": 8},
 ]
+
+
+IN_PARTS = [
+    place
+    for place, setting in enumerate(SETTINGS)
+    if setting.get("wrapper") == "fsdp"
+    and setting["rule"] in ("flat", "quantile")
+    and "mechanism" not in setting
+]
+"""Whose clipped sums are sharded, too: nothing that happens to them needs them whole."""
 
 
 @pytest.fixture(scope="module")
@@ -46,6 +57,8 @@ def test_two_ranks_equal_one(two_ranks, case):
     first, second = (rank[case] for rank in two_ranks)
     for together in (first, second):
         assert together["spent"] == alone["spent"]
+        assert together["bits"] == alone["bits"]
+        assert together["in_parts"] == (case in IN_PARTS)
         assert together["history"] == alone["history"]
         assert torch.allclose(together["noise"], alone["noise"], rtol=1e-5, atol=1e-5)
         for name, weight in alone["weights"].items():
@@ -58,7 +71,8 @@ def test_two_ranks_equal_one(two_ranks, case):
 def test_ranks_that_differ_are_refused_and_told_in_what():
     kinds = {"rule": "configuration", "noise": "configuration", "data": "dataset",
              "weights": "weights at the start", "optimizer": "settings of the optimiser",
-             "unit": "units"}  # fmt: skip
+             "unit": "units", "seed": "seed", "secret": "seed", "version": "version of winsor",
+             "length": "configuration"}  # fmt: skip
     for rank in jobs.on_ranks(2, jobs.refused, list(kinds)):
         for said, word in zip(rank, kinds.values(), strict=True):
             assert said.startswith("ProtocolError"), said

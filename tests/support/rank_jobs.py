@@ -6,6 +6,7 @@ import os
 import tempfile
 import traceback
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -27,13 +28,20 @@ from torch.distributed.tensor.parallel import (
 )
 from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import TensorDataset
+from torch.utils.data import Subset, TensorDataset
 
 import winsor
 from winsor import rules
+from winsor.audit.curve import curve_test
+from winsor.audit.suite import certified
+from winsor.audit.training_worlds import TrainingExperiment
 from winsor.distributed import noise as shared_noise
+from winsor.distributed.ranks import fingerprint_of
+from winsor.distributed.shard_sums import ShardingRanks
 from winsor.mechanisms.noise import AHEAD, leaves_of
 from winsor.tails import PrivateMonitor
+from winsor.training import together as agreeing
+from winsor.tree import PartTree
 
 N = 96
 
@@ -96,7 +104,7 @@ class TinyGPT(nn.Module):
         tokens = (x.clamp(-2, 2) * 2 + 4).long()
         places = torch.arange(6).expand(len(x), 6)
         hidden = self.token(tokens) + self.place(places)
-        mask = nn.Transformer.generate_square_subsequent_mask(6)
+        mask = nn.Transformer.generate_square_subsequent_mask(6, dtype=hidden.dtype)
         return self.head(self.layer(hidden, src_mask=mask, is_causal=True)[:, -1])
 
 
@@ -131,8 +139,8 @@ MECHANISMS: dict[str, Callable[[], Any]] = {
 }
 
 
-def rows(shift: float = 0.0) -> TensorDataset:
-    x = torch.randn(N, 6, generator=torch.Generator().manual_seed(0)) + shift
+def rows(shift: float = 0.0, dtype: torch.dtype = torch.float32) -> TensorDataset:
+    x = (torch.randn(N, 6, generator=torch.Generator().manual_seed(0)) + shift).to(dtype)
     return TensorDataset(x, (x[:, 0] > 0).long() + (x[:, 1] > 0).long())
 
 
@@ -151,12 +159,14 @@ def train(private: Any, model: nn.Module, steps: int | None = None) -> None:
 
 def trained(
     rank: int, kind: str = "mlp", rule: str = "flat", steps: int = 30, wrapper: str = "none",
-    sliced: bool = False, **options: Any,
+    sliced: bool = False, double: bool = False, **options: Any,
 ) -> dict[str, Any]:  # fmt: skip
     """A whole training; weights, account and noise of it."""
     torch.manual_seed(1)
     shared_noise.SLICED_FROM = 0 if sliced else AHEAD
     model = MODELS[kind]()
+    if double:
+        model, options["dataset"] = model.double(), rows(dtype=torch.float64)
     shown = wrapped(model, wrapper)
     if options.get("optimizer") == "adam":
         options["optimizer"] = torch.optim.Adam(shown.parameters(), lr=0.01)
@@ -169,7 +179,9 @@ def trained(
         "weights": {name: whole(p).clone() for name, p in model.named_parameters()},
         "spent": str(private.spent()),
         "history": [(str(event), count) for event, count in private.ledger.history()],
-        "noise": torch.stack(noises),
+        "noise": of_all_ranks(private, torch.stack(noises)),
+        "in_parts": isinstance(private._ranks, ShardingRanks),
+        "bits": noise_bits(private, steps),
     }
     if wrapper == "fsdp":
         check_given_back(private, model)
@@ -234,8 +246,7 @@ def noted_noise(private: Any) -> list[torch.Tensor]:
 
     def noted(parts: Any, std: Any, draw: Any) -> Any:
         def flat() -> torch.Tensor:
-            leaves = [leaf for part in parts.values() for leaf in leaves_of(part.value)]
-            return torch.cat([leaf.reshape(-1).double() for leaf in leaves])
+            return torch.cat([in_place(part.value) for part in parts.values()])
 
         before = flat().clone()
         released = add(parts, std, draw)
@@ -244,6 +255,39 @@ def noted_noise(private: Any) -> list[torch.Tensor]:
 
     object.__setattr__(mechanism, "add_noise", noted)
     return noises
+
+
+def in_place(value: Any) -> torch.Tensor:
+    """A release as one vector; of a rank's part of it, with zeros in the place of the others'."""
+    leaves = [leaf.reshape(-1).double() for leaf in leaves_of(value)]
+    if not isinstance(value, PartTree):
+        return torch.cat(leaves)
+    whole = torch.zeros(value.whole_size, dtype=torch.float64)
+    for place, leaf in zip(value.places, leaves, strict=True):
+        whole[place : place + len(leaf)] = leaf
+    return whole
+
+
+def of_all_ranks(private: Any, vectors: torch.Tensor) -> torch.Tensor:
+    """Vectors of which each rank knows its part, in whole. What all know (counts) comes last."""
+    if isinstance(private._ranks, ShardingRanks):
+        size = sum(p.numel() for p in private._update.parameters.values())
+        parts = vectors[..., :size].contiguous()
+        dist.all_reduce(parts)
+        vectors[..., :size] = parts
+    return vectors
+
+
+def noise_bits(private: Any, steps: int) -> list[str]:
+    """Names the noise of the first, a middle and the last step, where no sum rounds it."""
+    found = []
+    for entry in (0, steps // 2, steps - 1):
+        tree: Any = {name: torch.zeros(p.shape) for name, p in private._update.parameters.items()}
+        if isinstance(private._ranks, ShardingRanks):
+            tree = private._ranks.add_up({"grad": tree})["grad"]
+        private._door.noise.add_leaves(entry, "grad", leaves_of(tree), 1.0)
+        found.append(fingerprint_of({"noise": of_all_ranks(private, in_place(tree))}))
+    return found
 
 
 # ------------------------------------------------------------------------- what tests ask of ranks
@@ -270,12 +314,20 @@ def _refusal(rank: int, kind: str) -> str:
         "weights": {},
         "optimizer": {"optimizer": torch.optim.SGD(model.parameters(), lr=0.1 + odd)},
         "unit": {"unit": np.arange(N) // 2 if odd else np.arange(N) % (N // 2), "batch_size": 8},
+        "seed": {"seed": 5 + odd},
+        "secret": {"seed": None if odd else 5},
+        "version": {},
+        "length": {"dataset": Subset(rows(), range(N - odd))},
     }[kind]
     rule = rules.Flat(0.5 + odd * (kind == "rule"))
+    own = agreeing.__version__
+    agreeing.__version__ = "another" if kind == "version" and odd else own
     try:
         build(model, rule, 5, **options)
     except winsor.contract.WinsorError as error:
         return f"{type(error).__name__}: {error}"
+    finally:
+        agreeing.__version__ = own
     return "accepted"
 
 
@@ -330,12 +382,10 @@ def with_ledger(rank: int, path: str, dies_at: int | None = None) -> dict[str, A
     return {"told": told, "released": released, "entries": len(private.ledger)}
 
 
-def replayed(rank: int, mutants: list[str], repeats: int) -> dict[str, int]:
+def replayed(rank: int, mutants: list[str], repeats: int, first: int = 0) -> dict[str, int]:
     """How often replay raises an alarm for each mutant of the noise of several ranks."""
-    return {
-        mutant: sum(not _replay(mutant, seed).passed for seed in range(repeats))
-        for mutant in mutants
-    }
+    seeds = range(first, first + repeats)
+    return {mutant: sum(not _replay(mutant, seed).passed for seed in seeds) for mutant in mutants}
 
 
 def _replay(mutant: str, seed: int) -> Any:
@@ -347,7 +397,35 @@ def _replay(mutant: str, seed: int) -> Any:
         train(private, model)
         return model
 
-    return winsor.audit.replay(fit, rows(), seed=seed)
+    return winsor.audit.replay(fit, rows(), seed=seed, first_only=mutant != "honest")
+
+
+def curve_tested(rank: int, mutants: list[str], repeats: int, first: int = 0) -> dict[str, int]:
+    """How often the curve test refutes the certificate that two ranks print."""
+    found = {}
+    for mutant in mutants:
+        worlds = [SpoiltRanks(1.0, q=1.0, mutant=mutant, repeat=first + i) for i in range(repeats)]
+        claim = certified(worlds[0], "a record that speaks among silent ones").claim
+        found[mutant] = sum(curve_test(world, claim, RUNS).violated for world in worlds)
+    return found
+
+
+RUNS = 300
+"""Of each world: enough to tell halved noise from whole noise every time."""
+
+
+@dataclass(frozen=True, eq=False)
+class SpoiltRanks(TrainingExperiment):
+    """Steps of a training over all ranks, with the mistake called ``mutant``."""
+
+    mutant: str = "honest"
+    repeat: int = 0
+
+    def training(self, world: int, steps: int, part: int) -> Any:
+        torch.manual_seed(1)
+        private, optimizer = super().training(world, steps, part + 8 * self.repeat)
+        _spoil(private, self.mutant)
+        return private, optimizer
 
 
 def _spoil(private: Any, mutant: str) -> None:

@@ -7,10 +7,10 @@ prints one JSON object per trial.
 The program imports torch once and forks a child for every rank. A trial starts two or three ranks,
 kills one of them or all: at a random time, at a system call of rank 0 on the run's files
 (`killing.py`), or around a draw of noise of any rank; ends the others as torchrun does, and
-resumes. On as many ranks the end must be
-equal bit by bit to a run that nobody interrupted; on others, where that cannot be, the run must go
-on by itself or be refused and go on with new randomness. After every kill, the ledger on disk must
-hold every release whose noise any rank has drawn.
+resumes. Models are plain, in DDP or sharded by FSDP2. On as many ranks the end must be equal bit by
+bit to a run that nobody interrupted; on others, where that cannot be, the run must go on by itself
+or be refused and go on with new randomness. After every kill, the ledger on disk must hold every
+release whose noise any rank has drawn.
 """
 
 from __future__ import annotations
@@ -48,14 +48,16 @@ GRACE = 3.0
 """Seconds that survivors have to end by themselves, before they are killed as torchrun does."""
 DRAW = "draw of noise"
 CALLS = ("append", "write", "fsync", "replace", "open")
+WRAPPERS = ("fsdp", "ddp", "none")
+"""Trials take them by turns; one process alone has the plain model."""
 
 
 # ------------------------------------------------------------------------------ inside a rank
 
 
-def program(folder: Path, rank: int) -> None:
+def program(folder: Path, rank: int, wrapper: str) -> None:
     """Begin or resume what is in ``folder``, and end it."""
-    given = {"batch_size": 4, "steps": 12}
+    given: dict[str, Any] = {"batch_size": 4, "steps": 12, "wrapper": wrapper}
     checkpoint = folder / "checkpoint.pt"
     begun = checkpoint.exists()
     if dist.is_initialized():
@@ -89,7 +91,8 @@ def note_draws(path: Path, kill: Kill | None) -> None:
 
     def told(self: Door, *rest: Any) -> None:
         use_key(self, *rest)
-        self.noise.told = self.run  # type: ignore[attr-defined]
+        for source in (self.noise, getattr(self.noise, "_slices", self.noise)):
+            source.told = self.run  # type: ignore[union-attr]
 
     def noted(self: NoiseSource, entry: int, *rest: Any, **named: Any) -> None:
         nonlocal count
@@ -106,7 +109,9 @@ def note_draws(path: Path, kill: Kill | None) -> None:
     NoiseSource.add_slice = noted  # type: ignore[method-assign]
 
 
-def start(folder: Path, rank: int, world: int, store: Path, kill: Kill | None = None) -> int:
+def start(
+    folder: Path, rank: int, world: int, wrapper: str, store: Path, kill: Kill | None = None
+) -> int:
     """Fork one rank; its process id."""
     sys.stdout.flush()
     child = os.fork()
@@ -126,7 +131,7 @@ def start(folder: Path, rank: int, world: int, store: Path, kill: Kill | None = 
             )  # fmt: skip
         note_draws(folder.with_suffix(f".{rank}.draws"), kill)
         Watch(folder, kill)
-        program(folder, rank)
+        program(folder, rank, wrapper if world > 1 else "none")
         code = 0
     except BaseException:
         traceback.print_exc()
@@ -143,11 +148,16 @@ class Together:
     """The ranks of one start."""
 
     def __init__(
-        self, folder: Path, world: int, kill: Kill | None = None, who: str = "all"
+        self,
+        folder: Path,
+        world: int,
+        wrapper: str = "none",
+        kill: Kill | None = None,
+        who: str = "all",
     ) -> None:
         store = folder.with_suffix(f".store{time.monotonic_ns()}")
         self.alive = {
-            start(folder, rank, world, store, kill if who == str(rank) else None): rank
+            start(folder, rank, world, wrapper, store, kill if who == str(rank) else None): rank
             for rank in range(world)
         }
         self.order = list(self.alive)
@@ -204,19 +214,21 @@ class Campaign:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._whole: dict[int, tuple[dict[str, torch.Tensor], float]] = {}
+        self._whole: dict[tuple[int, str], tuple[dict[str, torch.Tensor], float]] = {}
 
-    def whole(self, world: int) -> tuple[dict[str, torch.Tensor], float]:
+    def whole(self, world: int, wrapper: str) -> tuple[dict[str, torch.Tensor], float]:
         """The weights of a run that nobody interrupts, and how long it takes."""
-        if world not in self._whole:
-            self._undisturbed(world)  # warms up: the time of the second is what kills are drawn in
-            self._whole[world] = self._undisturbed(world)
-        return self._whole[world]
+        known = (world, wrapper)
+        if known not in self._whole:
+            if not self._whole:
+                self._undisturbed(*known)  # warms up: kills are drawn in the time of the second
+            self._whole[known] = self._undisturbed(*known)
+        return self._whole[known]
 
-    def _undisturbed(self, world: int) -> tuple[dict[str, torch.Tensor], float]:
+    def _undisturbed(self, world: int, wrapper: str) -> tuple[dict[str, torch.Tensor], float]:
         folder = self._fresh("whole")
         begun = time.monotonic()
-        ranks = Together(folder, world)
+        ranks = Together(folder, world, wrapper)
         if not ranks.wait(2 * PATIENCE) or any(ranks.codes.values()):
             ranks.kill(ranks.order)
             raise RuntimeError(f"{world} ranks fail undisturbed: {self._logs(folder)}")
@@ -230,7 +242,8 @@ class Campaign:
             world if chance.random() < 0.6 else chance.choice([w for w in (1, 2, 3) if w != world])
         )
         who = chance.choice(("all", *map(str, range(world))))
-        expected, seconds = self.whole(world)
+        wrapper = WRAPPERS[number % len(WRAPPERS)]
+        expected, seconds = self.whole(world, wrapper)
         kill = Kill(seconds=chance.uniform(0.1, 1.0) * seconds)
         way = chance.random()
         if way < 1 / 3:
@@ -240,19 +253,19 @@ class Campaign:
             kill = Kill(DRAW, chance.randint(1, 12), chance.choice(("before", "after")))
             who = str(chance.randrange(world))
         row: dict[str, Any] = {
-            "world": world, "after": after, "who": who, "at": kill.call or "random time",
+            "world": world, "after": after, "wrapper": wrapper, "who": who,
+            "at": kill.call or "random time",
             "moment": kill.moment if kill.call else "", "kills": 0, "entries": 0, "lost": 0,
-            "well": False,
-            "repeated": True, "error": "",
+            "well": False, "repeated": True, "error": "",
         }  # fmt: skip
         folder = self._fresh("trial")
         try:
-            ranks = Together(folder, world, kill, who)
+            ranks = Together(folder, world, wrapper, kill, who)
             row["kills"] = int(ranks.end_like_torchrun(kill, who))
             row["lost"] += lost_entries(folder)
             if (folder / "checkpoint.pt").exists():
                 row["entries"] = len(Ledger.read(folder / "run.ledger"))
-            resumed = Together(folder, after)
+            resumed = Together(folder, after, wrapper)
             if not resumed.wait(2 * PATIENCE):
                 resumed.kill(resumed.order)
                 resumed.wait(PATIENCE)

@@ -1,6 +1,7 @@
 """One ledger for all ranks: rank 0 keeps the file, and all know what is in it.
 
-    1  every rank shows the digest of what it is about to cover: they must be equal
+    1  every rank shows the digest of what it is about to cover: they must be equal (of sums that
+       are sharded: one digest of all parts is made)
     2  rank 0 writes the entry to disk
     3  it tells the others, who note the same; only then is noise drawn, on any rank
 
@@ -40,6 +41,7 @@ class SharedLedger(Ledger):
         """As `Ledger.record`, on every rank, once rank 0 has it on disk."""
         if self._copying:
             return super().record(run, step, event, digest)
+        digest = self._ranks.digest_of_all(digest)
         self._ranks.same_release(run, step, digest)
         write = super().record
         self._first_of_all(lambda: write(run, step, event, digest), f"record step {step}")

@@ -29,6 +29,12 @@ from winsor.tree import SMALL, FlatTree, Layout
 
 _Value = TypeVar("_Value")
 
+# Renamed in torch 2.13, where the old names warn; before, there are only the old ones.
+_GATHER = "all_gather_single" if hasattr(dist, "all_gather_single") else "all_gather_into_tensor"
+_SCATTER = (
+    "reduce_scatter_single" if hasattr(dist, "reduce_scatter_single") else "reduce_scatter_tensor"
+)
+
 
 class Ranks:
     """This process among the ``world`` that train together."""
@@ -129,8 +135,12 @@ class Ranks:
         part = flat[self.slice_of(len(flat))]
         own[: len(part)] = part
         wide = flat.new_empty(width * self.world)
-        self._do(dist.all_gather_into_tensor, wide, own)
+        self._do(getattr(dist, _GATHER), wide, own)
         flat.copy_(wide[: len(flat)])
+
+    def scatter_sum(self, own: Tensor, whole: Tensor) -> None:
+        """Into ``own``: this rank's slice of the sum of all ranks' ``whole``; slices are equal."""
+        self._do(getattr(dist, _SCATTER), own, whole)
 
     def all_rows(self, values: Tensor) -> Tensor:
         """(rows of this rank, ...) -> (all rows, ...), in the order of ranks."""
@@ -150,6 +160,10 @@ class Ranks:
         found = [torch.empty_like(own) for _ in range(self.world)]
         self._do(dist.all_gather, found, own)
         return [int(one) for one in found]
+
+    def digest_of_all(self, digest: str) -> str:
+        """What the ledger is to say of a release: every rank holds all of it."""
+        return digest
 
     def same_release(self, run: str, step: int, digest: str) -> None:
         """Refuse unless every rank is about to cover the same value, as the same step."""

@@ -8,8 +8,9 @@ all. So while a run is private, each rank holds the weights whole, FSDP's hooks 
     optimiser step           on shards alone, with slices of the release
     whole weights          = the shards of all ranks                  one all-gather
 
-The optimiser's state (twice the model for Adam) stays sharded; weights and the clipped sum do not.
-`give_back` makes the model FSDP's again.
+The optimiser's state (twice the model for Adam) stays sharded, and so does the clipped sum over all
+rows, for most rules (`shard_sums.py`); weights do not, because ranks have different numbers of rows
+and of passes, or none, and could not gather together. `give_back` makes the model FSDP's again.
 """
 
 from __future__ import annotations
@@ -112,6 +113,21 @@ def sliced(whole: Tensor, like: Any) -> Tensor:
     from torch.distributed.tensor import distribute_tensor
 
     part: Tensor = distribute_tensor(whole, like.device_mesh, like.placements, src_data_rank=None)
+    return part
+
+
+def own_part(local: Tensor, like: Any) -> Tensor:
+    """A tensor sharded as ``like`` is, of which this rank has its part already."""
+    from torch.distributed.tensor import DTensor
+
+    part: Tensor = DTensor.from_local(
+        local,
+        like.device_mesh,
+        like.placements,
+        run_check=False,
+        shape=like.shape,
+        stride=like.stride(),
+    )
     return part
 
 

@@ -30,7 +30,7 @@ from winsor.mechanisms.protocol import Correlated, LocalEvent, Mechanism
 from winsor.randomness import HoldsKey, fingerprint, subkey
 from winsor.release.digest import Digest
 from winsor.sampling.samplers import Sampler
-from winsor.tree import FlatTree
+from winsor.tree import FlatTree, values_in
 
 
 class Door(HoldsKey):
@@ -116,10 +116,7 @@ class Door(HoldsKey):
     def _set_price(self, step: int, parts: Mapping[str, Bounded], asked: list[Any]) -> None:
         if not parts:
             raise _unbounded(parts)
-        sizes = {
-            name: sum(leaf.numel() for leaf in leaves_of(part.value))
-            for name, part in parts.items()
-        }
+        sizes = {name: values_in(part.value) for name, part in parts.items()}
         std, bits = on_grid(self.mechanism, parts, sizes)
         self._price = std, bits, self.event(parts, step)
         steps, alike = stretch(self.mechanism.phases, step), self.sampler.alike(step)

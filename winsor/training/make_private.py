@@ -5,7 +5,6 @@ All validation happens here, before any row is read.
 
 from __future__ import annotations
 
-import functools
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +20,6 @@ from winsor.accounting.banded import Workload
 from winsor.checks import as_delta, as_relation, choice, refuse_unknown, whole
 from winsor.contract import ConfigurationError, LedgerError, Neighbouring, Update
 from winsor.distributed.ledger import SharedLedger
-from winsor.distributed.noise import SharedNoise
 from winsor.distributed.ranks import Ranks
 from winsor.distributed.sharded import Shards
 from winsor.distributed.wrapped import inside
@@ -47,7 +45,7 @@ from winsor.training.loop import PrivateTraining, StepBudget
 from winsor.training.planned import PlannedSteps
 from winsor.training.right_kinds import refuse_wrong_kinds
 from winsor.training.settings import settings_of_optimizer
-from winsor.training.sharded import ShardedUpdate, refuse_shards
+from winsor.training.sharded import ShardedUpdate, refuse_shards, with_parts
 from winsor.training.together import agree_to_train
 from winsor.training.update import OptimizerUpdate, refuse_foreign_optimizer
 
@@ -210,10 +208,15 @@ def make_private(
     )
     config = run_config(rule, mechanism, drawn.sampler, drawn.relation, delta, parameters)
     config |= {} if units is None else {"rows_per_unit": units.rows_per_unit}
-    if ranks is not None:
+    source: Callable[[bytes], noise.NoiseSource] = noise.NoiseSource
+    if ranks is None:
+        ledger = Ledger(config, path)
+    else:
         held = settings_of_optimizer(optimizer, options.get("scheduler"))
         agree_to_train(ranks, config, parameters, dataset, key, held, units)
-    door = _door(config, path, mechanism, drawn, key, ranks)
+        ranks, source = with_parts(ranks, update, rule, mechanism)
+        ledger = SharedLedger(config, path, ranks)
+    door = Door(ledger, mechanism, drawn.sampler, drawn.relation, key, source)
     private = PrivateTraining(
         model, engine, rule, door, feed, update, budget,
         _iterates(update, budget, key, options), options.get("ball"),
@@ -270,7 +273,10 @@ def _shared_key(
 ) -> bytes:
     """The run's key, which all ranks have in common."""
     key = _key(options.get("seed"), path if own is not None and own.hides_randomness else None)
-    return key if ranks is None else ranks.shared_key(key)
+    if ranks is None:
+        return key
+    ranks.agree(seed=options.get("seed"))
+    return ranks.shared_key(key)
 
 
 def _update(
@@ -291,22 +297,6 @@ def _update(
     if shards is not None:
         return ShardedUpdate(parameters, optimizer, scheduler, size, shards)
     return OptimizerUpdate(parameters, optimizer, scheduler, size)
-
-
-def _door(
-    config: dict[str, Any],
-    path: str | os.PathLike[str] | None,
-    mechanism: Mechanism,
-    drawn: _Drawn,
-    key: bytes,
-    ranks: Ranks | None,
-) -> Door:
-    """Where sums leave, recorded and noised; ranks have one ledger, and share the noise."""
-    if ranks is None:
-        return Door(Ledger(config, path), mechanism, drawn.sampler, drawn.relation, key)
-    ledger = SharedLedger(config, path, ranks)
-    source = functools.partial(SharedNoise, ranks=ranks)
-    return Door(ledger, mechanism, drawn.sampler, drawn.relation, key, source)
 
 
 def _iterates(update: Update, budget: StepBudget, key: bytes, options: Options) -> Iterates:

@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor, nn
 
-from winsor.contract import UnsupportedModel
-from winsor.distributed.sharded import Shards, sliced
+from winsor.contract import UnsupportedModel, Update
+from winsor.distributed.noise import SharedNoise
+from winsor.distributed.ranks import Ranks
+from winsor.distributed.shard_sums import (
+    ShardedNoise,
+    ShardingRanks,
+    needs_no_whole_sum,
+    parts_of,
+)
+from winsor.distributed.sharded import Shards, own_part, sliced
+from winsor.mechanisms.noise import NoiseSource
+from winsor.mechanisms.protocol import Correlated, Mechanism
+from winsor.rules.rule import Rule
 from winsor.training.bare_step import scale_
 from winsor.training.update import OptimizerUpdate
+from winsor.tree import PartTree
 
 
 class ShardedUpdate(OptimizerUpdate):
@@ -26,18 +39,36 @@ class ShardedUpdate(OptimizerUpdate):
     ) -> None:
         super().__init__(parameters, optimizer, scheduler, expected_size)
         self.shards = shards
-        self._owned = shards.owned_by_optimizer(parameters)
+        self.owned = shards.owned_by_optimizer(parameters)
 
     def step_with(self, grad: Mapping[str, Tensor]) -> None:
         scale_(grad, self._scale)
         self.shards.slice()  # weights may have been projected, averaged or loaded since
-        for name, shard in self._owned.items():
+        part = own_part if isinstance(grad, PartTree) else sliced
+        for name, shard in self.owned.items():
             whole = grad[name]
-            shard.grad = whole if shard is self.parameters[name] else sliced(whole, shard)
+            shard.grad = whole if shard is self.parameters[name] else part(whole, shard)
         self.optimizer.step()
-        for shard in self._owned.values():
+        for shard in self.owned.values():
             shard.grad = None  # a stray optimizer.step() must find nothing to apply
         self.shards.gather()
+
+
+def with_parts(
+    ranks: Ranks, update: Update, rule: Rule, mechanism: Mechanism
+) -> tuple[Ranks, Callable[[bytes], NoiseSource]]:
+    """How ranks add up and noise sums: in parts, where the model is sharded and nothing that
+    happens to the sum needs it whole."""
+    if (
+        isinstance(update, ShardedUpdate)
+        and needs_no_whole_sum(rule)
+        and not isinstance(mechanism, Correlated)
+    ):
+        parts = parts_of(update.parameters, update.owned, ranks)
+        if parts is not None:
+            ranks = sharding = ShardingRanks(ranks, parts)
+            return ranks, functools.partial(ShardedNoise, ranks=sharding)
+    return ranks, functools.partial(SharedNoise, ranks=ranks)
 
 
 def refuse_shards(shards: Shards | None) -> None:

@@ -26,6 +26,10 @@ MARGIN = 1.25
 """How much farther than it was seen a column may reach: the thin ends of a distribution drown in
 the noise of a histogram, and cutting them costs more than the room does."""
 
+_TINY = 1e-5
+_NEAR = 0.5  # three rounds of cells resolve about a quarter of a value
+_STRAY = 0.02  # mass that is noise
+
 
 @dataclass(frozen=True)
 class Scaling:
@@ -58,13 +62,25 @@ class Scaling:
 
 def learnt_range(found: Distribution) -> tuple[float, float, float]:
     """(low, high, centre). A column that shows nothing but zeros is taken for a rare indicator:
-    between -1 and 1, as far as anyone can see."""
+    between -1 and 1, as far as anyone can see. One that shows zeros and ones, and nothing between,
+    is an indicator, and reaches no farther than that."""
     low, centre, high = found.quantile([TAIL, 0.5, 1 - TAIL]).tolist()
-    tiny = 1e-5
-    if max(abs(low), abs(high)) < tiny:
+    if max(abs(low), abs(high)) < _TINY:
         return -1.0, 1.0, 0.0
-    if abs(centre) < tiny:
+    if _is_indicator(found):
+        return 0.0, 1.0, float(round(centre))
+    if abs(centre) < _TINY:
         centre = 0.0
     least = max(1e-9 * max(abs(low), abs(high)), 1e-300)
     below, above = (MARGIN * max(reach, least) for reach in (centre - low, high - centre))
     return centre - below, centre + above, centre
+
+
+def _is_indicator(found: Distribution) -> bool:
+    """Whether all mass is in cells about 0 and in cells that begin just below 1 or end just above,
+    both in use."""
+    left, right = found.edges[:-1], found.edges[1:]
+    zero = (left >= -_TINY) & (right <= _TINY)
+    one = (left > 1 - _NEAR) & (right < 1 + _NEAR) & (left <= 1.0) & (right >= 1.0)
+    masses = float(found.mass[zero].sum()), float(found.mass[one].sum())
+    return min(masses) > 0 and sum(masses) > 1 - _STRAY

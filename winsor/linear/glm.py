@@ -189,7 +189,7 @@ class PrivateLogLinkRegressor(RegressorMixin, BaseEstimator, ABC):
         _, found = bins.release(np.c_[table, targets, periods], door, budget.noise("ranges"))
         rows = ScoreRows(table, found[:features], known)
         mean = _mean(found[-2]) / _mean(found[-1])
-        self._means = _range_of_means(found[-2], found[-1], mean)
+        self._means = range_of_means(found[-2], found[-1], mean)
         self._solve(rows, targets / mean, periods, found[-2], mean, budget, door)
         conditions: tuple[str, ...] = (f"n = {n} is public",)
         if self.random_state is not None:
@@ -379,12 +379,15 @@ def as_exposure(given: Any, n: int) -> Array:
     return column
 
 
-def _range_of_means(y: Distribution, exposure: Distribution, mean: float) -> tuple[float, float]:
+def range_of_means(
+    y: Distribution, exposure: Distribution | None, mean: float
+) -> tuple[float, float]:
     """No mean per exposure lies beyond the smallest and the largest y per exposure that were seen,
     nor farther than `FARTHEST` from ``mean``: a link that is exponentiated must end somewhere."""
     near, far = mean * math.exp(-FARTHEST), mean * math.exp(FARTHEST)
-    low = max(y.low, 0.0) / exposure.high if exposure.high > 0 else 0.0
-    high = max(y.high, 0.0) / exposure.low if exposure.low > 0 else math.inf
+    longest, shortest = (1.0, 1.0) if exposure is None else (exposure.high, exposure.low)
+    low = max(y.low, 0.0) / longest if longest > 0 else 0.0
+    high = max(y.high, 0.0) / shortest if shortest > 0 else math.inf
     return min(max(low, near), mean), max(min(high, far), mean)
 
 

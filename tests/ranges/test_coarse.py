@@ -40,18 +40,20 @@ def looked(table: np.ndarray, multiplier: float, seed: int = 0) -> list[Distribu
     return found
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_ranges_are_about_where_the_rows_are(seed):
-    """Noise of a count is a tenth of the rows: no cell of a histogram would stand out of it."""
+def test_ranges_are_about_where_the_rows_are():
+    """Noise of a count is a fourteenth of the rows: no cell of a histogram stands out of it. The
+    sign of a column is sometimes mistaken."""
     table = units()
-    found = looked(table, 40 / np.sqrt(table.shape[1]), seed)
-    for column, each in zip(table.T[:5], found, strict=False):
-        inside = np.mean((each.low <= column) & (column <= each.high))
-        q10, q90 = np.quantile(column, [0.1, 0.9])
-        assert inside > 0.8
-        assert each.high - each.low < 12 * max(q90 - q10, abs(np.median(column)))
-    assert 0 < found[5].high < 5
-    assert learnt_range(found[6]) == (-1.0, 1.0, 0.0)  # nothing but zeros: a rare indicator
+    right = []
+    for seed in range(10):
+        found = looked(table, 28 / np.sqrt(table.shape[1]), seed)
+        for column, each in zip(table.T[:5], found, strict=False):
+            width = max(*np.abs(np.quantile(column, [0.1, 0.9])))
+            inside = np.mean((each.low <= column) & (column <= each.high))
+            right.append(inside > 0.7 and each.high - each.low < 12 * width)
+        assert 0 < found[5].high < 5
+        assert learnt_range(found[6]) == (-1.0, 1.0, 0.0)  # nothing but zeros: a rare indicator
+    assert np.mean(right) > 0.9
 
 
 def test_when_it_is_taken():
@@ -68,11 +70,11 @@ def test_small_tables_in_any_unit(bounds):
     latent = draw.normal(size=(600, 12))
     x = np.exp(latent / 3) * 10.0 ** np.arange(-3, 3).repeat(2)
     y = (latent[:, :8].sum(axis=1) > 0).astype(int)
-    model = PrivateAdditiveClassifier(epsilon=2.0, bounds=bounds, random_state=0).fit(x, y)
+    model = PrivateAdditiveClassifier(epsilon=1.5, bounds=bounds, random_state=0).fit(x, y)
     assert model.score(x, y) > 0.7
-    assert 1.9 < model.epsilon_ <= 2.0
+    assert 1.4 < model.epsilon_ <= 1.5
     if bounds is None:  # whitened descent takes bounds at their word where rows are few
-        assert PrivateLogisticRegression(epsilon=2.0, random_state=0).fit(x, y).score(x, y) > 0.7
+        assert PrivateLogisticRegression(epsilon=1.5, random_state=0).fit(x, y).score(x, y) > 0.7
 
 
 def test_shapes_of_small_tables_are_lines():

@@ -1,14 +1,15 @@
 """Where the rows of every column are, roughly: for tables so small that histograms drown in noise.
 
-    round 1   counts on the public signed grid: the shortest run of cells with nearly all rows
-    round 2   counts in six cells of that run, in equal ratios; the mean of their places is the
-              logarithm of a typical magnitude, m
-    range     m/3 to 3m if all rows have one sign; else -4m to 4m, and rows are about zero
+    round 1   counts on the public signed grid, both signs added up: the shortest run of magnitudes
+              with nearly all rows
+    round 2   counts in two cells of that run on either side of zero, in equal ratios; the mean of
+              their places is the logarithm of a typical magnitude, m
+    range     m/3 to 3m if nearly all rows have one sign; else -4m to 4m
 
 The second round is not read cell by cell, for no cell stands out of the noise; the mean over the
-rows of a place between -1 and 1 has the noise of one count, and is known where n is a hundred.
-Ranges by their middle alone are blunt (a column that varies by a tenth fills a twentieth of its
-range), and serve where the alternative is to guess.
+rows of a place between -1 and 1 has about the noise of one count, and is known where n is some
+hundreds. Ranges by their middle alone are blunt (a column that varies by a tenth fills a twentieth
+of its range), and serve where the alternative is to guess.
 
 Guarantee
 ---------
@@ -33,11 +34,12 @@ from winsor.sampling.samplers import FullBatch
 
 Array = NDArray[np.float64]
 
-CELLS = 6
+CELLS = 2
+"""Of the second round, on either side of zero."""
 ONE_SIGN, BOTH_SIGNS = 3.0, 4.0
 """How far a range reaches, in typical magnitudes."""
-DEEPEST = RATIO**2
-"""Magnitudes of a run about zero are looked at from its end down to this part of it."""
+_FEW = 0.25  # a share of rows below which a sign is not there
+_MOST_NOISE = 0.12
 
 
 @dataclass(frozen=True)
@@ -54,15 +56,14 @@ class Coarse(Zoom):
         mechanism: Gaussian,
         start: Sequence[Array | None] | None = None,
     ) -> list[Distribution]:
-        public = [None] * self.columns if start is None else list(start)
-        edges = [signed_log_grid() if each is None else np.asarray(each) for each in public]
-        found = []
-        for own, row, std in self._round(edges, counted, n, door, mechanism):
-            found.append(Distribution.of(own, row, std, n))
-        edges = [_magnitudes(each.low, each.high) for each in found]
-        return [
-            _about(own, row / n) for own, row, _ in self._round(edges, counted, n, door, mechanism)
+        """As `Zoom` does, but from the public grid whatever ``start`` says."""
+        edges = [signed_log_grid()] * self.columns
+        edges = [
+            _both_signs(_magnitudes(own, counts, std, n))
+            for own, counts, std in self._round(edges, counted, n, door, mechanism)
         ]
+        looked = self._round(edges, counted, n, door, mechanism)
+        return [_about(own, counts / n) for own, counts, _ in looked]
 
     def _round(
         self,
@@ -80,47 +81,45 @@ class Coarse(Zoom):
         return [(own, row[: len(own) + 1], receipt.std) for own, row in pairs]
 
 
-def _magnitudes(low: float, high: float) -> Array:
-    """Edges of cells of equal ratios between ``low`` and ``high``, on both sides of zero if they
-    are."""
-    if low > 0:
-        return np.geomspace(low, high, CELLS + 1)
-    if high < 0:
-        return -np.geomspace(-low, -high, CELLS + 1)
-    far = max(high, -low)
-    sizes = np.geomspace(far / DEEPEST, far, CELLS // 2 + 1)
+def _magnitudes(edges: Array, counts: Array, std: float, n: int) -> Array:
+    """Edges of `CELLS` cells of equal ratios where the sizes of nearly all rows are; ``edges`` are
+    symmetric about zero."""
+    sizes = edges[edges > 0]
+    inner = counts[1:-1]
+    folded = (inner + inner[::-1])[len(inner) // 2 :]  # the cell that holds zero, then outwards
+    folded[0] /= 2
+    run = Distribution.of(np.append(0.0, sizes), np.r_[0.0, folded, 0.0], math.sqrt(2) * std, n)
+    low, high = max(run.low, float(sizes[0]) / RATIO), run.high
+    return np.geomspace(low, high, CELLS + 1)
+
+
+def _both_signs(sizes: Array) -> Array:
     return np.concatenate([-sizes[::-1], sizes])
 
 
 def _about(edges: Array, shares: Array) -> Distribution:
     """A range about the typical magnitude; ``shares`` are noisy, of rows below, between and above
-    ``edges``."""
-    sizes = np.abs(edges)
-    ends = math.log(float(sizes.min())), math.log(float(sizes.max()))
-    middles = np.log(np.sqrt(sizes[1:] * sizes[:-1]))
-    signs = edges[0] < 0 < edges[-1]
-    if signs:
-        middles[len(middles) // 2] = ends[0]  # the cell that holds zero
-    outer = np.log(sizes[[0, -1]])
-    places = np.concatenate([outer[:1], middles, outer[1:]]) - np.mean(ends)
-    typical = math.exp(float(np.clip(np.mean(ends) + shares @ places, *ends)))
-    if signs:
-        return _even(-BOTH_SIGNS * typical, 0.0, BOTH_SIGNS * typical)
-    if edges[-1] < 0:
+    ``edges``. Rows beyond the run are few, and count for their sign alone."""
+    logs = np.log(edges[CELLS + 1 :])
+    middle = float(logs[0] + logs[-1]) / 2
+    places = (logs[1:] + logs[:-1]) / 2 - middle
+    negative, positive = shares[1 : CELLS + 1][::-1], shares[CELLS + 2 : -1]
+    away = float((negative + positive) @ places + shares[CELLS + 1] * (logs[0] - middle))
+    typical = math.exp(min(max(middle + away, float(logs[0])), float(logs[-1])))
+    if shares[: CELLS + 1].sum() < _FEW:
+        return _even(typical / ONE_SIGN, typical, ONE_SIGN * typical)
+    if shares[CELLS + 2 :].sum() < _FEW:
         return _even(-ONE_SIGN * typical, -typical, -typical / ONE_SIGN)
-    return _even(typical / ONE_SIGN, typical, ONE_SIGN * typical)
+    return _even(-BOTH_SIGNS * typical, 0.0, BOTH_SIGNS * typical)
 
 
 def _even(low: float, middle: float, high: float) -> Distribution:
     return Distribution(np.array([low, middle, high]), np.array([0.5, 0.5]))
 
 
-_MOST_NOISE = 0.2
-
-
 def enough(n: int, columns: int, share: float, mu: float) -> bool:
-    """Whether ``n`` rows stand out of the noise, a function of public values: a run of cells by
-    four deviations or more. ``mu`` is that of the one release that would spend the budget."""
+    """Whether the noise of a count is small beside ``n`` rows, a function of public values. ``mu``
+    is that of the one release that would spend the budget."""
     return math.sqrt(2 * columns / share) / (mu * n) < _MOST_NOISE
 
 

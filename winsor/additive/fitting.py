@@ -74,8 +74,7 @@ def fit(
 
 
 def _distributions(rows: Rows, features: int, plan: Plan, door: PrepaidDoor) -> list[Distribution]:
-    """Of all columns. For lines, histograms say nothing that bounds do not, but a blunt look does:
-    where in wide bounds the rows are."""
+    """Of all columns; for lines, of which the ends are all that counts, cut to their bounds."""
     bins, columns = plan.bins, range(features)
     if "ranges" not in plan.parts:
         stated = [bins.by_bounds(column) for column in columns]
@@ -83,7 +82,7 @@ def _distributions(rows: Rows, features: int, plan: Plan, door: PrepaidDoor) -> 
     mechanism = plan.mechanism("ranges")
     found = bins.zoom.release_counts(rows.counted, rows.n, door, mechanism, bins.start)
     if plan.lines:
-        looked = [found[column] if bins.coarse else None for column in columns]
+        looked = found if bins.coarse or bins.inside else [None] * features
         inside = [bins.by_bounds(column, looked[column]) for column in columns]
         found[:features] = [own or found[column] for column, own in enumerate(inside)]
     return found

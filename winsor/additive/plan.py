@@ -5,10 +5,10 @@ and T releases has the multiplier nm sqrt(T / w), where nm is that of one releas
 accountant certifies the whole list, and the ledger records it line by line.
 
 Where rows are so few that shapes would be noise (a decision made on n, the budget and the number of
-columns alone), every shape is a line between the ends of a range: no masses, no pairs. If they are
-too few for histograms, or bounds are given, which may be wide, a blunt look at the columns takes
-three times the share (`winsor/ranges/coarse.py`); where even that would show nothing, bounds are
-used as they are.
+columns alone), every shape is a line between the ends of a range: no masses, no pairs. The range is
+looked for inside bounds too, which may be wide. If rows are too few for histograms, a blunt look
+takes three times the share (`winsor/ranges/coarse.py`); where even that would show nothing, bounds
+are used as they are.
 """
 
 from __future__ import annotations
@@ -64,11 +64,12 @@ class Plan:
         """``cuts`` says whether residuals need a cut that is learnt."""
         mu = 1 / noise_multiplier([Payment(FullBatch(n), _GRADIENT, 1)], target)
         lines = KNOT_BUDGET * n * mu < LINES * bins.columns
-        blunt = bins.known or share_of_ranges(RANGES, n, bins.columns, mu) is None
-        seen = enough(n, bins.columns, 3 * RANGES, mu)
-        bins = replace(bins, coarse=lines and blunt and seen)
+        if lines and share_of_ranges(RANGES, n, bins.columns, mu) is not None:
+            bins = replace(bins, inside=True)
+        elif lines:
+            bins = replace(bins, coarse=enough(n, bins.columns, 3 * RANGES, mu))
         parts = {"first": Part(_GRADIENT, FIRST_STEPS, FIRST)}
-        if bins.coarse or cuts or not (lines and bins.known):
+        if bins.coarse or bins.inside or cuts or not (lines and bins.known):
             ranges = bins.payment(n)
             share = 3 * RANGES if bins.coarse else RANGES
             parts["ranges"] = Part(ranges.sensitivity, ranges.steps, share)

@@ -46,12 +46,14 @@ class Bins:
 
     ``bounds`` (columns, 2) are public, NaN where a column's are not known. With all of them known
     one round of histograms is enough, otherwise three, or two that are read bluntly (``coarse``).
+    ``inside`` looks for the rows as if there were no bounds, which may be far too wide.
     """
 
     columns: int
     bins: int = 32
     bounds: Array | None = None
     coarse: bool = False
+    inside: bool = False
 
     @property
     def known(self) -> bool:
@@ -62,7 +64,8 @@ class Bins:
     def zoom(self) -> Zoom:
         if self.coarse:
             return Coarse(self.columns)
-        return Zoom(self.columns, cells=max(2 * self.bins, 32), rounds=1 if self.known else 3)
+        one_round = self.known and not self.inside
+        return Zoom(self.columns, cells=max(2 * self.bins, 32), rounds=1 if one_round else 3)
 
     def by_bounds(self, column: int, found: Distribution | None = None) -> Distribution | None:
         """What was found, inside the bounds; or all that bounds say: anywhere between them."""
@@ -87,10 +90,9 @@ class Bins:
 
     @property
     def start(self) -> list[Array | None]:
-        """Edges of the first round, where bounds say them; a blunt look is for orders of magnitude,
-        which wide bounds do not say."""
+        """Edges of the first round, where bounds say them."""
         cells = self.zoom.cells
-        if self.bounds is None or self.coarse:
+        if self.bounds is None or self.coarse or self.inside:
             return [None] * self.columns
         return [
             np.linspace(low, high, cells + 1) if np.isfinite(high - low) else None

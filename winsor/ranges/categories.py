@@ -19,8 +19,11 @@ categories move by at most sqrt(2k); D and D' each may have k categories of thei
 these stay hidden with probability at least 1 - delta_T on either side: whatever set of outcomes is
 looked at, its chances differ by at most delta_T, again.
 
-The number of categories is private too: noise is drawn for as many as there could be, n in each
-column, so that nothing about the noise depends on it.
+The number of categories is private too: noise is drawn for more than there could be, at least 2n
+places in each column, so that nothing about the noise depends on it. A category has the place that
+a public hash of its name says, the next free one if that is taken: which of the equal and
+independent noises it gets is of no consequence, but neighbouring tables can be compared
+(`winsor.audit.replay`).
 
 References
 ----------
@@ -31,6 +34,7 @@ Korolova, Kenthapadi, Mishra & Ntoulas 2009 (thresholded counts of queries); Gop
 from __future__ import annotations
 
 import math
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -122,16 +126,37 @@ def release(
     n = rows if n is None else n
     if rows > n:
         raise ConfigurationError(f"the table must have at most {n} rows. Got {rows} instead.")
-    counts, present = np.zeros((k, n)), []
-    for number in range(k):
-        names, held = np.unique(table[:, number], return_counts=True)
-        counts[number, : len(names)] = held
-        present.append(names)
+    counts, present = np.zeros((k, _places(n))), []
+    for own in range(k):
+        names, held = np.unique(table[:, own], return_counts=True)
+        places = _placed(names, counts.shape[1])
+        counts[own, places] = held
+        present.append((names, places))
     receipt = door.pay(mechanism, FullBatch(n), sensitivity(k), 1, counts.shape)
     noisy, least = receipt.release(counts), mechanism.threshold(receipt.std, k)
-    kept = [row[: len(names)] > least for row, names in zip(noisy, present, strict=True)]
-    found = [names[own].astype(str) for names, own in zip(present, kept, strict=True)]
-    return found, [row[: len(own)][own] for row, own in zip(noisy, kept, strict=True)]
+    found, shown = [], []
+    for row, (names, places) in zip(noisy, present, strict=True):
+        kept = row[places] > least
+        found.append(np.asarray(names[kept].tolist(), dtype=str))  # no wider than what is shown
+        shown.append(row[places][kept])
+    return found, shown
+
+
+def _places(n: int) -> int:
+    """A power of two, at least 2n."""
+    return 2 ** math.ceil(math.log2(2 * n))
+
+
+def _placed(names: Texts, places: int) -> NDArray[np.intp]:
+    """A place for each name, by its hash."""
+    found, taken = np.empty(len(names), np.intp), set()
+    for number, name in enumerate(names.tolist()):
+        place = zlib.crc32(name.encode(errors="surrogatepass")) % places
+        while place in taken:
+            place = (place + 1) % places
+        taken.add(place)
+        found[number] = place
+    return found
 
 
 def as_texts(columns: Any) -> Texts:

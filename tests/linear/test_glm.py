@@ -100,7 +100,7 @@ def test_amounts_in_raw_units_have_their_mean(epsilon):
     predicted = model.predict(x)
     assert 0.6 < predicted.mean() / y.mean() < 1.25
     assert predicted.max() < y.max()
-    assert np.isfinite(model.predict(1e6 * x)).all() and model.predict(1e6 * x).max() < 1e6
+    assert model.predict(1e6 * x).max() < 4 * y.max()
 
 
 @pytest.mark.parametrize("kind", KINDS)

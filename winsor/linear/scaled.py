@@ -27,7 +27,6 @@ MARGIN = 1.25
 the noise of a histogram, and cutting them costs more than the room does."""
 
 _TINY = 1e-5
-_NEAR = 0.5  # three rounds of cells resolve about a quarter of a value
 _STRAY = 0.02  # mass that is noise
 
 
@@ -77,10 +76,10 @@ def learnt_range(found: Distribution) -> tuple[float, float, float]:
 
 
 def _is_indicator(found: Distribution) -> bool:
-    """Whether all mass is in cells about 0 and in cells that begin just below 1 or end just above,
-    both in use."""
+    """Whether all mass is in cells about 0 and in the cell of 1, both in use, and that cell is no
+    wider than from a half to two."""
     left, right = found.edges[:-1], found.edges[1:]
     zero = (left >= -_TINY) & (right <= _TINY)
-    one = (left > 1 - _NEAR) & (right < 1 + _NEAR) & (left <= 1.0) & (right >= 1.0)
+    one = (left >= 0.5) & (left <= 1.0) & (right >= 1.0) & (right <= 2.0 * (1 + 1e-9))
     masses = float(found.mass[zero].sum()), float(found.mass[one].sum())
     return min(masses) > 0 and sum(masses) > 1 - _STRAY

@@ -157,11 +157,11 @@ def test_exposure_must_make_sense(bent):
 
 @pytest.mark.parametrize("loss", ["squared", "gamma"])
 def test_predictions_stay_where_targets_are(loss):
-    """Two hundred rows at a small epsilon: noise decides the slopes, not how far predictions go."""
+    """Four hundred rows: noise has a say in slopes, but not in how far predictions go."""
     draw = np.random.default_rng(0)
-    x = draw.normal(size=(200, 3))
+    x = draw.normal(size=(400, 3))
     y = 100 + 10 * np.exp(x[:, 0])
-    model = PrivateAdditiveRegressor(epsilon=0.3, loss=loss, random_state=0).fit(x, y)
+    model = PrivateAdditiveRegressor(epsilon=1.0, loss=loss, random_state=0).fit(x, y)
     low, high = model._units.ends
     predicted = model.predict(1e3 * x)
-    assert (predicted >= low).all() and (predicted <= high).all() and high < 1e5
+    assert (predicted >= low).all() and (predicted <= high).all() and high < 2_000

@@ -167,12 +167,19 @@ def comparison(found: Cells, epsilon: float) -> list[str]:
         if not gaps:
             continue
         lost = {table: gap for table, gap in gaps.items() if gap < 0}
-        words = ", ".join(f"{t} by {-g:.1%}" for t, g in sorted(lost.items(), key=lambda i: i[1]))
+        words = ", ".join(f"{t} {_by(-g)}" for t, g in sorted(lost.items(), key=lambda i: i[1]))
         worst = abs(min(lost.values(), default=0.0))
-        verdict = f"{worst:.1%}" + ("" if worst <= BEHIND else f", more than {BEHIND:.0%}")
+        verdict = _by(worst).removeprefix("by ") + (
+            "" if worst <= BEHIND else f", more than {BEHIND:.0%}"
+        )
         ahead = f"{len(gaps) - len(lost)} of {len(gaps)}"
         rows.append(f"| {method} | {ahead} | {words or 'nowhere'} | {verdict} |")
     return rows if len(rows) > 2 else ["DP-EBM or AdaSSP was not run at this epsilon."]
+
+
+def _by(loss: float) -> str:
+    """A share; beyond the score itself its size says nothing: R2 is below zero."""
+    return f"by {loss:.1%}" if loss <= 1 else "by more than the score"
 
 
 def asked(found: Cells) -> list[str]:

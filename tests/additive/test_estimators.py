@@ -153,3 +153,15 @@ def test_exposure_must_make_sense(bent):
         PrivateAdditiveRegressor().fit(x, y, exposure=np.ones(N))
     with pytest.raises(ConfigurationError, match="positive finite number"):
         PrivateAdditiveRegressor(loss="gamma").fit(x, np.abs(y), exposure=np.zeros(N))
+
+
+@pytest.mark.parametrize("loss", ["squared", "gamma"])
+def test_predictions_stay_where_targets_are(loss):
+    """Four hundred rows: noise has a say in slopes, but not in how far predictions go."""
+    draw = np.random.default_rng(0)
+    x = draw.normal(size=(400, 3))
+    y = 100 + 10 * np.exp(x[:, 0])
+    model = PrivateAdditiveRegressor(epsilon=1.0, loss=loss, random_state=0).fit(x, y)
+    low, high = model._units.ends
+    predicted = model.predict(1e3 * x)
+    assert (predicted >= low).all() and (predicted <= high).all() and high < 2_000

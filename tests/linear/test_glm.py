@@ -74,12 +74,33 @@ def test_rows_beyond_public_bounds_have_no_influence():
     assert (np.abs(model.coef_ - WEIGHTS) < 4 * model.coef_std_ + 0.02).all()
 
 
-def test_a_direction_that_noise_hides_has_a_wide_interval():
-    hidden = Information(np.diag([1_000.0, 1.0]), noise=1.0)
+def test_a_direction_that_noise_hides_has_a_wide_interval_and_no_steps():
+    hidden = Information(np.diag([1_000.0, 1.0]), noise=1.0, reach=1.0)
     variances = np.diag(hidden.covariance(1.0, 1.0))
     assert variances[0] < 0.01 and variances[1] == pytest.approx(100.0)
-    steps = hidden.steps(np.ones(2))
-    assert steps[0] == pytest.approx(1e-3, rel=1e-2) and steps[1] < 0.5
+    assert hidden.steps(np.ones(2)) == pytest.approx([1e-3, 0.0])
+    assert hidden.known(np.array([0.3, 0.3])) == pytest.approx([0.3, 0.0])
+
+
+def test_no_step_moves_a_score_far():
+    seen = Information(np.diag([1_000.0, 100.0]), noise=1.0, reach=4.0)
+    assert seen.steps(np.array([1e6, -10.0])) == pytest.approx([0.5, -0.1])
+
+
+@pytest.mark.parametrize("epsilon", [1.0, 1000.0])
+def test_amounts_in_raw_units_have_their_mean(epsilon):
+    """Rare categories and a heavy tail: what is unknown of them must not be exponentiated."""
+    draw = np.random.default_rng(5)
+    shares = np.r_[0.4, 0.3, 0.2, np.full(20, 0.005)]
+    kinds = draw.choice(len(shares), 20_000, p=shares / shares.sum())
+    x = np.c_[np.eye(len(shares))[kinds], draw.lognormal(3, 1, 20_000)]
+    y = 1_000 * draw.lognormal(-0.5, 1, 20_000) * (1 + (kinds == 1))
+    y[draw.choice(20_000, 20, replace=False)] *= 300
+    model = PrivateGammaRegressor(epsilon=epsilon, random_state=0).fit(x, y)
+    predicted = model.predict(x)
+    assert 0.6 < predicted.mean() / y.mean() < 1.25
+    assert predicted.max() < y.max()
+    assert model.predict(1e6 * x).max() < 4 * y.max()
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -219,3 +219,15 @@ def test_scaled_columns_stay_within_one(row, ends):
     low, high = np.array(ends) - 1.0, np.array(ends) + 1.0
     scaling = Scaling.of(np.stack([low, high], axis=1), [])
     assert np.abs(scaling.apply(np.array([row]))).max() <= 1.0
+
+
+def test_zeros_and_ones_are_taken_for_an_indicator():
+    """In either order, and no wider than that; a column of zeros and twos is not one."""
+    draw = np.random.default_rng(0)
+    flags = draw.random((20_000, 4)) < [0.3, 0.8, 0.5, 0.998]
+    x = np.c_[flags * [1.0, 1.0, 2.0, 1.0], draw.uniform(0, 1.1, 20_000)]
+    model = PrivateLinearRegression(random_state=0).fit(x, x.sum(axis=1))
+    ranges = model.feature_range_
+    assert ranges[:2].tolist() == [[0.0, 1.0]] * 2
+    assert ranges[2, 1] > 2.0 and ranges[4, 1] > 1.05
+    assert ranges[3, 0] == 0.0 and 1.0 <= ranges[3, 1] < 2.0  # zeros too rare to be seen

@@ -3,10 +3,18 @@
 `account` says what a history has spent, the functions of `calibrate` find the noise, the number of
 steps or the sampling rate that a budget allows, and `register` makes a new type of event known.
 Importing this package registers every event of winsor (`builtin`, `widened`,
-`allocation`, `selection`, `alternatives`), so that any ledger can be read.
+`allocation`, `selection`, `alternatives`, `thresholded`), so that any ledger can be read.
 """
 
-from winsor.accounting import allocation, alternatives, builtin, calibrate, selection, widened
+from winsor.accounting import (
+    allocation,
+    alternatives,
+    builtin,
+    calibrate,
+    selection,
+    thresholded,
+    widened,
+)
 from winsor.accounting.events import (
     Entry,
     Grid,
@@ -48,5 +56,6 @@ __all__ = [
     "register",
     "registered",
     "selection",
+    "thresholded",
     "widened",
 ]

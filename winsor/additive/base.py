@@ -83,7 +83,7 @@ class PrivateAdditiveModel(BaseEstimator):
         key = fresh_key(self.random_state, 0, settings_of(self), *data)
         ledger = Ledger({"estimator": type(self).__name__, "n": n, "d": features})
         door = PrepaidDoor(ledger, target.relation, key)
-        self._fitted = fit(rows, features, loss_of, bins, plan, self.interactions, door)
+        self._fitted = fit(rows, features, loss_of, plan, self.interactions, door)
         if self.random_state is not None:
             conditions += ("noise from a known seed: whoever knows the seed can subtract it",)
         self.ledger_ = ledger

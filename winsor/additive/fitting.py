@@ -14,21 +14,17 @@ from winsor.additive.knots import knots_of
 from winsor.additive.losses import Loss
 from winsor.additive.masses import main_effects
 from winsor.additive.pairs import Residuals
-from winsor.additive.plan import Plan
+from winsor.additive.plan import KNOT_BUDGET, Plan
 from winsor.additive.rows import LossOf, Rows
 from winsor.additive.terms import Design, Term
 from winsor.contract import Sensitivity
 from winsor.linear import residual_cut
-from winsor.ranges.binner import Bins
 from winsor.ranges.distribution import Distribution
 from winsor.release.prepaid import PrepaidDoor
 from winsor.sampling.samplers import FullBatch
 
 Array = NDArray[np.float64]
 
-KNOT_BUDGET = 0.02
-"""Noise of a prediction, over the spread of the target, that knots may cost if features are not
-correlated: less than a thousandth of the variance."""
 LEVEL_NOISE = 0.02
 """Noise of the overall level, over the spread of the target."""
 FEWEST, MOST = 6, 64
@@ -53,18 +49,14 @@ def fit(
     rows: Rows,
     features: int,
     loss_of: LossOf,
-    bins: Bins,
     plan: Plan,
     interactions: int,
     door: PrepaidDoor,
 ) -> Fitted:
-    """The first columns of ``bins`` are ``features``; those after are the values of the loss."""
-    ranges = plan.mechanism("ranges")
-    found = bins.zoom.release_counts(rows.counted, rows.n, door, ranges, bins.start)
+    """The first columns of the plan are ``features``; those after are the values of the loss."""
+    found = _distributions(rows, features, plan, door)
     loss = rows.begin(loss_of, found[features:])
-    knots = _knots(found[:features], plan.multiplier, rows.n)
-    terms = main_effects(rows.hats, rows.n, knots, door, plan.mechanism("masses"))
-    design = Design(tuple(terms))
+    design = Design(tuple(_terms(rows, found[:features], plan, door)))
     start = np.zeros((design.size, loss.outputs))
     learnt = _descended(rows, design, start, loss, loss.clip, "first", plan, door)
     clip = spread = loss.clip
@@ -79,6 +71,33 @@ def fit(
     if "level" in plan.parts:
         learnt[-1] += release_level(loss, rows, design, learnt, clip, plan, door)
     return Fitted(design, learnt, found, clip)
+
+
+def _distributions(rows: Rows, features: int, plan: Plan, door: PrepaidDoor) -> list[Distribution]:
+    """Of all columns; for lines, of which the ends are all that counts, cut to their bounds."""
+    bins, columns = plan.bins, range(features)
+    if "ranges" not in plan.parts:
+        stated = [bins.by_bounds(column) for column in columns]
+        return [each for each in stated if each is not None]
+    mechanism = plan.mechanism("ranges")
+    found = bins.zoom.release_counts(rows.counted, rows.n, door, mechanism, bins.start)
+    if plan.lines:
+        looked = found if bins.coarse or bins.inside else [None] * features
+        inside = [bins.by_bounds(column, looked[column]) for column in columns]
+        found[:features] = [own or found[column] for column, own in enumerate(inside)]
+    return found
+
+
+def _terms(rows: Rows, found: list[Distribution], plan: Plan, door: PrepaidDoor) -> list[Term]:
+    if plan.lines:
+        ends = [knots_of(each, 2) for each in found]
+        return [
+            Term((feature,), (own[[0, -1]],), (np.full(2, 0.5),))
+            for feature, own in enumerate(ends)
+            if len(own) > 1
+        ]
+    knots = _knots(found, plan.multiplier, rows.n)
+    return main_effects(rows.hats, rows.n, knots, door, plan.mechanism("masses"))
 
 
 def _descended(

@@ -3,18 +3,25 @@
 All releases are Gaussian and of all rows, so that shares add up exactly: a part with the share w
 and T releases has the multiplier nm sqrt(T / w), where nm is that of one release alone. The
 accountant certifies the whole list, and the ledger records it line by line.
+
+Where rows are so few that shapes would be noise (a decision made on n, the budget and the number of
+columns alone), every shape is a line between the ends of a range: no masses, no pairs. The range is
+looked for inside bounds too, which may be wide. If rows are too few for histograms, a blunt look
+takes three times the share (`winsor/ranges/coarse.py`); where even that would show nothing, bounds
+are used as they are.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from winsor.additive import masses, pairs
 from winsor.contract import Sensitivity
 from winsor.linear import residual_cut
 from winsor.mechanisms.gaussian import Gaussian
 from winsor.ranges.binner import Bins
+from winsor.ranges.coarse import enough, share_of_ranges
 from winsor.release.budget import Payment, Target, noise_multiplier
 from winsor.sampling.samplers import FullBatch
 
@@ -23,6 +30,12 @@ RANGES, MASSES, FIRST, THRESHOLD, PAIRS, LEVEL = 0.10, 0.02, 0.12, 0.01, 0.07, 0
 under a generous cut), the histogram of residuals, the choice of pairs, and the overall level. The
 last descent gets the rest."""
 FIRST_STEPS, LAST_STEPS = 60, 150
+KNOT_BUDGET = 0.02
+"""Noise of a prediction, over the spread of the target, that knots may cost if features are not
+correlated: less than a thousandth of the variance."""
+LINES = 0.5
+"""With room for fewer knots per feature than this, shapes are lines: six knots, the fewest of a
+shape that bends, would take twelve times that budget."""
 
 _GRADIENT = Sensitivity.per_sample(1.0, "yardstick of a descent")
 
@@ -42,28 +55,38 @@ class Plan:
 
     parts: dict[str, Part]
     multiplier: float
+    bins: Bins
+    lines: bool = False
+    """Whether shapes are lines, for want of rows."""
 
     @staticmethod
     def of(bins: Bins, cuts: bool, looks_for_pairs: bool, n: int, target: Target) -> Plan:
         """``cuts`` says whether residuals need a cut that is learnt."""
-        ranges = bins.payment(n)
-        parts = {
-            "ranges": Part(ranges.sensitivity, ranges.steps, RANGES),
-            "masses": Part(masses.sensitivity(1), 1, MASSES),
-            "first": Part(_GRADIENT, FIRST_STEPS, FIRST),
-        }
+        mu = 1 / noise_multiplier([Payment(FullBatch(n), _GRADIENT, 1)], target)
+        lines = KNOT_BUDGET * n * mu < LINES * bins.columns
+        if lines and share_of_ranges(RANGES, n, bins.columns, mu) is not None:
+            bins = replace(bins, inside=True)
+        elif lines:
+            bins = replace(bins, coarse=enough(n, bins.columns, 3 * RANGES, mu))
+        parts = {"first": Part(_GRADIENT, FIRST_STEPS, FIRST)}
+        if bins.coarse or bins.inside or cuts or not (lines and bins.known):
+            ranges = bins.payment(n)
+            share = 3 * RANGES if bins.coarse else RANGES
+            parts["ranges"] = Part(ranges.sensitivity, ranges.steps, share)
+        if not lines:
+            parts["masses"] = Part(masses.sensitivity(1), 1, MASSES)
         if cuts:
             parts["threshold"] = Part(residual_cut.SENSITIVITY, 1, THRESHOLD)
             parts["level"] = Part(_GRADIENT, 1, LEVEL)
-        if looks_for_pairs:
+        if looks_for_pairs and not lines:
             parts["pairs"] = Part(pairs.sensitivity(1, 1.0), 1, PAIRS)
         rest = 1.0 - math.fsum(part.share for part in parts.values())
         parts["last"] = Part(_GRADIENT, LAST_STEPS, rest)
-        lines = [
+        payments = [
             Payment(FullBatch(n), part.sensitivity, part.steps, math.sqrt(part.steps / part.share))
             for part in parts.values()
         ]
-        return Plan(parts, noise_multiplier(lines, target))
+        return Plan(parts, noise_multiplier(payments, target), bins, lines)
 
     def mechanism(self, name: str) -> Gaussian:
         part = self.parts[name]

@@ -159,15 +159,16 @@ class PrivateAdditiveRegressor(RegressorMixin, PrivateAdditiveModel):
         return 1.0 if self.loss in ("poisson", "gamma") else float(self._units.scale)
 
     def predict(self, X: ArrayLike, exposure: ArrayLike | None = None) -> Array:
-        """Predicted targets; with a log link, means for this ``exposure`` (1 by default)."""
+        """Predicted targets, within the released range of y; with a log link, means for this
+        ``exposure`` (1 by default)."""
         scores = self._scores(X)[:, 0]
         units: Units = self._units
         if self.loss in ("poisson", "gamma"):
-            means = units.scale * np.exp(np.clip(scores, -FARTHEST, FARTHEST))
+            means = np.clip(units.scale * np.exp(np.clip(scores, -FARTHEST, FARTHEST)), *units.ends)
             if exposure is None:
                 return means
             return means * positive_column("exposure", exposure, len(means))
-        values = units.centre + units.scale * scores
+        values = np.clip(units.centre + units.scale * scores, *units.ends)
         return np.expm1(np.minimum(values, 700.0)) if self.target == "log" else values
 
     def __sklearn_tags__(self) -> Any:

@@ -10,9 +10,13 @@ from numpy.typing import NDArray
 
 from winsor.additive.knots import cut_ends
 from winsor.contract import ConfigurationError
+from winsor.linear.glm import range_of_means
 from winsor.ranges.distribution import Distribution
 
 Array = NDArray[np.float64]
+
+ROOM = 0.1
+"""How far beyond the released range of a target predictions may lie, as a share of its width."""
 
 
 @dataclass(frozen=True)
@@ -22,6 +26,8 @@ class Units:
     centre: float
     scale: float
     high: float
+    ends: tuple[float, float]
+    """Predictions stay between these: no mean lies beyond what it is the mean of."""
 
 
 def units_of(found: list[Distribution], linked: bool) -> Units:
@@ -31,11 +37,14 @@ def units_of(found: list[Distribution], linked: bool) -> Units:
     if not linked:
         q05, q16, middle, q84, q95 = y.quantile([0.05, 0.16, 0.5, 0.84, 0.95])
         spread = max((q84 - q16) / 2, (q95 - q05) / 3.3, (y.high - y.low) / 100, 1e-300)
-        return Units(float(middle), float(spread), (y.high - float(middle)) / float(spread))
-    mean = _mean(y)
-    if len(found) > 1:
-        mean /= _mean(found[1])
-    return Units(0.0, mean, float(y.quantile(0.999)) / mean)
+        ends = y.low - ROOM * (y.high - y.low), y.high + ROOM * (y.high - y.low)
+        high = (y.high - float(middle)) / float(spread)
+        return Units(float(middle), float(spread), high, ends)
+    mean, exposure = _mean(y), found[1] if len(found) > 1 else None
+    if exposure is not None:
+        mean /= _mean(exposure)
+    ends = range_of_means(y, exposure, mean)
+    return Units(0.0, mean, float(y.quantile(0.999)) / mean, ends)
 
 
 def _mean(found: Distribution) -> float:

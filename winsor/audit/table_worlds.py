@@ -18,6 +18,7 @@ leaves on the line between the two values before noise.
     moments       what `PrivateScaler` releases
     tails         cells of distances of the winsorised mean, which its cuts are read from
     winsorised    its last sums, by group
+    categories    how many rows hold each category of two columns of texts
 """
 
 from __future__ import annotations
@@ -47,6 +48,9 @@ from winsor.linear.score_rows import ScoreRows
 from winsor.linear.task import Session
 from winsor.means.winsorised import Cuts, HeavyMean
 from winsor.mechanisms.gaussian import Gaussian
+from winsor.mechanisms.thresholded import ThresholdedGaussian
+from winsor.ranges import categories
+from winsor.ranges.binner import Bins
 from winsor.ranges.distribution import Distribution
 from winsor.ranges.zoom import Zoom
 from winsor.release.budget import Target
@@ -60,6 +64,8 @@ OTHERS = 10
 CLIP, REACH = 2.0, 2.0
 FAR = 3.0927
 """Just inside the farthest row that votes in a generalised linear model of two such features."""
+SHOWN = 1e-6
+"""The chance that a category of one record is seen."""
 KNOTS = np.array([0.0, 1.0, 2.0])
 _EVEN = np.full(3, 1 / 3)
 DESIGN = Design(tuple(Term((j,), (KNOTS,), (_EVEN,)) for j in range(2)))
@@ -152,7 +158,8 @@ def _score(rows: Floats, door: PrepaidDoor, noise: Gaussian) -> None:
 
 
 def _level(rows: Floats, door: PrepaidDoor, noise: Gaussian) -> None:
-    whole = Plan({"level": Part(Sensitivity.per_sample(1.0, ""), 1, 1.0)}, noise.noise_multiplier)
+    level = Part(Sensitivity.per_sample(1.0, ""), 1, 1.0)
+    whole = Plan({"level": level}, noise.noise_multiplier, Bins(3))
     table, start = _table(rows), np.zeros((DESIGN.size, 1))
     fitting.release_level(table.loss, table, DESIGN, start, CLIP, whole, door)
 
@@ -171,6 +178,11 @@ def _winsorised(rows: Floats, door: PrepaidDoor, noise: Gaussian) -> None:
     groups = (rows[:, 2] > 0).astype(np.int64)
     plan = HeavyMean(len(rows), 2, 2)
     plan.totals(rows[:, :2], Cuts(-ends, ends, nothing, ends), groups, door, noise)
+
+
+def _categories(rows: Floats, door: PrepaidDoor, noise: Gaussian) -> None:
+    seldom = ThresholdedGaussian(noise.noise_multiplier, SHOWN)
+    categories.release(categories.as_texts(rows[:, :2]), door, seldom, OTHERS + 1)
 
 
 # release, ordinary row, record, and what becomes of the record where it is replaced
@@ -196,6 +208,9 @@ WORLDS: dict[str, tuple[Release, Floats, Floats, Floats]] = {
         _moments, np.array([0, 0, 0.0]), np.array([1e9, 1e9, 0.0]), np.array([-1e9, -1e9, 0.0])
     ),
     "tails": (_tails, np.array([1, 1, 0.0]), np.array([1e9, 1e9, 0]), np.array([-1e9, -1e9, 0])),
+    "categories": (
+        _categories, np.array([1, 1, 0.0]), np.array([1, 1, 0.0]), np.array([2, 2, 0.0])
+    ),
     "squares": (_squares, np.array([0, 0, 0.0]), np.array([0, 0, 1e9]), np.array([0, 0, 0.0])),
 }  # fmt: skip
 

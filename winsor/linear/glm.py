@@ -189,6 +189,7 @@ class PrivateLogLinkRegressor(RegressorMixin, BaseEstimator, ABC):
         _, found = bins.release(np.c_[table, targets, periods], door, budget.noise("ranges"))
         rows = ScoreRows(table, found[:features], known)
         mean = _mean(found[-2]) / _mean(found[-1])
+        self._means = range_of_means(found[-2], found[-1], mean)
         self._solve(rows, targets / mean, periods, found[-2], mean, budget, door)
         conditions: tuple[str, ...] = (f"n = {n} is public",)
         if self.random_state is not None:
@@ -254,6 +255,7 @@ class PrivateLogLinkRegressor(RegressorMixin, BaseEstimator, ABC):
         information = release_information(
             rows.values, weights, self._heaviest, rows.reach, door, budget.noise("information")
         )
+        theta = information.known(theta)
         receipt = rows.pay(door, budget.noise("newton"), cut, STEPS["newton"])
         total = np.zeros(size)
         for step in range(STEPS["newton"]):
@@ -274,16 +276,15 @@ class PrivateLogLinkRegressor(RegressorMixin, BaseEstimator, ABC):
         self.coef_, self.intercept_ = values[:-1], float(values[-1])
         self.coef_std_, self.intercept_std_ = errors[:-1], float(errors[-1])
         self.coef_interval_, self.intercept_interval_ = intervals[:-1], intervals[-1]
-        self._level, self._ball = math.log(mean), rows.ball
+        self._ball = rows.ball
 
     def predict(self, X: ArrayLike, exposure: ArrayLike | None = None) -> Array:
-        """Means for this ``exposure`` (1 by default); of the nearest row that had a vote, for one
-        outside the features' range."""
+        """Means for this ``exposure`` (1 by default), within the released range of y; for a row
+        outside the features' range, of the nearest one that had a vote."""
         check_is_fitted(self)
         table = validate_data(self, X, dtype=np.float64, reset=False)
         scores = self._ball.nearest(table) @ self.coef_ + self.intercept_
-        near = np.clip(scores, self._level - FARTHEST, self._level + FARTHEST)
-        return np.exp(near) * as_exposure(exposure, len(table))
+        return np.exp(np.clip(scores, *np.log(self._means))) * as_exposure(exposure, len(table))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -376,6 +377,18 @@ def as_exposure(given: Any, n: int) -> Array:
             f"{column.shape} instead, or values that are not. Drop rows without exposure."
         )
     return column
+
+
+def range_of_means(
+    y: Distribution, exposure: Distribution | None, mean: float
+) -> tuple[float, float]:
+    """No mean per exposure lies beyond the smallest and the largest y per exposure that were seen,
+    nor farther than `FARTHEST` from ``mean``: a link that is exponentiated must end somewhere."""
+    near, far = mean * math.exp(-FARTHEST), mean * math.exp(FARTHEST)
+    longest, shortest = (1.0, 1.0) if exposure is None else (exposure.high, exposure.low)
+    low = max(y.low, 0.0) / longest if longest > 0 else 0.0
+    high = max(y.high, 0.0) / shortest if shortest > 0 else math.inf
+    return min(max(low, near), mean), max(min(high, far), mean)
 
 
 def _mean(found: Distribution) -> float:

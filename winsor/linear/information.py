@@ -9,7 +9,11 @@ An estimate that solves sum_i r_i x_i + noise = 0 has the covariance
 
 rows' randomness by quasi-likelihood (the variance of a residual is phi times its weight) and the
 noise of the gradients, s^2 for all of them together. Directions whose curvature noise hides get a
-huge variance rather than a wrong one, and no steps.
+huge variance rather than a wrong one, and no steps: nothing is known along them, and a log link
+would exponentiate whatever noise had walked there. No step moves the score of a row by more than
+`FARTHEST_STEP` along any direction: where means are far too low, Newton's step for a log link is
+the ratio of the means and not its logarithm. Noise is symmetric, so that this does not move the
+point at which steps are zero in the mean.
 
 Guarantee
 ---------
@@ -22,6 +26,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,6 +41,8 @@ Array = NDArray[np.float64]
 ROUNDING = 1 + 1e-9
 UNSEEN = 10.0
 """Deviation of a direction that was not seen: a factor of e^10 per unit of spread, either way."""
+FARTHEST_STEP = 2.0
+"""How far one step may move the score of the longest row along an eigenvector."""
 _VISIBLE = 2.0  # an eigenvalue must exceed this many times what noise alone gives
 
 
@@ -56,25 +63,39 @@ class Information:
     matrix: Array
     noise: float
     """Standard deviation of an off-diagonal entry's noise times sqrt(2)."""
+    reach: float
+    """The largest length of a row."""
 
     @property
     def floor(self) -> float:
         """What eigenvalues noise alone may give: its spectral norm."""
         return self.noise * np.sqrt(2.0 * len(self.matrix))
 
-    def steps(self, gradient: Array) -> Array:
-        """Newton's step; next to none where H is not known, or noise would walk there."""
+    @cached_property
+    def _spectrum(self) -> tuple[Array, Array]:
+        """(eigenvalues, eigenvectors) of the directions that noise does not hide."""
         values, vectors = np.linalg.eigh(self.matrix)
-        known = np.maximum(values, 0.0) / (values**2 + self.floor**2)
-        return np.asarray(vectors @ (known * (vectors.T @ gradient)))
+        seen = values > _VISIBLE * self.floor
+        return values[seen], vectors[:, seen]
+
+    def known(self, theta: Array) -> Array:
+        """The part of ``theta`` along directions of which anything is known."""
+        _, vectors = self._spectrum
+        return np.asarray(vectors @ (vectors.T @ theta))
+
+    def steps(self, gradient: Array) -> Array:
+        """Newton's step along the known directions, for rows no longer than ``reach``."""
+        values, vectors = self._spectrum
+        farthest = FARTHEST_STEP / self.reach
+        along = np.clip((vectors.T @ gradient) / values, -farthest, farthest)
+        return np.asarray(vectors @ along)
 
     def covariance(self, dispersion: float, noise: float) -> Array:
         """Of the estimate; ``noise`` is the standard deviation of the mean gradient's."""
-        values, vectors = np.linalg.eigh(self.matrix)
-        seen = values > _VISIBLE * self.floor
-        safe = np.where(seen, values, 1.0)
-        variances = np.where(seen, dispersion / safe + (noise / safe) ** 2, UNSEEN**2)
-        return np.asarray((vectors * variances) @ vectors.T)
+        values, vectors = self._spectrum
+        unseen = np.eye(len(self.matrix)) - vectors @ vectors.T
+        variances = dispersion / values + (noise / values) ** 2
+        return np.asarray((vectors * variances) @ vectors.T + UNSEEN**2 * unseen)
 
 
 def release_information(
@@ -92,7 +113,7 @@ def release_information(
     matrix = np.zeros((size, size))
     matrix[upper] = released
     matrix = matrix + np.triu(matrix, 1).T
-    return Information(matrix, receipt.std)
+    return Information(matrix, receipt.std, reach)
 
 
 def release_squares(residuals: Array, cut: float, door: PrepaidDoor, noise: Gaussian) -> float:

@@ -22,8 +22,9 @@ target to the loss, less than 1/2000 until it is the least bound that lets typic
 Bounds that are given save the budget of step 1, if they are those of scaled columns, (0, 1) or
 (-1, 1); inside wider ones it looks for where the rows are, from a better start. Where rows are so
 few that histograms would drown in noise (a decision made on n, the budget and the number of columns
-alone), step 1 takes up to three times its share, and beyond that bounds are used as they are and
-columns without are taken for standardised ones, between -4 and 4.
+alone), step 1 takes up to three times its share; beyond that, bounds are used as they are, columns
+without get a blunt look (`winsor/ranges/coarse.py`), and where even that would show nothing, they
+are taken for standardised ones, between -4 and 4.
 
 Steps 1 to 3 are the whitening of Nikolov-style
 preconditioners and of AdaSSP (Wang 2018) used as what they are good for, a metric; the answer comes
@@ -55,6 +56,7 @@ from winsor.linear.scaled import Scaling
 from winsor.linear.task import LinearTask, Session, Solution
 from winsor.means.winsorised import HeavyMean
 from winsor.mechanisms.gaussian import Gaussian
+from winsor.ranges.coarse import Coarse, enough, share_of_ranges
 from winsor.ranges.distribution import Distribution
 from winsor.ranges.zoom import Counted, Zoom, counts_between
 from winsor.release.budget import Payment
@@ -113,15 +115,17 @@ class Run:
         self.n, self.p = task.n, task.design.size
         self.regression = isinstance(task.loss, Squared | Huber)
         learnt = _to_be_learnt(task.bounds)
-        share = _share_of_ranges(options.ranges, self.n, int(learnt.sum()), session)
-        if share is None:  # too few rows to find any range among this noise
-            bounds = np.where(np.isnan(task.bounds), STANDARD, task.bounds)
-            self.task = task = replace(task, bounds=bounds)
-            learnt[:] = False
-        self.share = options.ranges if share is None else share
+        mu = session.yardstick(self.n)
+        share = share_of_ranges(options.ranges, self.n, int(learnt.sum()) + 1, mu)
+        blunt = False
+        if share is None:  # too few rows for histograms: a blunt look at what nobody has stated
+            learnt, share, blunt = self._few_rows()
+            task = self.task
+        self.share = share
         self.unknown = np.flatnonzero(learnt)
         columns = len(self.unknown) + self.regression
-        self.zoom = Zoom(columns) if columns else None
+        kind = Coarse if blunt else Zoom
+        self.zoom = kind(columns) if columns else None
         # A public bound on rows leaves nothing to find out about their lengths.
         self.norms = Zoom(1, rounds=2) if task.row_bound is None else None
         enough = options.level * (session.yardstick(self.n) * self.n) ** 2 > FEW_ROWS
@@ -130,6 +134,17 @@ class Run:
         self.plan = self._plan()
         self.multiplier = session.multiplier(list(self.plan.values()))
         self.loss: Loss = task.loss
+
+    def _few_rows(self) -> tuple[NDArray[np.bool_], float, bool]:
+        """(columns to be learnt, share for it, whether bluntly). Bounds that were given are used as
+        they are; with too few rows for any look, the others are taken for standardised ones."""
+        bounds, most = self.task.bounds, 3 * self.options.ranges
+        learnt = np.isnan(bounds).any(axis=1)
+        columns = int(learnt.sum()) + self.regression
+        if learnt.any() and enough(self.n, columns, most, self.session.yardstick(self.n)):
+            return learnt, most, True
+        self.task = replace(self.task, bounds=np.where(np.isnan(bounds), STANDARD, bounds))
+        return np.zeros_like(learnt), self.options.ranges, False
 
     def _looks(self) -> tuple[dict[str, Payment], float]:
         """The lines for ranges and lengths, and their share."""
@@ -365,14 +380,6 @@ def _to_be_learnt(bounds: Array) -> NDArray[np.bool_]:
     bounds a column may be anywhere. Columns in (0, 1) and (-1, 1) are taken as they are."""
     scaled = (np.isin(bounds[:, 0], (-1.0, 0.0))) & (bounds[:, 1] == 1.0)
     return ~scaled
-
-
-def _share_of_ranges(least: float, n: int, columns: int, session: Session) -> float | None:
-    """The share at which a count's noise is about a hundredth of the rows, between ``least`` and
-    three times that; None if it would still be a twentieth. A function of public values."""
-    noise = math.sqrt(3 * (columns + 1)) / (session.yardstick(n) * n)  # at a share of 1
-    share = min(max((noise / 0.01) ** 2, least), 3 * least)
-    return None if noise / math.sqrt(share) > 0.05 else share
 
 
 def _column(reach: Array, like: Array) -> Array:

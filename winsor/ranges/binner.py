@@ -30,6 +30,7 @@ from winsor.ledger.shared_budget import PrivacyBudget
 from winsor.ledger.surroundings import begin_fit, count_fit
 from winsor.mechanisms.gaussian import Gaussian
 from winsor.ranges.bounds import as_bounds
+from winsor.ranges.coarse import Coarse
 from winsor.ranges.distribution import Distribution
 from winsor.ranges.zoom import Zoom
 from winsor.release.budget import Payment, Target, noise_multiplier
@@ -44,17 +45,36 @@ class Bins:
     """A plan for the edges of ``columns`` columns with about ``bins`` cells each.
 
     ``bounds`` (columns, 2) are public, NaN where a column's are not known. With all of them known
-    one round of histograms is enough, otherwise three.
+    one round of histograms is enough, otherwise three, or two that are read bluntly (``coarse``).
+    ``inside`` looks for the rows as if there were no bounds, which may be far too wide.
     """
 
     columns: int
     bins: int = 32
     bounds: Array | None = None
+    coarse: bool = False
+    inside: bool = False
+
+    @property
+    def known(self) -> bool:
+        """Whether all bounds are."""
+        return self.bounds is not None and bool(np.isfinite(self.bounds).all())
 
     @property
     def zoom(self) -> Zoom:
-        known = self.bounds is not None and bool(np.isfinite(self.bounds).all())
-        return Zoom(self.columns, cells=max(2 * self.bins, 32), rounds=1 if known else 3)
+        if self.coarse:
+            return Coarse(self.columns)
+        one_round = self.known and not self.inside
+        return Zoom(self.columns, cells=max(2 * self.bins, 32), rounds=1 if one_round else 3)
+
+    def by_bounds(self, column: int, found: Distribution | None = None) -> Distribution | None:
+        """What was found, inside the bounds; or all that bounds say: anywhere between them."""
+        if self.bounds is None or not np.isfinite(self.bounds[column]).all():
+            return found
+        low, high = (float(end) for end in self.bounds[column])
+        if found is not None and found.low < high and low < found.high:
+            low, high = max(low, found.low), min(high, found.high)
+        return Distribution(np.array([low, (low + high) / 2, high]), np.array([0.5, 0.5]))
 
     def payment(self, n: int, scale: float = 1.0) -> Payment:
         """The line of a plan; ``scale`` times the noise multiplier that is looked for."""
@@ -72,7 +92,7 @@ class Bins:
     def start(self) -> list[Array | None]:
         """Edges of the first round, where bounds say them."""
         cells = self.zoom.cells
-        if self.bounds is None:
+        if self.bounds is None or self.coarse or self.inside:
             return [None] * self.columns
         return [
             np.linspace(low, high, cells + 1) if np.isfinite(high - low) else None

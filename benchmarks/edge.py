@@ -114,6 +114,10 @@ class Cells:
         return found
 
     def save(self) -> None:
+        """With what another process may have finished meanwhile."""
+        path = FOLDER / f"{self.name}.json"
+        if path.exists():
+            self.known = {**json.loads(path.read_text())["cells"], **self.known}
         save(self.name, {"epsilon": EPSILON, "delta": DELTA, "cells": self.known})
 
 

@@ -20,6 +20,14 @@ def test_a_row_does_not_see_the_others():
         torch.testing.assert_close(together, alone)
 
 
+def test_counts_may_be_released():
+    labels = torch.tensor([0] * 900 + [1] * 100 + [2] * 20)
+    found = winsor.losses.released_counts(labels, 3, noise_multiplier=2.0, delta=1e-4, seed=0)
+    weights = LdamDrw(found.counts).weights()
+    assert weights[2] > weights[1] > weights[0]
+    assert float(weights.mean()) == pytest.approx(1.0)
+
+
 def test_it_is_at_the_front_door():
     assert winsor.losses.LdamDrw is LdamDrw
 

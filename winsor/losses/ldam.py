@@ -1,4 +1,4 @@
-"""LDAM-DRW: margins and, late in a run, weights for rare classes, from public class counts.
+"""LDAM-DRW: margins and, late in a run, weights for rare classes, from class counts.
 
     LDAM   cross-entropy of s (z_y - D_y, z_other),  D_j = m (min_i n_i / n_j)^(1/4)
     DRW    for the last fifth of the run times w_y, where w_j is proportional to
@@ -10,7 +10,8 @@ Guarantee
 ---------
 Margins and weights look at a row's own label and at the profile, so the loss of a row depends on
 that row alone and clipping bounds it as any other. Class counts of private data are private: the
-profile must come from public knowledge (or from a release on the same ledger), never be counted.
+profile comes from public knowledge, or from `released_counts`, whose ledger `winsor.total` adds to
+the training's; it is never counted.
 
 References
 ----------
@@ -49,15 +50,15 @@ def exponential_profile(largest: int, classes: int, ratio: float = 100.0) -> tup
 
 @dataclass(frozen=True)
 class LdamDrw:
-    """LDAM with deferred re-weighting, one value per row, from a public profile.
+    """LDAM with deferred re-weighting, one value per row, from a public or released profile.
 
     >>> loss = LdamDrw(exponential_profile(100, 3))
     >>> loss(torch.zeros(2, 3), torch.tensor([0, 2]), progress=0.0).shape
     torch.Size([2])
     """
 
-    profile: tuple[int, ...]
-    """Rows of each class, public."""
+    profile: tuple[float, ...]
+    """Rows of each class: public, or `released_counts(...).counts`."""
     largest_margin: float = 0.5
     scale: float = 1.0
     beta: float = 0.9999

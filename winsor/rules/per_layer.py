@@ -65,11 +65,7 @@ class PerLayer(Rule):
 
     def __post_init__(self) -> None:
         positive("max_grad_norm", self.max_grad_norm)
-        if isinstance(self.groups, str) and self.groups not in ("module", "parameter"):
-            raise ConfigurationError(
-                'groups must be "module", "parameter" or tuples of parameter names. '
-                f"Got {self.groups!r} instead."
-            )
+        checked_groups(self.groups)
         _check_shares("shares", self.shares)
         _check_shares("noise_shares", self.noise_shares)
         if self.noise_shares is not None and not self.joint:
@@ -79,7 +75,7 @@ class PerLayer(Rule):
             )
 
     def init(self, parameters: Tree, expected_size: float) -> State:
-        groups = _resolve(self.groups, list(parameters))
+        groups = resolved_groups(self.groups, list(parameters))
         for name in ("shares", "noise_shares"):
             given = getattr(self, name)
             if given is not None and len(given) != len(groups):
@@ -148,7 +144,16 @@ def _check_shares(name: str, shares: tuple[float, ...] | None) -> None:
         )
 
 
-def _resolve(groups: str | Groups, names: list[str]) -> list[list[str]]:
+def checked_groups(groups: str | Groups) -> None:
+    """Refuse what names no way of grouping."""
+    if isinstance(groups, str) and groups not in ("module", "parameter"):
+        raise ConfigurationError(
+            'groups must be "module", "parameter" or tuples of parameter names. '
+            f"Got {groups!r} instead."
+        )
+
+
+def resolved_groups(groups: str | Groups, names: list[str]) -> list[list[str]]:
     """The groups as lists of names, each name in exactly one."""
     if groups == "parameter":
         return [[name] for name in names]

@@ -42,7 +42,6 @@ TASKS = (
     "cifar10_scattering_mirror", "cifar10_efficientnet",
 )  # fmt: skip
 SIDE, AT_ONCE = 192, CHUNK
-ANGLES = 8
 
 Transform = Callable[[Tensor], Tensor]
 
@@ -151,25 +150,7 @@ def layer(x: Tensor) -> Tensor:
     return F.layer_norm(x, x.shape[1:])
 
 
-def fewer_paths(x: Tensor) -> Tensor:
-    """Groups of three channels; those of two wavelets count half."""
-    found = groups(x)
-    found[:, 1 + 2 * ANGLES :] *= 0.5
-    return found
-
-
-def symmetric(x: Tensor) -> Tensor:
-    """Groups of three channels, averaged with what the mirrored image would nearly give."""
-    turned = [(ANGLES - 2 - angle) % ANGLES for angle in range(ANGLES)]
-    order = [0, *(1 + angle for angle in turned), *(1 + ANGLES + angle for angle in turned)]
-    order += [1 + 2 * ANGLES + ANGLES * one + two for one in turned for two in turned]
-    found = groups(x)
-    return (found + found[:, order].flip(-1)) / 2
-
-
-PER_ROW: dict[str, Transform] = {
-    "groups": groups, "layer": layer, "fewer_paths": fewer_paths, "symmetric": symmetric,
-}  # fmt: skip
+PER_ROW: dict[str, Transform] = {"groups": groups, "layer": layer}
 """Normalisations of each row by itself: nothing is released."""
 
 

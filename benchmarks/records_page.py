@@ -20,7 +20,8 @@ where settings were tuned within epsilon.
   tenth of the training rows (`benchmarks/records_inside.py`); the normalisation is that of *tuned*.
 - *blind*: `winsor.recipe(n, d, epsilon, delta, epochs=40)` on the same features, which looks at no
   row. Its constants were chosen once, looking at a9a, injury claims and a CNN on Fashion-MNIST
-  (docs/tails.md).
+  (docs/tails.md); that steps grow with the batch, looking at the grids of records_tuning.json, so
+  that on the features of Fashion-MNIST and MNIST it is not quite blind.
 """
 
 PUBLISHED = {

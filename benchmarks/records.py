@@ -13,6 +13,7 @@ Ways for every task:
 
     tuned    threshold and step length found on the test rows by `records_tuning.py`: outside
              epsilon, as the published records have it
+    inside   the same two, found by `winsor.tune` within epsilon (`records_inside.py`)
     blind    `winsor.recipe(n, d, epsilon, delta, epochs=40)` on the same features: no look at rows
 
 and for the long-tailed task flat clipping with plain and with adjusted logits. A cell (task, way,
@@ -25,12 +26,13 @@ import argparse
 import json
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from records_features import by_chunks, load
+from records_features import CACHE, PER_ROW, by_chunks, load
+from records_inside import smaller, within_epsilon
 from saving import FOLDER, save
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -41,11 +43,13 @@ from winsor.advise.recipes import falling, recipe
 from winsor.audit import replay
 from winsor.features import PrivateNorm
 from winsor.losses import LogitAdjusted, exponential_profile, released_counts
+from winsor.tuning import Job
 
 DELTA, CLASSES = 1e-5, 10
 NORM_NOISE = 10.0
 """Over its sensitivity: moments at epsilon 0.4, a few thousandths of the training's noise."""
 BLIND_EPOCHS = 40
+LEDGERS = CACHE / "ledgers"
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 Transform = Callable[[Tensor], Tensor]
@@ -73,22 +77,22 @@ class Record:
     bounds: tuple[float, float] = (1.0, 0.05)
     """Public sizes of the channel means and mean squares of a row (`PrivateNorm`)."""
     long_tailed: bool = False
-    private_norm: bool = True
-    """Moments of channels are released; otherwise groups of channels are normalised per image."""
+    norm: str = "moments"
+    """"moments" of channels are released; otherwise one of `PER_ROW`, each row by itself."""
 
 
 RECORDS = {
     "mnist": Record("mnist", 3.0, Setting(2.0, 2.0, 6000, 250)),
-    "fashion_mnist": Record("fashion_mnist", 3.0, Setting(8.0, 2.5, 6000, 250), private_norm=False),
+    "fashion_mnist": Record("fashion_mnist", 3.0, Setting(8.0, 2.5, 6000, 250), norm="groups"),
     "cifar10_scattering": Record("cifar10_scattering", 3.0, Setting(8.0, 2.5, 5000, 250)),
     "cifar10_efficientnet": Record(
-        "cifar10_efficientnet", 3.0, Setting(8.0, 2.5, 5000, 250), (20.0, 30.0)
+        "cifar10_efficientnet", 3.0, Setting(4.0, 2.0, 8192, 150), norm="layer"
     ),
     "cifar10_efficientnet_1": Record(
-        "cifar10_efficientnet", 1.0, Setting(8.0, 2.5, 5000, 250), (20.0, 30.0)
+        "cifar10_efficientnet", 1.0, Setting(4.0, 2.0, 8192, 150), norm="layer"
     ),
     "fashion_mnist_long_tailed": Record(
-        "fashion_mnist", 3.0, Setting(8.0, 2.5, 3000, 200), long_tailed=True, private_norm=False
+        "fashion_mnist", 3.0, Setting(8.0, 2.5, 3000, 200), long_tailed=True, norm="groups"
     ),
 }
 
@@ -100,17 +104,19 @@ class Trained:
     model: nn.Module
     norm: Transform
     spent: list[Any]
-    noise_multiplier: float
+    found: dict[str, float]
+    """The noise multiplier of the training, or what `winsor.tune` found."""
 
 
 def train(
-    x: Tensor, y: Tensor, record: Record, way: str, seed: int, small: Setting | None = None
-) -> Trained:
+    x: Tensor, y: Tensor, record: Record, way: str, seed: int,
+    *, small: Setting | None = None, ledger: Path | None = None,
+) -> Trained:  # fmt: skip
     """The whole private training of one record; ``small`` replaces its setting in the audit."""
     large = small is not None  # so few rows that delta is not below 1/n
     spent: list[Any] = []
-    norm: Transform = _per_image
-    if record.private_norm:
+    norm = PER_ROW.get(record.norm)
+    if norm is None:
         norm = PrivateNorm(
             noise_multiplier=NORM_NOISE, delta=DELTA, seed=seed, allow_large_delta=large,
             mean_bound=record.bounds[0], square_bound=record.bounds[1],
@@ -125,12 +131,10 @@ def train(
         spent.append(counts)
         loss = LogitAdjusted(counts.counts)
     rows = TensorDataset(by_chunks(x, norm), y)
-    model = nn.Linear(rows.tensors[0].shape[1], CLASSES)
-    nn.init.zeros_(model.weight)
-    nn.init.zeros_(model.bias)
+    model = _head(rows)
     shared: dict[str, Any] = {
-        "seed": seed, "after": list(spent), "allow_large_delta": large,
-        "max_physical_batch_size": 10_000,
+        "seed": seed, "after": list(spent), "allow_large_delta": large, "epsilon": record.epsilon,
+        "ledger": ledger, "max_physical_batch_size": 10_000,
     }  # fmt: skip
     if way.startswith("blind"):
         d = sum(p.numel() for p in model.parameters())
@@ -138,30 +142,57 @@ def train(
         plan = recipe(len(y), d, record.epsilon, DELTA, **size)  # type: ignore[arg-type]
         private = plan.make_private(model, rows, **shared)
     else:
-        private = _flat(model, rows, small or record.tuned, record.epsilon, shared)
+        private = _flat(model, rows, small or record.tuned, shared)
+    _run(private, model, loss)
+    spent.append(private)
+    return Trained(model, norm, spent, {"noise_multiplier": round(private.noise_multiplier, 4)})
+
+
+def train_inside(x: Tensor, y: Tensor, record: Record, seed: int, folder: Path) -> Trained:
+    """Threshold and length are found within epsilon; batches and steps are the record's."""
+    norm, plan = PER_ROW[record.norm], record.tuned
+
+    def fit(
+        x: Tensor, y: Tensor, setting: dict[str, float], job: Job
+    ) -> tuple[nn.Module, winsor.PrivateTraining]:
+        rows = TensorDataset(x, y)
+        model = _head(rows)
+        found = replace(plan, **setting, batch=smaller(plan.batch, len(y), n))
+        options = {"seed": job.seed, "noise_multiplier": job.noise_multiplier}
+        private = _flat(model, rows, found, {**options, "max_physical_batch_size": 10_000})
+        _run(private, model, _cross_entropy)
+        return model, private
+
+    n = len(y)
+    rows, budget = (by_chunks(x, norm), y), (record.epsilon, DELTA)
+    result = within_epsilon(rows, fit, (plan.batch, plan.steps), budget, seed, folder)
+    return Trained(result.best_model, norm, [result], result.best_setting)
+
+
+def _head(rows: TensorDataset) -> nn.Linear:
+    model = nn.Linear(rows.tensors[0].shape[1], CLASSES)
+    nn.init.zeros_(model.weight)
+    nn.init.zeros_(model.bias)
+    return model
+
+
+def _run(private: winsor.PrivateTraining, model: nn.Module, loss: Loss) -> None:
     for batch, labels in private.batches():
         private.step(loss(model(batch.float()), labels))
-    spent.append(private)
     private.detach()
-    return Trained(model, norm, spent, private.noise_multiplier)
 
 
 def _flat(
-    model: nn.Module, rows: TensorDataset, setting: Setting, epsilon: float, shared: dict[str, Any]
+    model: nn.Module, rows: TensorDataset, setting: Setting, options: dict[str, Any]
 ) -> winsor.PrivateTraining:
     optimizer = torch.optim.SGD(
         model.parameters(), lr=setting.length / setting.threshold, momentum=setting.momentum
     )
     return winsor.make_private(
         model=model, optimizer=optimizer, dataset=rows, rule=winsor.rules.Flat(setting.threshold),
-        batch_size=setting.batch, steps=setting.steps, epsilon=epsilon, delta=DELTA,
-        scheduler=falling(optimizer, setting.steps), iterate=setting.iterate, **shared,
+        batch_size=setting.batch, steps=setting.steps, delta=DELTA,
+        scheduler=falling(optimizer, setting.steps), iterate=setting.iterate, **options,
     )  # fmt: skip
-
-
-def _per_image(x: Tensor) -> Tensor:
-    """Groups of three channels, each image by itself: nothing is released."""
-    return F.group_norm(x, x.shape[1] // 3)
 
 
 def _cross_entropy(outputs: Tensor, labels: Tensor) -> Tensor:
@@ -203,7 +234,13 @@ def run_cell(task: str, way: str, seed: int) -> dict[str, Any]:
         kept = long_tailed(y)
         x, y = x[kept], y[kept]
     begun, clock = time.process_time(), time.perf_counter()
-    trained = train(x, y, record, way, seed)
+    ledger = LEDGERS / f"{task}-{way}-{seed}.ledger".replace(" ", "-")
+    ledger.parent.mkdir(parents=True, exist_ok=True)
+    if way == "inside":
+        trained = train_inside(x, y, record, seed, ledger.with_suffix(".tuning"))
+    else:
+        ledger.unlink(missing_ok=True)  # of a try that did not finish: nothing of it was kept
+        trained = train(x, y, record, way, seed, ledger=ledger)
     seconds, wall = time.process_time() - begun, time.perf_counter() - clock
     total = winsor.total(*trained.spent, delta=DELTA)
     accuracy, found = recalls(trained, data.x_test, data.y_test)
@@ -215,8 +252,9 @@ def run_cell(task: str, way: str, seed: int) -> dict[str, Any]:
         "delta": DELTA,
         "releases": total.steps,
         "guarantee": str(total),
-        "noise_multiplier": round(trained.noise_multiplier, 4),
+        **trained.found,
         "rows": len(y),
+        "norm": record.norm,
         "setting": asdict(record.tuned) if not way.startswith("blind") else "recipe",
         "processor_seconds": round(seconds, 1),
         "wall_seconds": round(wall, 1),
@@ -236,7 +274,7 @@ def audit() -> dict[str, Any]:
         def once(rows: TensorDataset, way: str = way, record: Record = record) -> Any:
             found = [rows[i] for i in range(len(rows))]
             x, y = (torch.stack(column) for column in zip(*found, strict=True))
-            trained = train(x, y, record, way, 0, small)
+            trained = train(x, y, record, way, 0, small=small)
             return [p.detach().clone() for p in trained.model.parameters()]
 
         report = replay(once, TensorDataset(x, y), rows=[3])
@@ -245,8 +283,10 @@ def audit() -> dict[str, Any]:
 
 
 def ways(task: str) -> list[str]:
-    plain = ["tuned", "blind"]
-    return [*plain, "tuned adjusted"] if RECORDS[task].long_tailed else plain
+    found = ["tuned", "blind"]
+    if RECORDS[task].long_tailed:
+        return [*found, "tuned adjusted"]
+    return [*found, "inside"] if RECORDS[task].norm in PER_ROW else found
 
 
 def main() -> None:

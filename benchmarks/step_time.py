@@ -242,7 +242,7 @@ def main() -> None:
                 rows += before(noted(in_own_process(words, options.against), there))
             rows += noted(in_own_process(words), made_by()["commit"])
         print(table(rows), "\n", flush=True)
-    result = {
+    result: dict[str, Any] = {
         "machine": {
             "processor": platform.processor() or platform.machine(),
             "cores": os.cpu_count(),

@@ -246,10 +246,6 @@ class PieceView:
         """The view of other rows of the same parameters."""
         return PieceView(self._parameters, pieces, losses, self._layout)
 
-    def with_pieces(self, pieces: dict[str, Piece], losses: Tensor) -> PieceView:
-        """The view of other rows of the same parameters."""
-        return PieceView(self._parameters, pieces, losses, self._layout)
-
     @property
     def size(self) -> int:
         return self._n

@@ -43,6 +43,12 @@ MANY = 1 << 14
 CANCELLED = 0.05
 """A ghost norm below this part of its diagonal has lost digits to cancellation: form the row."""
 
+HELD = 2.0**-8
+"""Squared norms are not reported below this part of their diagonal, the squares of a row's places
+added up. Weighted sums add up places in float32, and what they round away is as large as the places
+are, however short the row is that they leave: 1e7 - 1e7 may be 1. Places are then at most 16 times
+as long as what a rule allows, and rounding is what it is for 16 rows."""
+
 
 class Piece(ABC):
     """Default answers, all through explicit rows in bounded chunks."""
@@ -263,7 +269,15 @@ class Factors(Piece):
         return Factors(zero_where_not(kept, self.left), zero_where_not(kept, self.right))
 
     def square(self) -> Tensor:
-        return careful(self, *self.ghost()) if self.is_ghostly() else super().square()
+        if self.is_ghostly():
+            return careful(self, *self.ghost())
+        square = super().square()
+        return square if self.left.shape[1] < 2 else torch.maximum(square, HELD * self.diagonal())
+
+    def diagonal(self) -> Tensor:
+        """(n,) sum_t |left_it|^2 |right_it|^2."""
+        left, right = (torch.linalg.vector_norm(x, dim=2) for x in (self.left, self.right))
+        return (left * right).square_().sum(1)
 
     def is_ghostly(self) -> bool:
         """Whether Gram matrices cost less than rows."""
@@ -312,12 +326,14 @@ def ghost(lefts: Sequence[Tensor], right: Tensor) -> tuple[Tensor, Tensor]:
 def careful(piece: Piece, square: Tensor, diagonal: Tensor) -> Tensor:
     """Ghost norms, with the rows that cancelled computed from their explicit gradient.
 
-    A norm that reads too small would let a row pass the bound; rounding must not do that.
+    A norm that reads too small would let a row pass the bound; rounding must not do that. Nor must
+    the rounding of a sum over places that cancel: see `HELD`.
     """
     doubtful = (square < CANCELLED * diagonal).nonzero()[:, 0]
     if len(doubtful):
         square = square.clone()
-        square[doubtful] = Piece.square(piece.select(doubtful)).to(square.dtype)
+        exact = Piece.square(piece.select(doubtful)).to(square.dtype)
+        square[doubtful] = torch.maximum(exact, HELD * diagonal[doubtful])
     return square
 
 
@@ -346,7 +362,8 @@ class Sum(Piece):
                 square, diagonal = factors.ghost()
                 own = first.square()
                 return careful(self, square + own + 2 * cross, diagonal + own)
-        return super().square()
+        apart = _add([part.square() for part in self.parts])  # which are added up one by one
+        return torch.maximum(super().square(), HELD * apart)
 
     def weighted(self, w: Tensor | None, out: Tensor) -> None:
         first, *rest = self.parts

@@ -22,7 +22,7 @@ from winsor.contract import ConfigurationError, Tree
 from winsor.grads.ghost import PieceView
 from winsor.grads.layers.bag import Bag
 from winsor.grads.layers.embedding import Indexed
-from winsor.grads.pieces import CANCELLED, CHUNK, Factors, Outer, Piece, Rows, Sum, careful
+from winsor.grads.pieces import CANCELLED, CHUNK, HELD, Factors, Outer, Piece, Rows, Sum, careful
 from winsor.grads.plain import LossesView
 from winsor.grads.rows import RowsView
 from winsor.grads.view import Directions, View
@@ -104,8 +104,25 @@ class Together(Piece):
     def where(self, kept: Tensor) -> Together:
         return Together(self.single.where(self.units.spread(kept)), self.units)
 
+    def square(self) -> Tensor:
+        return torch.maximum(super().square(), HELD * self.units.summed(self.single.square()))
+
     def weighted(self, w: Tensor | None, out: Tensor) -> None:
         self.single.weighted(None if w is None else self.units.spread(w), out)
+
+
+class SummedRows(Rows):
+    """The rows of each unit added up. Sums over units are taken row by row all the same, hence
+    norms that do not hide how long the rows were (`HELD`)."""
+
+    __slots__ = ("_apart",)
+
+    def __init__(self, single: Rows, units: Units) -> None:
+        super().__init__(units.summed(single.values))
+        self._apart = units.summed(single.square())
+
+    def square(self) -> Tensor:
+        return torch.maximum(super().square(), HELD * self._apart)
 
 
 @singledispatch
@@ -116,7 +133,7 @@ def per_unit(piece: Piece, units: Units) -> Piece:
 
 @per_unit.register
 def _(piece: Rows, units: Units) -> Piece:
-    return Rows(units.summed(piece.values))
+    return SummedRows(piece, units)
 
 
 @per_unit.register

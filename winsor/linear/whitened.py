@@ -139,7 +139,7 @@ class Run:
         """(columns to be learnt, share for it, whether bluntly). Bounds that were given are used as
         they are; with too few rows for any look, the others are taken for standardised ones."""
         bounds, most = self.task.bounds, 3 * self.options.ranges
-        learnt = np.isnan(bounds).any(axis=1)
+        learnt = np.asarray(np.isnan(bounds).any(axis=1))
         columns = int(learnt.sum()) + self.regression
         if learnt.any() and enough(self.n, columns, most, self.session.yardstick(self.n)):
             return learnt, most, True

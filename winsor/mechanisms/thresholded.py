@@ -67,7 +67,7 @@ class ThresholdedGaussian(Gaussian):
         super().__init__(noise_multiplier)
         object.__setattr__(self, "delta", probability("delta", delta))
 
-    def event(self, parts: Mapping[str, Bounded], step: int = 0) -> _WholeTable:  # type: ignore[override]
+    def event(self, parts: Mapping[str, Bounded], step: int = 0) -> _WholeTable:
         both = joint_event(parts, self.noise_multiplier)
         return _WholeTable(both.add_remove, both.replace, self.delta)
 

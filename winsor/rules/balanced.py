@@ -103,7 +103,8 @@ class Balanced(Rule):
 
     def contributions(self, view: View, state: State) -> Sums:
         norms = view.group_norms(state["groups"])
-        weights, votes = {}, []
+        weights: dict[str, Tensor] = {}
+        votes = []
         for index, (group, threshold) in enumerate(
             zip(state["groups"], state["thresholds"], strict=True)
         ):

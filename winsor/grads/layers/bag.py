@@ -18,7 +18,7 @@ from winsor.grads.directions import Basis
 from winsor.grads.layers.embedding import Indexed, refuse_coupled, runs
 from winsor.grads.layers.layer import Layer, Named, as_dtype
 from winsor.grads.parameters import Site
-from winsor.grads.pieces import Factors, Piece, zero_where_not
+from winsor.grads.pieces import Factors, Piece, careful, zero_where_not
 from winsor.grads.tape import Call, Tape
 
 
@@ -63,7 +63,8 @@ class Bag(Piece):
         sums.index_add_(0, run, self.coefficient.gather(1, order).flatten())
         owner = torch.arange(self.n, device=run.device).repeat_interleave(first.sum(1))
         counts = self.right.new_zeros(self.n).index_add_(0, owner, sums.square_())
-        return counts * torch.linalg.vector_norm(self.right, dim=1).square_()
+        length = torch.linalg.vector_norm(self.right, dim=1).square_()
+        return careful(self, counts * length, self.coefficient.square().sum(1) * length)
 
     def weighted(self, w: Tensor | None, out: Tensor) -> None:
         self.indexed().weighted(w, out)

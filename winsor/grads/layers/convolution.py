@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from winsor.grads.budget import MAC, TRAFFIC, UNFOLD
 from winsor.grads.layers.layer import Layer, Named, as_dtype
-from winsor.grads.pieces import Factors, Piece, Rows, careful, scaled, zero_where_not
+from winsor.grads.pieces import HELD, Factors, Piece, Rows, careful, scaled, zero_where_not
 from winsor.grads.tape import Call
 
 CHUNK = 1 << 22
@@ -108,10 +108,18 @@ class ConvolutionPiece(Piece):
         return self._with(zero_where_not(kept, self.x), zero_where_not(kept, self.g))
 
     def square(self) -> Tensor:
-        if not self.ghost:
-            return super().square()
-        parts = [self._ghost(a, b) for a, b in self.chunks()]
-        return torch.cat(parts)
+        if self.ghost:
+            return torch.cat([self._ghost(a, b) for a, b in self.chunks()])
+        square = super().square()
+        return square if self.geometry.transposed else torch.maximum(square, HELD * self.diagonal())
+
+    def diagonal(self) -> Tensor:
+        """(n,) sum over places and groups of |g|^2 |patch|^2; patches are summed by a kernel of
+        ones. Not for transposed maps, whose places are those of the input."""
+        groups = self.geometry.groups
+        x, g = (t.unflatten(1, (groups, -1)).square().sum(2) for t in (self.x, self.g))
+        patches = self.geometry.forward(x, x.new_ones(groups, 1, *self.shape[2:]), None)
+        return (patches * g).flatten(1).sum(1)
 
     def _ghost(self, start: int, stop: int) -> Tensor:
         x, g = self.x[start:stop], self.g[start:stop]
@@ -127,6 +135,9 @@ class ConvolutionPiece(Piece):
         return careful(part, *Factors(places, unfolded).ghost())
 
     def weighted(self, w: Tensor | None, out: Tensor) -> None:
+        if self.geometry.transposed:
+            super().weighted(w, out)  # the rows whose norms were taken
+            return
         g = scaled(self.g, w)
         out.copy_(self.geometry.weight_gradient(self.x, g, self.shape, self.geometry.groups))
 

@@ -18,7 +18,7 @@ from winsor.contract import UnsupportedModel
 from winsor.grads.directions import Basis, Kronecker
 from winsor.grads.layers.layer import Layer, Named, as_dtype
 from winsor.grads.parameters import Site
-from winsor.grads.pieces import Factors, Piece, scaled, zero_where_not
+from winsor.grads.pieces import Factors, Piece, careful, scaled, zero_where_not
 from winsor.grads.tape import Call, Tape
 
 
@@ -67,8 +67,10 @@ class Indexed(Piece):
         summed = right.new_zeros(int(run[-1]) + 1, right.shape[2])
         summed.index_add_(0, run, right[row, at])
         owner = row.new_zeros(len(summed)).index_copy_(0, run, row)
+        diagonal = square.clone()
         square.index_add_(0, owner, torch.linalg.vector_norm(summed, dim=1).square_())
-        return square.index_add_(0, row, own[row, at], alpha=-1).clamp_min_(0)
+        square.index_add_(0, row, own[row, at], alpha=-1)
+        return careful(self, square, diagonal)
 
     def cross(self, factors: Factors) -> Tensor:
         """<G_i, sum_s left_is right_is^T> = sum_{t,s} left_is[index_it] (right_it . right_is)."""

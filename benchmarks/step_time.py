@@ -15,6 +15,8 @@ the batch and the depth double.
     --pin              everything on one core: background noise competes with the step
     --cpu              processor time of the stepping thread, for machines that are busy
     --against DIR      another checkout of winsor takes turns with this one, as "(before)"
+    --turns N          all of it N times, in turns; the figure of a row is then the median of its
+                       ratios, which are kept: two checkouts are compared over the same minutes
     --save NAME        another file in benchmarks/results
     --merge            keep the rows of other models and frameworks that the file has from earlier
                        pieces of the same measurement; every row names its own commit and load
@@ -30,7 +32,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -184,6 +186,25 @@ def commit_of(checkout: str) -> str:
     return subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
 
 
+def over_turns(turns: list[list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    """One row per model and framework: the one with the median ratio, and the ratios of all."""
+    if len(turns) == 1:
+        return turns[0]
+    found: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for row in (row for turn in turns for row in turn):
+        found.setdefault((row["model"], row["framework"]), []).append(row)
+    rows = []
+    for several in found.values():
+        timed = sorted((row for row in several if "ratio" in row), key=lambda row: row["ratio"])
+        if timed:
+            ratios = [round(row["ratio"], 4) for row in several]
+            middle = timed[(len(timed) - 1) // 2]
+            rows.append(middle | {"ratio": statistics.median(ratios), "turns": ratios})
+        else:
+            rows.append(several[0])
+    return rows
+
+
 def merged(result: dict[str, Any], path: Path) -> dict[str, Any]:
     """``result`` with the rows of an earlier piece that it does not measure again."""
     earlier = json.loads(path.read_text()) if path.exists() else {}
@@ -204,6 +225,7 @@ def asked() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=20.0)
     parser.add_argument("--frameworks", default="winsor,opacus")
     parser.add_argument("--tasks", default="")
+    parser.add_argument("--turns", type=int, default=1)
     parser.add_argument("--save", default="step_time")
     parser.add_argument("--against", help="another checkout of winsor")
     for switch in ("--cpu", "--feed", "--pin", "--no-growth", "--merge"):
@@ -222,17 +244,11 @@ def here(options: argparse.Namespace) -> list[dict[str, Any]]:
     return measure(options.one, options.tasks.split(","), options.seconds, clock, options.feed)
 
 
-def main() -> None:
-    options = asked()
-    if options.one:
-        print(json.dumps(here(options)))
-        return
-    from frameworks import FRAMEWORKS
-
-    switches = [name for name in ("cpu", "feed", "pin") if getattr(options, name)]
-    common = ["--seconds", str(options.seconds), *(f"--{name}" for name in switches)]
+def one_turn(
+    options: argparse.Namespace, common: list[str], frameworks: Sequence[str]
+) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
-    for framework in FRAMEWORKS[1:]:
+    for framework in frameworks:
         if not any(part in framework for part in options.frameworks.split(",")):
             continue
         for task in chosen(options.tasks.split(",")):  # this checkout and the other take turns
@@ -242,6 +258,19 @@ def main() -> None:
                 rows += before(noted(in_own_process(words, options.against), there))
             rows += noted(in_own_process(words), made_by()["commit"])
         print(table(rows), "\n", flush=True)
+    return rows
+
+
+def main() -> None:
+    options = asked()
+    if options.one:
+        print(json.dumps(here(options)))
+        return
+    from frameworks import FRAMEWORKS
+
+    switches = [name for name in ("cpu", "feed", "pin") if getattr(options, name)]
+    common = ["--seconds", str(options.seconds), *(f"--{name}" for name in switches)]
+    rows = over_turns([one_turn(options, common, FRAMEWORKS[1:]) for _ in range(options.turns)])
     result: dict[str, Any] = {
         "machine": {
             "processor": platform.processor() or platform.machine(),

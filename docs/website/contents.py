@@ -40,6 +40,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "benchmarks/README.md",
         "docs/tables.md",
         "docs/records.md",
+        "docs/heavy-tail-edge.md",
         "docs/where-the-microseconds-go.md",
         "docs/cost-of-the-rest.md",
         "reproductions/README.md",

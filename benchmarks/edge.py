@@ -78,7 +78,6 @@ def train(bed: Bed, task: Task, choice: Choice, seed: int) -> tuple[torch.nn.Mod
         steps=bed.steps,
         seed=seed,
         iterate="ema",
-        after=spent,
     )
     for batch in private.batches():
         private.step(losses(model, batch, private.steps_done / bed.steps))

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from winsor.grads import Need, make_engine, total_norms, trainable_parameters
-from winsor.grads.pieces import LANES, Factors, Rows, square_rows
+from winsor.grads.pieces import HELD, LANES, Factors, Rows, square_rows
 from winsor.grads.total_norms import total_square
 
 
@@ -62,15 +62,21 @@ def test_one_gram_matrix_gives_the_norms_of_each_alone(places):
     torch.testing.assert_close(total_square(pieces), alone, rtol=1e-5, atol=0)
 
 
-def test_rows_that_cancel_are_formed():
-    """e_t = +-e and one x: every row's gradient nearly vanishes, its Gram diagonal does not."""
+@pytest.mark.parametrize("left_over", [0.05, 1e-4])
+def test_rows_that_cancel_are_formed(left_over):
+    """e_t = +-e and one x: every row's gradient nearly vanishes, its Gram diagonal does not. What
+    is formed is exact, and held to a part of that diagonal (`HELD`)."""
     torch.manual_seed(0)
     right = torch.randn(4, 1, 40).expand(4, 6, 40).contiguous()
     signs = torch.tensor([1.0, -1.0] * 3).view(1, 6, 1)
-    lefts = [torch.randn(4, 1, 50) * signs + 1e-4 * torch.randn(4, 6, 50) for _ in range(3)]
+    noise = [left_over * torch.randn(4, 6, 50) for _ in range(3)]
+    lefts = [torch.randn(4, 1, 50) * signs + each for each in noise]
     pieces = [Factors(left, right) for left in lefts]
     found = total_square(pieces)
     exact = sum((left.double().mT @ right.double()).square().sum((1, 2)) for left in lefts)
+    held = HELD * sum(piece.diagonal().double() for piece in pieces)
+    assert bool((exact > held).all()) == (left_over > 0.01)
+    exact = torch.maximum(exact, held)
     torch.testing.assert_close(found.double(), exact, rtol=2e-5, atol=0)
 
 

@@ -12,7 +12,7 @@ from winsor.contract import ConfigurationError
 from winsor.grads import make_engine, trainable_parameters
 from winsor.grads import units as units_of_pieces
 from winsor.grads.ghost import PieceView
-from winsor.grads.pieces import Outer, Rows
+from winsor.grads.pieces import HELD, Outer, Rows
 from winsor.grads.rows import RowsView
 from winsor.grads.units import Units, units_view
 from winsor.grads.view import Need
@@ -131,12 +131,14 @@ def test_even_units_of_linear_maps_share_gram_matrices(bias, monkeypatch):
     assert asked and asked[0] is not None
 
 
-def test_units_whose_rows_cancel_are_formed():
-    """Rows in pairs of opposite sign, but for a little: nothing is left of their Gram matrices."""
+@pytest.mark.parametrize("left_over", [0.05, 1e-5])
+def test_units_whose_rows_cancel_are_formed(left_over):
+    """Rows in pairs of opposite sign, but for a little: nothing is left of their Gram matrices.
+    What is formed is exact, and held to a part of the rows' own squares (`HELD`)."""
     torch.manual_seed(0)
     model = nn.Linear(50, 40, bias=False)
     x = torch.randn(3, 1, 50) * torch.tensor([1.0, -1.0, 1.0, -1.0]).view(1, 4, 1)
-    x = (x + 1e-5 * torch.randn(3, 4, 50)).reshape(12, 50)
+    x = (x + left_over * torch.randn(3, 4, 50)).reshape(12, 50)
     view = PieceView(
         dict(model.named_parameters()),
         {"weight": Outer(Rows(torch.ones(12, 40)), Rows(x))},
@@ -144,6 +146,9 @@ def test_units_whose_rows_cancel_are_formed():
         Layout(dict(model.named_parameters())),
     )
     exact = x.double().view(3, 4, 50).sum(1).norm(dim=1) * 40**0.5
+    held = (HELD * 40 * x.double().view(3, 4, 50).square().sum((1, 2))).sqrt()
+    assert bool((exact > held).all()) == (left_over > 0.01)
+    exact = torch.maximum(exact, held)
     found = units_view(view, Units([4, 4, 4])).norms().double()
     torch.testing.assert_close(found, exact, rtol=1e-5, atol=0)
 

@@ -43,11 +43,11 @@ MANY = 1 << 14
 CANCELLED = 0.05
 """A ghost norm below this part of its diagonal has lost digits to cancellation: form the row."""
 
-HELD = 2.0**-8
+HELD = 2.0**-12
 """Squared norms are not reported below this part of their diagonal, the squares of a row's places
 added up. Weighted sums add up places in float32, and what they round away is as large as the places
-are, however short the row is that they leave: 1e7 - 1e7 may be 1. Places are then at most 16 times
-as long as what a rule allows, and rounding is what it is for 16 rows."""
+are, however short the row is that they leave: 1e7 - 1e7 may be 1. Places are then at most 64 times
+as long as what a rule allows, and rounding is what it is for 64 rows."""
 
 
 class Piece(ABC):

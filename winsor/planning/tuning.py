@@ -7,7 +7,7 @@ trial. What tuning gains is not: the page says only when there is nothing to gai
 
 >>> offer = compare(Question(n=60_000, batch_size=600, epochs=10, epsilon=3.0, delta=1e-5), [10])
 >>> print(f"{offer.untuned:.2f} {offer.options[0].noise_multiplier:.2f}")
-0.81 1.00
+0.81 1.01
 """
 
 from __future__ import annotations

@@ -86,6 +86,10 @@ class Piece(ABC):
         """(n,) squared norms."""
         return torch.cat([square_rows(self.rows(a, b)) for a, b in self.chunks()])
 
+    def reach(self) -> Tensor:
+        """(n,) a cheap upper bound on `square`."""
+        return self.square()
+
     def weighted(self, w: Tensor | None, out: Tensor) -> None:
         """Write sum_i w_i G_i into ``out``; without ``w``, sum_i G_i."""
         parts = [weigh_rows(w, self.rows(a, b), a, b) for a, b in self.chunks()]

@@ -105,7 +105,13 @@ class Together(Piece):
         return Together(self.single.where(self.units.spread(kept)), self.units)
 
     def square(self) -> Tensor:
-        return torch.maximum(super().square(), HELD * self.units.summed(self.single.square()))
+        square = super().square()
+        doubtful = (square < HELD * self.units.summed(self.single.reach())).nonzero()[:, 0]
+        if len(doubtful):
+            some = self.select(doubtful)
+            apart = some.units.summed(some.single.square()).to(square.dtype)
+            square[doubtful] = torch.maximum(square[doubtful], HELD * apart)
+        return square
 
     def weighted(self, w: Tensor | None, out: Tensor) -> None:
         self.single.weighted(None if w is None else self.units.spread(w), out)

@@ -22,7 +22,16 @@ from torch import Tensor, nn
 
 from winsor.grads.budget import MAC, TRAFFIC, UNFOLD
 from winsor.grads.layers.layer import Layer, Named, as_dtype
-from winsor.grads.pieces import HELD, Factors, Piece, Rows, careful, scaled, zero_where_not
+from winsor.grads.pieces import (
+    HELD,
+    Factors,
+    Piece,
+    Rows,
+    careful,
+    scaled,
+    square_rows,
+    zero_where_not,
+)
 from winsor.grads.tape import Call
 
 CHUNK = 1 << 22
@@ -111,7 +120,18 @@ class ConvolutionPiece(Piece):
         if self.ghost:
             return torch.cat([self._ghost(a, b) for a, b in self.chunks()])
         square = super().square()
-        return square if self.geometry.transposed else torch.maximum(square, HELD * self.diagonal())
+        if self.geometry.transposed:
+            return square
+        doubtful = (square < HELD * self.reach()).nonzero()[:, 0]
+        if len(doubtful):
+            diagonal = self._with(self.x[doubtful], self.g[doubtful]).diagonal()
+            square[doubtful] = torch.maximum(square[doubtful], HELD * diagonal)
+        return square
+
+    def reach(self) -> Tensor:
+        """|x|^2 |g|^2 times the places of the kernel, as often as a value may be in patches. The
+        diagonal is below it too: no patch is longer than the whole input."""
+        return square_rows(self.x) * square_rows(self.g) * self.shape[2:].numel()
 
     def diagonal(self) -> Tensor:
         """(n,) sum over places and groups of |g|^2 |patch|^2; patches are summed by a kernel of

@@ -86,10 +86,10 @@ RECORDS = {
     "fashion_mnist": Record("fashion_mnist", 3.0, Setting(8.0, 2.5, 6000, 250), norm="groups"),
     "cifar10_scattering": Record("cifar10_scattering", 3.0, Setting(8.0, 2.5, 5000, 250)),
     "cifar10_efficientnet": Record(
-        "cifar10_efficientnet", 3.0, Setting(4.0, 2.0, 8192, 150), norm="layer"
+        "cifar10_efficientnet", 3.0, Setting(1.0, 2.0, 8192, 120), norm="layer"
     ),
     "cifar10_efficientnet_1": Record(
-        "cifar10_efficientnet", 1.0, Setting(4.0, 2.0, 8192, 150), norm="layer"
+        "cifar10_efficientnet", 1.0, Setting(1.0, 2.0, 8192, 120), norm="layer"
     ),
     "fashion_mnist_long_tailed": Record(
         "fashion_mnist", 3.0, Setting(8.0, 2.5, 3000, 200), long_tailed=True, norm="groups"

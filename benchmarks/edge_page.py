@@ -255,10 +255,10 @@ more. The settings are then fixed; three other tuning seeds name the champion; e
 scored on test rows. Seeds pair all methods: rows, start, batches, noise. All methods average their
 iterates (`iterate="ema"`). Tuning is outside epsilon, alike for all. The ranges of thresholds and
 step lengths were set by looking at flat clipping on a tuning seed. `Balanced` went through four
-forms; how it deals out its threshold was settled by 19 scores on the bed french and 6 on fashion_lt,
-on the tuning seed, and its first form's mean over the selection seeds of french was seen; the knob of
-`Quantile` was changed after its first tuning on french. So on these beds their eight trials are not
-all that they had. No fresh seed and no test row had been scored then.
+forms; how it deals out its threshold was settled by 19 scores on the bed french and 6 on
+fashion_lt, on the tuning seed, and its first form's mean over the selection seeds of french was
+seen; the knob of `Quantile` was changed after its first tuning on french. So on these beds their
+eight trials are not all that they had. No fresh seed and no test row had been scored then.
 
 The beds are small (a second or two of one core a run), so that many seeds fit; a larger network or
 a longer run may order the methods otherwise. The claims and the texts have one split, so there the

@@ -22,17 +22,17 @@ correction), AAAI 2024, Algorithm 1 (their gamma' is floor^2).
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from winsor.checks import positive
-from winsor.contract import ConfigurationError, ProtocolError
+from winsor.contract import ConfigurationError
+from winsor.training.noise_aware import NoiseAware
 
 
-class AdamCorrected(torch.optim.Optimizer):
+class AdamCorrected(NoiseAware):
     """Adam for private gradients. A run of `winsor.make_private` tells it the size of its noise.
 
     >>> weight = torch.nn.Parameter(torch.zeros(2))
@@ -60,26 +60,6 @@ class AdamCorrected(torch.optim.Optimizer):
             raise ConfigurationError(f"weight_decay must be >= 0. Got {weight_decay!r} instead.")
         settings = {"lr": lr, "betas": betas, "floor": floor, "weight_decay": weight_decay}
         super().__init__(params, settings)
-        self._noise: float | None = None
-
-    def note_noise(self, std: float) -> None:
-        """The deviation of the noise in every coordinate of the gradient that comes next."""
-        self._noise = float(std)
-
-    @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> None:  # type: ignore[override]
-        if closure is not None:
-            raise ConfigurationError("a private step takes no closure: its gradient is released.")
-        if self._noise is None:
-            raise ProtocolError(
-                "AdamCorrected must know the noise before it steps: train with make_private, or "
-                "call note_noise(std)."
-            )
-        for group in self.param_groups:
-            for weight in group["params"]:
-                if weight.grad is not None:
-                    self._update(weight, group, self._noise**2)
-        self._noise = None  # of this gradient only
 
     def _update(self, weight: Tensor, group: dict[str, Any], variance: float) -> None:
         state = self.state[weight]

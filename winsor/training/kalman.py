@@ -21,17 +21,16 @@ constant gain; here one gradient as every rule releases it, and a gain from the 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from winsor.checks import positive, probability
-from winsor.contract import ConfigurationError, ProtocolError
+from winsor.training.noise_aware import NoiseAware
 
 
-class KalmanSGD(torch.optim.Optimizer):
+class KalmanSGD(NoiseAware):
     """SGD with a scalar Kalman gain per tensor. `winsor.make_private` tells it its noise.
 
     >>> weight = torch.nn.Parameter(torch.zeros(2))
@@ -48,26 +47,6 @@ class KalmanSGD(torch.optim.Optimizer):
         probability("least", least)
         probability("decay", decay)
         super().__init__(params, {"lr": lr, "least": least, "decay": decay})
-        self._noise: float | None = None
-
-    def note_noise(self, std: float) -> None:
-        """The deviation of the noise in every coordinate of the gradient that comes next."""
-        self._noise = float(std)
-
-    @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> None:  # type: ignore[override]
-        if closure is not None:
-            raise ConfigurationError("a private step takes no closure: its gradient is released.")
-        if self._noise is None:
-            raise ProtocolError(
-                "KalmanSGD must know the noise before it steps: train with make_private, or call "
-                "note_noise(std)."
-            )
-        for group in self.param_groups:
-            for weight in group["params"]:
-                if weight.grad is not None:
-                    self._update(weight, group, self._noise**2)
-        self._noise = None  # of this gradient only
 
     def _update(self, weight: Tensor, group: dict[str, Any], variance: float) -> None:
         state = self.state[weight]

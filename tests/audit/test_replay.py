@@ -13,10 +13,11 @@ import winsor
 from winsor import rules
 from winsor.audit import replay
 from winsor.contract import ConfigurationError, PrivacyLeakWarning
+from winsor.grads import pieces
 from winsor.linear import PrivateLogisticRegression, PrivateRidge, PrivateScaler
 from winsor.means import PrivateRadius, clipped_mean, iterative_mean
 
-N, D = 24, 3
+N, D, WIDE = 24, 3, 64
 
 
 def table(seed=0):
@@ -101,6 +102,31 @@ def test_a_removed_row_moves_the_sum_by_the_whole_clipping_norm():
     report = replay(training(rule=rules.Flat(1e-3), sampling="full", batch_size=N), tensors())
     report.assert_passed()
     assert report.largest_share == pytest.approx(1.0, rel=1e-3)
+
+
+class OverPlaces(nn.Module):
+    """A linear layer at every place, and the mean over places."""
+
+    def __init__(self):
+        super().__init__()
+        # No bias, whose slopes do not cancel; so wide that norms come from Gram matrices.
+        self.linear = nn.Linear(WIDE, WIDE, bias=False)
+
+    def forward(self, x):
+        return self.linear(x).mean(1)
+
+
+@pytest.mark.parametrize("held", [True, False])
+def test_places_that_cancel_are_tried(monkeypatch, held):
+    """Their gradient is short and their rounding is not: seen, if norms did not account for it."""
+    if not held:
+        monkeypatch.setattr(pieces, "HELD", 0.0)
+    torch.manual_seed(0)
+    places = torch.randn(N, 16, WIDE) * 1e-3
+    rows = TensorDataset(places, torch.arange(N) % 2)
+    report = replay(training(OverPlaces, rule=rules.Flat(1e-3)), rows)
+    assert "places that cancel" in report.neighbours
+    assert report.passed is held
 
 
 class Rows(Dataset):

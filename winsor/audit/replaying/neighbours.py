@@ -22,6 +22,7 @@ from winsor.contract import ConfigurationError
 REMOVE = "removed"
 ABSENT = "absent"
 HUGE = 1e30
+OPPOSED = 1e7  # places this long that cancel leave a rounding of about 1 in float32
 _LOOKED_AT = 512  # rows in which other labels are looked for
 
 
@@ -116,6 +117,7 @@ def hostile_rows(dataset: Any, row: int, labels: list[Any]) -> dict[str, Any]:
         "times -100": lambda: _mapped(own, lambda x: x * -100),
         "1e30": lambda: _mapped(own, _huge),
         "-1e30": lambda: _mapped(own, lambda x: -_huge(x)),
+        "places that cancel": lambda: _mapped(own, _opposed),
         "another label": lambda: _relabelled(own, labels),
         "a copy of another row": lambda: read_row(dataset, (row + n // 2) % n),
     }
@@ -166,6 +168,25 @@ def _huge(field: Any) -> Any:
         most = min(HUGE, torch.finfo(field.dtype).max)
         return torch.where(field < 0, -most, most).to(field)
     return np.where(np.asarray(field) < 0, -HUGE, HUGE).astype(np.asarray(field).dtype)
+
+
+def _opposed(field: Any) -> Any:
+    """About 1e7 in every coordinate, and 0 in sum along every axis of a field that has places:
+    pixels, words, hours.
+
+    A gradient that adds up places is then short and full of rounding (tests/grads,
+    `test_cancelling_places`). A field without places stays as it is.
+    """
+    if _dimensions(field) < 2:
+        return field
+    values = OPPOSED * np.random.default_rng(0).normal(size=tuple(field.shape))
+    for axis, length in enumerate(values.shape):
+        if length > 1:
+            values = values - np.flip(values, axis)
+    if isinstance(field, Tensor):
+        most = torch.finfo(field.dtype).max
+        return torch.as_tensor(values.clip(-most, most)).to(field)
+    return values.astype(field.dtype)
 
 
 def _relabelled(own: Any, labels: list[Any]) -> Any:

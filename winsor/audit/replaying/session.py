@@ -80,8 +80,8 @@ def replay(
         The rows to exchange, each in turn. None takes one that is in the first batch. Everything
         is done twice: with the other rows as given, and with all of them copies of one.
     hostile
-        Name -> a row to put in place of the row. None: zeros, times -100, 1e30, -1e30, another
-        label, a copy of another row.
+        Name -> a row to put in place of the row. None: zeros, times -100, 1e30, -1e30, places
+        that cancel, another label, a copy of another row.
     absent
         A row that contributes nothing by construction (a mean's centre, say). It stands for a
         removed row where rows are not drawn by a sampler.

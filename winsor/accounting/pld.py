@@ -17,6 +17,7 @@ refinement only makes it smaller. Infinity means that this accountant cannot say
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -47,6 +48,7 @@ _ABSOLUTE_TOLERANCE = 1e-8
 _FIRST_ERROR = 1.3e-3  # of epsilon, at the first interval that is solved; each halving divides by 4
 _COARSEST, _FINEST = 2.0**40, 2.0**-60
 _SMALLEST_DELTA = 1e-20  # below, deltas are upper bounds of this order only
+_KEPT = 4  # compositions under one tilt that are kept for epsilons nearby; one may take 200 MB
 _NEGLIGIBLE = 1e-6  # share of delta that the tails of all steps together may take
 
 
@@ -68,7 +70,7 @@ def epsilon_and_profile(
         return gaussian.epsilon(parts.mu, delta), profile
     grids = _Grids(parts, _NEGLIGIBLE * delta)
     found, interval = _resolved_epsilon(grids, delta)
-    return found, lambda at: _deltas_at(grids, interval, at)
+    return found, _Profile(grids, interval).deltas
 
 
 def delta(history: History, epsilon: float, relation: Neighbouring) -> float:
@@ -87,16 +89,7 @@ def deltas(history: History, epsilons: Array, relation: Neighbouring) -> Array:
     grids = _Grids(parts, _NEGLIGIBLE * _SMALLEST_DELTA)
     middle = epsilon(history, 1e-5, relation)
     interval = _resolved_delta(grids, middle if math.isfinite(middle) else 0.0)[1]
-    return _deltas_at(grids, interval, epsilons)
-
-
-def _deltas_at(grids: _Grids, interval: float, epsilons: Array) -> Array:
-    while True:
-        try:
-            ways = [_deltas_of(composition, epsilons) for composition in grids.at(interval)]
-            return np.asarray(np.max(ways, axis=0), float)
-        except WindowTooWide:
-            interval *= 2
+    return _Profile(grids, interval).deltas(epsilons)
 
 
 def _resolved_epsilon(grids: _Grids, delta: float) -> tuple[float, float]:
@@ -123,7 +116,7 @@ def _resolved_delta(grids: _Grids, epsilon: float) -> tuple[float, float]:
 
     first = grids.first_interval(wanted)
     at = np.array([epsilon])
-    solve = lambda h: max(float(_deltas_of(c, at)[0]) for c in grids.at(h))  # noqa: E731
+    solve = lambda h: max(float(_OneWay(c).deltas(at)[0]) for c in grids.at(h))  # noqa: E731
     # Delta moves by about ten times the relative change of epsilon.
     return _refined(solve, first, 10 * RELATIVE_TOLERANCE, 0.0)
 
@@ -362,21 +355,46 @@ def _epsilon_between(composition: Composition, delta: float, tilt: float, bound:
     return bound
 
 
-def _deltas_of(composition: Composition, epsilons: Array) -> Array:
-    """Upper bounds on delta at each epsilon in one direction. Neighbours share a tilt."""
-    answers = np.ones(epsilons.shape)
-    tilted: AnsweringDelta | None = None
-    bound = 1.0
-    for i in np.argsort(epsilons):
-        epsilon = float(epsilons[i])
-        if bound > _SMALLEST_DELTA and (tilted is None or not tilted.suits(epsilon)):
-            tilt, log_bound = composition.tilt_for_epsilon(epsilon)
-            bound = composition.infinite + math.exp(min(0.0, log_bound)) * (1 + 1e-9)
-            tilted = None
-            if bound > _SMALLEST_DELTA:
-                tilted = _tilted_below(composition, tilt, epsilon)
-        answers[i] = min(1.0, bound if tilted is None else tilted.delta(epsilon))
-    return answers
+class _Profile:
+    """Deltas on one grid, the larger of the directions. What was composed for an answer is kept."""
+
+    def __init__(self, grids: _Grids, interval: float) -> None:
+        self._grids, self._interval = grids, interval
+        self._ways: list[_OneWay] = []
+
+    def deltas(self, epsilons: Array) -> Array:
+        while True:
+            try:
+                self._ways = self._ways or [_OneWay(c) for c in self._grids.at(self._interval)]
+                return np.asarray(np.max([way.deltas(epsilons) for way in self._ways], axis=0))
+            except WindowTooWide:
+                self._ways, self._interval = [], 2 * self._interval
+
+
+class _OneWay:
+    """Deltas in one direction. Neighbouring epsilons share a tilt."""
+
+    def __init__(self, composition: Composition) -> None:
+        self._composition = composition
+        self._tilts: deque[AnsweringDelta] = deque(maxlen=_KEPT)
+
+    def deltas(self, epsilons: Array) -> Array:
+        """Upper bounds on delta at each epsilon."""
+        answers = np.ones(epsilons.shape)
+        bound = 1.0
+        for i in np.argsort(epsilons):
+            epsilon = float(epsilons[i])
+            tilted = next((one for one in self._tilts if one.suits(epsilon)), None)
+            if tilted is None and bound > _SMALLEST_DELTA:
+                tilt, log_bound = self._composition.tilt_for_epsilon(epsilon)
+                infinite = self._composition.infinite
+                bound = infinite + math.exp(min(0.0, log_bound)) * (1 + 1e-9)
+                if bound > _SMALLEST_DELTA:
+                    tilted = _tilted_below(self._composition, tilt, epsilon)
+                    if tilted is not None:
+                        self._tilts.appendleft(tilted)
+            answers[i] = min(1.0, bound if tilted is None else tilted.delta(epsilon))
+        return answers
 
 
 def _tilted_below(composition: Composition, tilt: float, epsilon: float) -> AnsweringDelta | None:

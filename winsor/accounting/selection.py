@@ -95,7 +95,8 @@ from winsor.contract import (
 Array = NDArray[np.float64]
 
 _NODES = 768
-_FEWER, _MUCH_SMALLER = 6, 0.95  # orders of a first look, and when it is enough
+_FEW_ORDERS = np.array([1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0, 64.0, 128.0])
+_MUCH_SMALLER = 0.95  # when a look at these, most of them whole and quick, is enough
 _RENYI_NODES = 128
 _SMALLEST_DELTA = 1e-18  # where the profile of one trial is cut; the rest is called infinite
 _LARGEST_EPSILON = 500.0
@@ -184,10 +185,9 @@ def _roughly_by_renyi(event: SelectionDpEvent, delta: float, relation: Neighbour
     """The Renyi bound from a few orders: to see whether all of them could matter."""
     if isinstance(event.trials, PoissonTrials):
         return 0.0
-    orders = rdp.ORDERS[::_FEWER]
-    one = rdp.divergences(event.trial, relation, orders)
-    several = selected_divergences(event.trials, orders, one, lambda _: 1.0)
-    return float(compute_epsilon(orders, several, delta)[0])
+    one = rdp.divergences(event.trial, relation, _FEW_ORDERS)
+    several = selected_divergences(event.trials, _FEW_ORDERS, one, lambda _: 1.0)
+    return float(compute_epsilon(_FEW_ORDERS, several, delta)[0])
 
 
 def noise_multiplier(

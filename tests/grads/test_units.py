@@ -11,7 +11,7 @@ from torch import nn
 from winsor.contract import ConfigurationError
 from winsor.grads import make_engine, trainable_parameters
 from winsor.grads import units as units_of_pieces
-from winsor.grads.ghost import PieceView
+from winsor.grads.piece_view import PieceView
 from winsor.grads.pieces import HELD, Outer, Rows
 from winsor.grads.rows import RowsView
 from winsor.grads.units import Units, units_view

@@ -87,6 +87,11 @@ class GhostEngine:
         layers = self._layers.values() if whole else [None]
         self._plan = LinearPlan.of(layers, parameters, self._layout)
 
+    @property
+    def has_plan(self) -> bool:
+        """Whether linear maps are all there is: then norms cost less than any bound on them."""
+        return self._plan is not None
+
     def attach(self) -> None:
         self._tape.attach(self._recorded)
 

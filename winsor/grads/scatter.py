@@ -44,7 +44,7 @@ class Compiled:
 
 
 def scatter(right: Tensor, index: Tensor, weights: Tensor | None, out: Tensor) -> None:
-    """Add w_i right_it (n, T, d) to row index_it (n, T) of ``out``; a negative index is no place."""
+    """Add w_i right_it (n, T, d) to row index_it (n, T) of ``out``; negative ones are no places."""
     found = library()
     if found is not None and weights is not None and _plain(right, index, weights, out):
         found.scatter(right, index, weights, out)

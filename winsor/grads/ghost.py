@@ -124,13 +124,17 @@ class GhostEngine:
         its seed, so that no operation is recorded for them."""
         if not (self._tape.on and self._per_sample) or losses.grad_fn is None:
             return self.view(losses * shares)
+        if self._plan is not None and self._plan.goes_well and losses.shape[0]:
+            return self._planned(losses, self._plan, shares)
         return self._pieces(losses, shares=shares)
 
-    def _planned(self, losses: Tensor, plan: LinearPlan) -> View:
-        """The same for a small model that has a plan."""
-        met, stray = plan.backward(losses, self._tape.ones_like(losses))
+    def _planned(self, losses: Tensor, plan: LinearPlan, shares: Tensor | None = None) -> View:
+        """`_pieces` for a small model that has a plan."""
+        seed = self._tape.ones_like(losses) if shares is None else shares
+        met, stray = plan.backward(losses, seed)
         if stray:
             self._tape.refuse_stray(stray)
+        losses = losses if shares is None else losses.detach() * shares
         view = plan.view(self._parameters, losses, met)
         if view is not None:
             return view

@@ -105,13 +105,13 @@ class LinearPlan:
         """Whether all that was recorded of this step was noted here."""
         return bool(self._noted)
 
-    def backward(self, losses: Tensor, ones: Tensor) -> tuple[Met, list[str]]:
-        """Output-gradients of all calls that have a part in ``losses``, and the names of
-        parameters that the losses reach past their modules."""
+    def backward(self, losses: Tensor, seed: Tensor) -> tuple[Met, list[str]]:
+        """Output-gradients of (seed * losses).sum() at all calls that have a part in it, and the
+        names of parameters that the losses reach past their modules."""
         noted = list(self._noted.values())
         self._noted.clear()
         inputs = (*(edge for _, edge in noted), *self._leaves)
-        found = last_gradients((losses,), (ones,), inputs)
+        found = last_gradients((losses,), (seed,), inputs)
         met = [(call, 0, g) for (call, _), g in zip(noted, found, strict=False) if g is not None]
         direct = zip(self._names, found[len(noted) :], strict=True)
         return met, [name for name, g in direct if g is not None]
@@ -123,11 +123,11 @@ class LinearPlan:
             return None
         maps: dict[LinearLayer, OuterMap] = {}
         for call, _, e in met:
-            layer, x = call.operation, None
+            layer: LinearLayer = call.operation
+            x = call.inputs[0] if call.inputs else None
             if not _plain(e, n, 2):
                 return None
-            if call.inputs:
-                (x,) = call.inputs
+            if x is not None:
                 if not _plain(x, n, 2) or call.versions[0] != x._version:
                     return None
                 size += x.shape[1]

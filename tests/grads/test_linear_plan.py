@@ -17,6 +17,7 @@ from winsor.grads import Need, make_engine, outer_maps, trainable_parameters
 from winsor.grads.linear_view import LinearView
 from winsor.grads.outer_maps import OuterMap, Pure, arithmetic
 from winsor.grads.piece_view import PieceView
+from winsor.rules.value import Value
 
 NEEDS = Need.NORMS | Need.WEIGHTED_SUM
 
@@ -249,3 +250,33 @@ def test_clipping_weights_are_those_of_torch():
         assert torch.equal(outer_maps.clipping_weights(norms, threshold, threshold), expected)
     missing = torch.tensor([float("nan"), float("inf"), 0.0])
     assert outer_maps.clipping_weights(missing, 1.0, 1.0).isnan().tolist() == [True, False, False]
+
+
+# ---------------------------------------------------------------------------- value clipping
+
+
+@pytest.mark.parametrize("rule,engine", [
+    (Value(1.0), "ghost"),
+    (Value(1.0, form="forward"), "forward"),
+    (Value(1.0, form="value"), "forward"),
+])  # fmt: skip
+def test_value_clipping_of_linear_layers_takes_their_norms(rule, engine):
+    model = perceptron()
+    assert make_engine(model, trainable_parameters(model), "auto", rule.needs).name == engine
+    normed = nn.Sequential(nn.Linear(7, 5), nn.LayerNorm(5))
+    assert make_engine(normed, trainable_parameters(normed), "auto", rule.needs).name == "forward"
+
+
+def test_those_norms_are_the_bounds_of_the_forward_pass():
+    torch.manual_seed(0)
+    model, x, rule = perceptron(), 3 * torch.randn(11, 7), Value(0.5)
+    weights = {}
+    for name in ("auto", "forward"):
+        engine = make_engine(model, trainable_parameters(model), name, rule.needs)
+        engine.attach()
+        engine.recording(True)
+        view = engine.view(losses_of(model(x)))
+        weights[name] = rule.weights(view, rule.init({}, 11.0)).detach()
+        engine.detach()
+    assert weights["auto"].min() < 1.0
+    torch.testing.assert_close(weights["auto"], weights["forward"], rtol=1e-5, atol=0)

@@ -56,7 +56,7 @@ class Clocks:
 def stages(clocks: Clocks) -> None:
     from models import Task
 
-    from winsor.grads import ghost
+    from winsor.grads import ghost, linear_plan
     from winsor.ledger import ledger
     from winsor.mechanisms import noise
     from winsor.release import door
@@ -66,9 +66,9 @@ def stages(clocks: Clocks) -> None:
     for owner, name, stage in (
         (Task, "losses", "forward and loss"),
         (ghost.GhostEngine, "view", "backward"),
-        (ghost.PieceView, "_check", "norms"),
+        (linear_plan.LinearView, "_check", "norms"),
         (flat.Flat, "weights", "weights"),
-        (ghost.PieceView, "weighted_sum", "clipped sum"),
+        (linear_plan.LinearView, "weighted_sum", "clipped sum"),
         (door.Door, "_digest", "digest"),
         (ledger.Ledger, "record", "ledger"),
         (noise.NoiseSource, "add_leaves", "noise"),

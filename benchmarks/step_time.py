@@ -14,6 +14,8 @@ the batch and the depth double.
     --feed             a user's own loop: drawing the batch is counted too, on both sides
     --pin              everything on one core: background noise competes with the step
     --cpu              processor time of the stepping thread, for machines that are busy
+    --keep-memory      no step gives memory back to the system, on either side: page faults, of
+                       which one side may have thousands by chance, are not part of the ratio
     --against DIR      another checkout of winsor takes turns with this one, as "(before)"
     --turns N          all of it N times, in turns; the figure of a row is then the median of its
                        ratios, which are kept: two checkouts are compared over the same minutes
@@ -49,6 +51,8 @@ REACH = {
     "LoRA 4x256": 1.02,
 }
 ROUNDS = 7
+KEEP_MEMORY = {name: str(1 << 33) for name in ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_")}
+"""Tells glibc to keep what is freed, for blocks of any size."""
 Clock = Callable[[], float]
 
 
@@ -228,7 +232,7 @@ def asked() -> argparse.Namespace:
     parser.add_argument("--turns", type=int, default=1)
     parser.add_argument("--save", default="step_time")
     parser.add_argument("--against", help="another checkout of winsor")
-    for switch in ("--cpu", "--feed", "--pin", "--no-growth", "--merge"):
+    for switch in ("--cpu", "--feed", "--pin", "--keep-memory", "--no-growth", "--merge"):
         parser.add_argument(switch, action="store_true")
     parser.add_argument("--one", help="measure this framework here and print JSON")
     return parser.parse_args()
@@ -270,6 +274,9 @@ def main() -> None:
 
     switches = [name for name in ("cpu", "feed", "pin") if getattr(options, name)]
     common = ["--seconds", str(options.seconds), *(f"--{name}" for name in switches)]
+    if options.keep_memory:
+        os.environ.update(KEEP_MEMORY)  # read where a process starts, as each measurement does
+        switches.append("keep-memory")
     rows = over_turns([one_turn(options, common, FRAMEWORKS[1:]) for _ in range(options.turns)])
     result: dict[str, Any] = {
         "machine": {

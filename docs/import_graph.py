@@ -18,7 +18,7 @@ from pathlib import Path
 PACKAGE = Path(__file__).parent.parent / "winsor"
 
 LAYERS: tuple[tuple[str, ...], ...] = (  # a part imports from lower layers, and from its own
-    ("cards", "checks", "contract", "files", "tree", "randomness"),
+    ("cards", "checks", "compiled", "contract", "files", "tree", "randomness"),
     ("accounting", "charts", "theory"),
     ("data", "models", "grads"),
     ("sampling", "mechanisms", "tails", "rules"),

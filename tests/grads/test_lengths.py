@@ -9,9 +9,10 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from winsor.grads.ghost import GhostEngine, PieceView
+from winsor.grads.ghost import GhostEngine
 from winsor.grads.lengths import cut_sum, lengths
 from winsor.grads.members import sum_of
+from winsor.grads.piece_view import PieceView
 
 
 def models():

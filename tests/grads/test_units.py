@@ -11,7 +11,7 @@ from torch import nn
 from winsor.contract import ConfigurationError
 from winsor.grads import make_engine, trainable_parameters
 from winsor.grads import units as units_of_pieces
-from winsor.grads.ghost import PieceView
+from winsor.grads.piece_view import PieceView
 from winsor.grads.pieces import HELD, Outer, Rows
 from winsor.grads.rows import RowsView
 from winsor.grads.units import Units, units_view
@@ -99,7 +99,7 @@ def test_rules_that_need_no_norms_see_units_too(needs):
 
 
 def test_bounds_from_the_forward_pass_are_of_rows_and_refuse_units():
-    model = nn.Sequential(nn.Linear(4, 2))
+    model = nn.Sequential(nn.Linear(4, 2), nn.LayerNorm(2))  # linear layers alone have norms
     rule = Value(1.0)
     engine = make_engine(model, trainable_parameters(model), "auto", rule.needs)
     engine.attach()

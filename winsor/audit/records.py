@@ -116,7 +116,8 @@ class ModelRecords:
 
 
 def _engine(model: nn.Module, needs: Need) -> Engine:
-    """The engine that training would choose for a rule with these needs."""
+    """The engine that training would choose for a rule with these needs; bounds from the forward
+    pass are audited as such, also on models of linear layers, where training takes the norms."""
     parameters = trainable_parameters(model)
     if Need.FORWARD in needs:
         return ForwardEngine(model, parameters)

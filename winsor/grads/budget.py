@@ -16,8 +16,6 @@ from __future__ import annotations
 MAC = 1.0
 TRAFFIC = 2.0
 """Reading or writing one float, in multiply-adds of a matrix product."""
-UNFOLD = 60.0
-"""One entry of an unfolded input, in the same unit."""
 
 KEEP = 1.75
 SPARE = 0.25

@@ -11,6 +11,7 @@ from winsor.grads.forward import ForwardEngine
 from winsor.grads.func import FuncEngine
 from winsor.grads.ghost import GhostEngine
 from winsor.grads.loop import LoopEngine
+from winsor.grads.parameters import find_sites
 from winsor.grads.support import refuse_mixed_numbers
 from winsor.grads.view import Engine, Need
 
@@ -28,6 +29,10 @@ def make_engine(
     ``needs`` is what the rule will ask of the view; an engine may skip what is not asked for.
     """
     if name in ("forward", "auto") and needs is not None and Need.FORWARD in needs:
+        if name == "auto" and Need.NORMS_WILL_DO in needs and _is_linear(model, parameters):
+            exact = GhostEngine(model, parameters, needs)
+            if exact.has_plan:
+                return exact
         return ForwardEngine(model, parameters)
     refuse_mixed_numbers(parameters)
     if name == "loop":
@@ -38,3 +43,8 @@ def make_engine(
         return GhostEngine(model, parameters, needs)
     names = ", ".join(("auto", *ENGINES))
     raise ConfigurationError(f"engine must be one of {names}. Got {name!r} instead.")
+
+
+def _is_linear(model: nn.Module, parameters: Mapping[str, nn.Parameter]) -> bool:
+    """Whether linear layers hold all parameters."""
+    return all(isinstance(site.module, nn.Linear) for site in find_sites(model, parameters))

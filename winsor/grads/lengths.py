@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from winsor.contract import Tree
-from winsor.grads.ghost import PieceView
+from winsor.grads.piece_view import PieceView
 from winsor.grads.pieces import Outer, Piece, Rows
 
 IN_CACHE = 1 << 18

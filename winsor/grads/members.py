@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from winsor.contract import Tree
-from winsor.grads.ghost import PieceView
+from winsor.grads.piece_view import PieceView
 from winsor.grads.pieces import Factors, Outer, Piece, Rows
 from winsor.grads.units import Units, per_unit
 from winsor.grads.view import View

@@ -27,7 +27,7 @@ from winsor.grads.budget import RowMemory
 from winsor.grads.parameters import Site
 
 _unsafe_view = torch.ops.aten._unsafe_view.default
-_saved_tensor_hooks = torch._C._autograd._top_saved_tensors_default_hooks
+saved_tensor_hooks = torch._C._autograd._top_saved_tensors_default_hooks
 _engine = torch.autograd.Variable._execution_engine
 Forward = Callable[..., Any]
 SMALL = 1 << 13
@@ -187,7 +187,7 @@ class Tape:
         outputs = [
             _unsafe_view(out, out.shape) if out.requires_grad else out.detach() for out in outputs
         ]
-        if len(outputs) > 1 and _saved_tensor_hooks(True) is not None:
+        if len(outputs) > 1 and saved_tensor_hooks(True) is not None:
             inputs, call.inputs, call.versions, call.outputs = call.inputs, (), [], ()
             return [self._track_saved(call, j, out, inputs) for j, out in enumerate(outputs)]
         return [self.track_one(call, out, j) for j, out in enumerate(outputs)]
@@ -209,7 +209,7 @@ class Tape:
         """`track` for one fresh output: on the path of every step, so kept short."""
         if not self.verified and call.inputs:
             self.note_input(call.inputs[0])
-        if _saved_tensor_hooks(True) is not None:
+        if saved_tensor_hooks(True) is not None:
             inputs, call.inputs, call.versions, call.outputs = call.inputs, (), [], ()
             return self._track_saved(call, j, out, inputs)
         if out.requires_grad:
@@ -226,6 +226,10 @@ class Tape:
         # A leaf cannot be changed in place (ReLU(inplace=True)); an unsafe view of it can, and
         # here it is safe: nobody else reads the leaf. A small copy is quicker than the dispatch.
         return leaf.clone() if leaf.numel() < SMALL else _unsafe_view(leaf, leaf.shape)
+
+    def hook(self, call: Call, node: Any) -> None:
+        """`track_one` for an output that is in the graph already, as what ``node`` made."""
+        node.register_prehook(lambda gradients: self._receive(call, 0, gradients[0]))
 
     def _track_saved(self, call: Call, j: int, out: Tensor, inputs: Sequence[Tensor]) -> Tensor:
         """Under gradient checkpointing: let autograd save, drop and recompute the inputs."""
@@ -254,11 +258,11 @@ class Tape:
         if not self.verified and len(losses) > 1:
             self._verify(losses)
             self.verified = True
-        self._run(losses, self._ones_like(losses) if seed is None else seed, receive, retain)
+        self._run(losses, self.ones_like(losses) if seed is None else seed, receive, retain)
         if self._stray:
-            self._refuse_stray()
+            self.refuse_stray()
 
-    def _ones_like(self, losses: Tensor) -> Tensor:
+    def ones_like(self, losses: Tensor) -> Tensor:
         """The seed of a sum, kept between steps: batches of one size follow each other."""
         ones = self._ones
         if ones is None or ones.shape != losses.shape or ones.dtype is not losses.dtype:
@@ -304,7 +308,7 @@ class Tape:
         seed = torch.where(off.to(losses.device), 0.0, 1.0).to(losses.dtype)
         self._run(losses, seed, check, retain=True)
         if self._stray:
-            self._refuse_stray()
+            self.refuse_stray()
         if not met:
             raise LossError(
                 "losses must come from the model that was made private. Got losses on which none "
@@ -312,8 +316,9 @@ class Tape:
                 "`for batch in private.batches()`. Call private.model on the batch."
             )
 
-    def _refuse_stray(self) -> None:
-        names, self._stray = sorted(set(self._stray)), []
+    def refuse_stray(self, found: Sequence[str] = ()) -> None:
+        """The losses reached parameters (``found``, and what hooks noted) past their modules."""
+        names, self._stray = sorted({*self._stray, *found}), []
         raise UnsupportedModel(
             f"parameters must be used by the forward of the module that owns them. Got "
             f"{', '.join(names[:5])} used elsewhere (or in a forward pass that was not recorded): "

@@ -19,9 +19,9 @@ import torch
 from torch import Tensor
 
 from winsor.contract import ConfigurationError, Tree
-from winsor.grads.ghost import PieceView
 from winsor.grads.layers.bag import Bag
 from winsor.grads.layers.embedding import Indexed
+from winsor.grads.piece_view import PieceView
 from winsor.grads.pieces import CANCELLED, CHUNK, HELD, Factors, Outer, Piece, Rows, Sum, careful
 from winsor.grads.plain import LossesView
 from winsor.grads.rows import RowsView

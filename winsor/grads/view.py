@@ -28,6 +28,7 @@ class Need(enum.Flag):
     WEIGHTED_SUM = enum.auto()
     ROWS = enum.auto()
     FORWARD = enum.auto()  # the recorded graph, to bound norms before weight gradients exist
+    NORMS_WILL_DO = enum.auto()  # with FORWARD: norms serve as well, where they cost less
 
 
 @dataclass(frozen=True)

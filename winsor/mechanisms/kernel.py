@@ -1,32 +1,23 @@
-"""The compiled kernel of `_noise.c`, where it can be had: built with the wheel, or at first use.
+"""The compiled kernel of `_noise.c`, where it can be had (`winsor/compiled.py`).
 
-Order: WINSOR_NOISE_KERNEL=0 says none; a library beside this file; a library in the cache folder;
-one built now with the system's C compiler, put there by an atomic rename. Before it is used it must
-report AES and AVX2 and reproduce bits of the pure path. Whatever fails, the pure path
-draws the same noise: only slower.
+Before it is used it must report AES and AVX2 and reproduce bits of the pure path. Whatever fails,
+the pure path draws the same noise: only slower.
 """
 
 from __future__ import annotations
 
 import ctypes
 import functools
-import hashlib
-import os
-import shutil
-import subprocess
-import sys
-import sysconfig
-import tempfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
+from winsor import compiled
 from winsor.mechanisms import lattice, tables
 
 SOURCE = Path(__file__).with_name("_noise.c")
-FLAGS = ["-O3", "-ffp-contract=off", "-fno-fast-math", "-fPIC", "-shared"]
 
 
 class _LawTables(ctypes.Structure):
@@ -167,18 +158,7 @@ def _checked(key: bytes) -> bytes:
 @functools.cache
 def load() -> Kernel | None:
     """The kernel, or None where there is none that draws the bits of the pure path."""
-    if os.environ.get("WINSOR_NOISE_KERNEL") == "0":
-        return None
-    for find in (_beside, _cached):
-        try:
-            path = find()
-            if path is not None:
-                kernel = Kernel(path)
-                if agrees(kernel):
-                    return kernel
-        except (OSError, AttributeError, subprocess.SubprocessError):
-            continue
-    return None
+    return compiled.load(SOURCE, Kernel, agrees)
 
 
 def agrees(kernel: Kernel) -> bool:
@@ -202,46 +182,3 @@ def agrees(kernel: Kernel) -> bool:
         if tag != mac.encrypt(nonce, b"", x.tobytes()):
             return False
     return True
-
-
-def _beside() -> Path | None:
-    """Built with the wheel."""
-    path = SOURCE.with_name("_noise" + (sysconfig.get_config_var("SHLIB_SUFFIX") or ".so"))
-    return path if path.exists() else None
-
-
-def _cached() -> Path | None:
-    """Built before, or now. The name carries the source's digest: another version, another file."""
-    compiler = shutil.which(os.environ.get("CC", "cc")) or shutil.which("gcc")
-    digest = hashlib.blake2b(SOURCE.read_bytes() + " ".join(FLAGS).encode(), digest_size=8)
-    folder = _folder()
-    path = folder / f"noise-{digest.hexdigest()}-{sys.platform}-{os.uname().machine}.so"
-    if path.exists() and path.stat().st_uid == os.getuid():
-        return path
-    return build(compiler, path) if compiler else None
-
-
-def _folder() -> Path:
-    """A folder that only this user can write to: whoever writes there chooses our noise."""
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    folder = Path(base) / "winsor"
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    state = folder.stat()
-    if state.st_uid != os.getuid() or state.st_mode & 0o022:
-        raise OSError(f"{folder} can be written to by others")
-    return folder
-
-
-def build(compiler: str, path: Path) -> Path:
-    """Compile beside the target, then rename: a reader never sees half a file."""
-    handle, temporary = tempfile.mkstemp(suffix=".so", dir=path.parent)
-    os.close(handle)
-    try:
-        command = [compiler, *FLAGS, "-o", temporary, str(SOURCE)]
-        subprocess.run(command, check=True, capture_output=True, timeout=120)
-        os.chmod(temporary, 0o600)
-        os.replace(temporary, path)
-    finally:
-        if os.path.exists(temporary):
-            os.unlink(temporary)
-    return path

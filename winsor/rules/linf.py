@@ -36,8 +36,8 @@ from torch import Tensor
 
 from winsor.checks import positive, whole
 from winsor.contract import Bounded, ConfigurationError, Tree
-from winsor.grads.ghost import PieceView
 from winsor.grads.lengths import cut_sum
+from winsor.grads.piece_view import PieceView
 from winsor.grads.view import Need, View
 from winsor.rules.rule import ROUNDING, RowwiseRule, State, Sums, clip_weights
 

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from winsor.contract import Bounded, Released, Sensitivity, Tree
+from winsor.grads.outer_maps import clipping_weights
 from winsor.grads.rows import RowsView
 from winsor.grads.view import Need, View
 
@@ -136,7 +137,7 @@ class WrappedRule(Rule):
 def clip_weights(norms: Tensor, threshold: float) -> Tensor:
     """min(1, C/|g|) for each row, as C/max(C, |g|): safe at |g| = 0, and for any C > 0."""
     clip = threshold / (1 + ROUNDING)
-    return norms.clamp_min(max(clip, SMALLEST)).reciprocal_().mul_(clip)
+    return clipping_weights(norms, max(clip, SMALLEST), clip)
 
 
 def no_rows(parameters: Mapping[str, Tensor]) -> RowsView:

@@ -7,7 +7,6 @@ physical fragments of at most ``max_physical_batch_size`` rows each.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,8 +23,7 @@ from winsor.sampling.units import UnitRows
 from winsor.sampling.workers import Asked, stream_batches
 
 
-@dataclass(frozen=True)
-class Fragment:
+class Fragment(NamedTuple):
     """One physical batch: what the user's model sees, and where it stands in its logical batch."""
 
     batch: Any
@@ -129,8 +127,8 @@ class Feed:
     def _load(self, rows: Indices) -> Any:
         if isinstance(self.dataset, TensorDataset) and self.collate_fn is None:
             index = torch.from_numpy(rows if rows.flags.writeable else rows.copy())
-            tensors = enumerate(self.dataset.tensors)
-            return tuple(self._buffers.rows_of(place, values, index) for place, values in tensors)
+            rows_of = self._buffers.rows_of
+            return tuple([rows_of(i, part, index) for i, part in enumerate(self.dataset.tensors)])
         take = getattr(self.dataset, "take_rows", None)
         if take is not None and self.collate_fn is None:  # rows by index, all at once
             return take(rows)

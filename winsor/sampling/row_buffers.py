@@ -24,8 +24,8 @@ class RowBuffers:
 
     def rows_of(self, place: int, values: Tensor, index: Tensor) -> Tensor:
         """``values[index]``; ``place`` names the tensor within its dataset."""
-        row = values[:1].numel() * values.element_size()
-        if len(index) * row < LARGE or values.requires_grad or values.device.type != "cpu":
+        large = values.nbytes * index.shape[0] >= LARGE * values.shape[0]
+        if not large or values.requires_grad or values.device.type != "cpu":
             return values.index_select(0, index)
         out = self._free(place, values, len(index))
         return torch.index_select(values, 0, index, out=out)

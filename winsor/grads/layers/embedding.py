@@ -18,7 +18,8 @@ from winsor.contract import UnsupportedModel
 from winsor.grads.directions import Basis, Kronecker
 from winsor.grads.layers.layer import Layer, Named, as_dtype
 from winsor.grads.parameters import Site
-from winsor.grads.pieces import Factors, Piece, careful, scaled, zero_where_not
+from winsor.grads.pieces import Factors, Piece, careful, square_rows, zero_where_not
+from winsor.grads.scatter import scatter
 from winsor.grads.tape import Call, Tape
 
 
@@ -55,8 +56,7 @@ class Indexed(Piece):
 
     def square(self) -> Tensor:
         right = _silent(self, 0, self.n)
-        own = torch.linalg.vector_norm(right, dim=2).square_()
-        square = own.sum(1)
+        square = square_rows(right)
         order, first = runs(self.index)
         repeated = ~(first & torch.cat([first[:, 1:], first.new_ones(self.n, 1)], dim=1))
         place = repeated.nonzero()
@@ -67,9 +67,9 @@ class Indexed(Piece):
         summed = right.new_zeros(int(run[-1]) + 1, right.shape[2])
         summed.index_add_(0, run, right[row, at])
         owner = row.new_zeros(len(summed)).index_copy_(0, run, row)
-        diagonal = square.clone()
+        diagonal, own = square.clone(), torch.linalg.vector_norm(right[row, at], dim=1).square_()
         square.index_add_(0, owner, torch.linalg.vector_norm(summed, dim=1).square_())
-        square.index_add_(0, row, own[row, at], alpha=-1)
+        square.index_add_(0, row, own, alpha=-1)
         return careful(self, square, diagonal)
 
     def cross(self, factors: Factors) -> Tensor:
@@ -80,8 +80,7 @@ class Indexed(Piece):
         return (picked * inner).sum((1, 2))
 
     def weighted(self, w: Tensor | None, out: Tensor) -> None:
-        right = scaled(_silent(self, 0, self.n), w)
-        out.zero_().index_add_(0, self.index.clamp_min(0).flatten(), right.flatten(0, 1))
+        scatter(self.right, self.index, w, out.zero_())
 
     def sketch(self, basis: Basis) -> Tensor:
         if isinstance(basis, Kronecker):

@@ -29,7 +29,7 @@ RULES = {
     "winsor averaged": lambda: Averaged(1.0),
     "winsor value": lambda: Value(1.0),
 }
-FRAMEWORKS = ("plain", *RULES, "opacus hooks", "opacus ghost")
+FRAMEWORKS = ("plain", *RULES, "opacus hooks", "opacus ghost", "opacus expanded")
 
 
 class Loader:
@@ -92,10 +92,22 @@ def private(task: Task, rule: str) -> Step:
 
 def opacus_hooks(task: Task) -> Step:
     from opacus import GradSampleModule
+
+    return opacus_rows(task, GradSampleModule)
+
+
+def opacus_expanded(task: Task) -> Step:
+    from opacus.grad_sample import GradSampleModuleExpandedWeights
+
+    return opacus_rows(task, GradSampleModuleExpandedWeights)
+
+
+def opacus_rows(task: Task, wrap: Callable[[nn.Module], nn.Module]) -> Step:
+    """Explicit per-sample gradients, then the optimiser that clips them."""
     from opacus.optimizers import DPOptimizer
 
     model, batch, optimizer = fresh(task)
-    wrapped = GradSampleModule(model)
+    wrapped = wrap(model)
     noisy = DPOptimizer(
         optimizer, noise_multiplier=1.0, max_grad_norm=1.0, expected_batch_size=task.batch_size
     )
@@ -147,4 +159,9 @@ def build(framework: str, task: Task) -> Step:
         return plain(task)
     if framework in RULES:
         return private(task, framework)
-    return {"opacus hooks": opacus_hooks, "opacus ghost": opacus_ghost}[framework](task)
+    others = {
+        "opacus hooks": opacus_hooks,
+        "opacus ghost": opacus_ghost,
+        "opacus expanded": opacus_expanded,
+    }
+    return others[framework](task)

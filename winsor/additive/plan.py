@@ -8,7 +8,8 @@ Where rows are so few that shapes would be noise (a decision made on n, the budg
 columns alone), every shape is a line between the ends of a range: no masses, no pairs. The range is
 looked for inside bounds too, which may be wide. If rows are too few for histograms, a blunt look
 takes three times the share (`winsor/ranges/coarse.py`); where even that would show nothing, bounds
-are used as they are.
+are used as they are, columns without are taken for standardised ones, and the look is at the values
+of the loss alone (a target), unless their bounds are stated.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from winsor.contract import Sensitivity
 from winsor.linear import residual_cut
 from winsor.mechanisms.gaussian import Gaussian
 from winsor.ranges.binner import Bins
-from winsor.ranges.coarse import enough, share_of_ranges
+from winsor.ranges.coarse import enough, share_alone, share_of_ranges
 from winsor.release.budget import Payment, Target, noise_multiplier
 from winsor.sampling.samplers import FullBatch
 
@@ -30,6 +31,8 @@ RANGES, MASSES, FIRST, THRESHOLD, PAIRS, LEVEL = 0.10, 0.02, 0.12, 0.01, 0.07, 0
 under a generous cut), the histogram of residuals, the choice of pairs, and the overall level. The
 last descent gets the rest."""
 FIRST_STEPS, LAST_STEPS = 60, 150
+MOST_ALONE = 0.5
+"""Of the share of a look at the values of the loss alone."""
 KNOT_BUDGET = 0.02
 """Noise of a prediction, over the spread of the target, that knots may cost if features are not
 correlated: less than a thousandth of the variance."""
@@ -60,22 +63,19 @@ class Plan:
     """Whether shapes are lines, for want of rows."""
 
     @staticmethod
-    def of(bins: Bins, cuts: bool, looks_for_pairs: bool, n: int, target: Target) -> Plan:
-        """``cuts`` says whether residuals need a cut that is learnt."""
+    def of(bins: Bins, values: int, looks_for_pairs: bool, n: int, target: Target) -> Plan:
+        """The last columns of ``bins`` are so many ``values`` of the loss, whose residuals then
+        need a cut that is learnt."""
         mu = 1 / noise_multiplier([Payment(FullBatch(n), _GRADIENT, 1)], target)
         lines = KNOT_BUDGET * n * mu < LINES * bins.columns
-        if lines and share_of_ranges(RANGES, n, bins.columns, mu) is not None:
-            bins = replace(bins, inside=True)
-        elif lines:
-            bins = replace(bins, coarse=enough(n, bins.columns, 3 * RANGES, mu))
+        bins, share = _looks(bins, values, n, mu) if lines else (bins, RANGES)
         parts = {"first": Part(_GRADIENT, FIRST_STEPS, FIRST)}
-        if bins.coarse or bins.inside or cuts or not (lines and bins.known):
+        if share:
             ranges = bins.payment(n)
-            share = 3 * RANGES if bins.coarse else RANGES
             parts["ranges"] = Part(ranges.sensitivity, ranges.steps, share)
         if not lines:
             parts["masses"] = Part(masses.sensitivity(1), 1, MASSES)
-        if cuts:
+        if values:
             parts["threshold"] = Part(residual_cut.SENSITIVITY, 1, THRESHOLD)
             parts["level"] = Part(_GRADIENT, 1, LEVEL)
         if looks_for_pairs and not lines:
@@ -95,3 +95,18 @@ class Plan:
     def spent_on(self, name: str) -> float:
         """The multiplier of a part as if it were one release."""
         return self.multiplier / math.sqrt(self.parts[name].share)
+
+
+def _looks(bins: Bins, values: int, n: int, mu: float) -> tuple[Bins, float]:
+    """What is looked at for lines, and its share; zero if nothing is."""
+    if share_of_ranges(RANGES, n, bins.columns, mu) is not None:
+        return replace(bins, inside=True), RANGES
+    if enough(n, bins.columns, 3 * RANGES, mu):
+        return replace(bins, coarse=True), 3 * RANGES
+    bins = replace(bins, looked_at=values)
+    share = share_of_ranges(RANGES, n, values, mu) if values else None
+    if share is not None:
+        return bins, share
+    unknown = bool(bins.unknown[bins.columns - values :].any())
+    bins = replace(bins, coarse=True)
+    return bins, min(share_alone(n, values, mu), MOST_ALONE) if unknown else 0.0

@@ -128,9 +128,10 @@ def _descended(
 
 
 def _knots(found: list[Distribution], multiplier: float, n: int) -> list[Array]:
-    """Fewer knots where there is more noise, or more features share it."""
-    bending = sum(len(knots_of(each, 16)) > 2 for each in found)
-    count = int(KNOT_BUDGET * n / (multiplier * max(bending, 1)))
+    """Fewer knots where there is more noise, or more features share it: a line takes one."""
+    sizes = [len(knots_of(each, 16)) for each in found]
+    bending, lines = (sum(each > 2 for each in sizes), sum(each == 2 for each in sizes))
+    count = int((KNOT_BUDGET * n / multiplier - lines) / max(bending, 1))
     return [knots_of(each, min(max(count, FEWEST), MOST)) for each in found]
 
 

@@ -31,6 +31,9 @@ RANGES, MASSES, FIRST, THRESHOLD, PAIRS, LEVEL = 0.10, 0.02, 0.12, 0.01, 0.07, 0
 under a generous cut), the histogram of residuals, the choice of pairs, and the overall level. The
 last descent gets the rest."""
 FIRST_STEPS, LAST_STEPS = 60, 150
+LEVEL_SEEN = 20.0
+"""Rows over the noise of their number at which the overall level is looked at: with fewer, the
+descent knows it better."""
 MOST_ALONE = 0.5
 """Of the share of a look at the values of the loss alone."""
 KNOT_BUDGET = 0.02
@@ -77,6 +80,7 @@ class Plan:
             parts["masses"] = Part(masses.sensitivity(1), 1, MASSES)
         if values:
             parts["threshold"] = Part(residual_cut.SENSITIVITY, 1, THRESHOLD)
+        if values and math.sqrt(LEVEL) * n * mu > LEVEL_SEEN:
             parts["level"] = Part(_GRADIENT, 1, LEVEL)
         if looks_for_pairs and not lines:
             parts["pairs"] = Part(pairs.sensitivity(1, 1.0), 1, PAIRS)

@@ -10,8 +10,9 @@ In dyadic blocks this is within a constant of the best estimate at any smoothnes
 is both the noise of the releases and the randomness of rows: in a table of little signal the second
 is what bends shapes, at any epsilon. Constants are not touched: the level stays where it was.
 
-Variances are those of features that are not correlated. Where they are, chance is larger than it is
-taken for here, and shapes are shrunk too little rather than too much.
+Variances are those of features that are not correlated, at knots that share no rows. Where they
+are and do (the roughest of waves then vary three times as much), chance is larger than it is taken
+for here, and shapes are shrunk too little rather than too much.
 """
 
 from __future__ import annotations

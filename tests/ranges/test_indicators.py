@@ -68,7 +68,9 @@ def test_recognised_columns_do_not_move_later_histograms(monkeypatch):
         receipt = honest(door, mechanism, sampler, sensitivity, steps, shape)
         release = receipt.release
         object.__setattr__(
-            receipt, "release", lambda value: seen.append((sensitivity, value)) or release(value)
+            receipt,
+            "release",
+            lambda value: seen.append((sensitivity, value.copy())) or release(value),
         )
         return receipt
 

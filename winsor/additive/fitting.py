@@ -98,6 +98,8 @@ def _distributions(rows: Rows, features: int, plan: Plan, door: PrepaidDoor) -> 
 
 
 def _terms(rows: Rows, found: list[Distribution], plan: Plan, door: PrepaidDoor) -> list[Term]:
+    if plan.flat:
+        return []
     if plan.lines:
         ends = [knots_of(each, 2) for each in found]
         return [

@@ -9,7 +9,8 @@ columns alone), every shape is a line between the ends of a range: no masses, no
 looked for inside bounds too, which may be wide. If rows are too few for histograms, a blunt look
 takes three times the share (`winsor/ranges/coarse.py`); where even that would show nothing, bounds
 are used as they are, columns without are taken for standardised ones, and the look is at the values
-of the loss alone (a target), unless their bounds are stated.
+of the loss alone (a target), unless their bounds are stated; a regression then learns its level
+alone, if lines would be noise (`winsor/linear/looks.py`).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from dataclasses import dataclass, replace
 from winsor.additive import masses, pairs
 from winsor.contract import Sensitivity
 from winsor.linear import residual_cut
+from winsor.linear.looks import visibility
 from winsor.mechanisms.gaussian import Gaussian
 from winsor.ranges.binner import Bins
 from winsor.ranges.coarse import enough, share_alone, share_of_ranges
@@ -64,6 +66,8 @@ class Plan:
     bins: Bins
     lines: bool = False
     """Whether shapes are lines, for want of rows."""
+    flat: bool = False
+    """Whether there are none: a regression of so few rows that lines would be noise too."""
 
     @staticmethod
     def of(bins: Bins, values: int, looks_for_pairs: bool, n: int, target: Target) -> Plan:
@@ -90,7 +94,8 @@ class Plan:
             Payment(FullBatch(n), part.sensitivity, part.steps, math.sqrt(part.steps / part.share))
             for part in parts.values()
         ]
-        return Plan(parts, noise_multiplier(payments, target), bins, lines)
+        unseen = bins.looked_at is not None and visibility(bins.columns, n, mu) < 1
+        return Plan(parts, noise_multiplier(payments, target), bins, lines, bool(values) and unseen)
 
     def mechanism(self, name: str) -> Gaussian:
         part = self.parts[name]

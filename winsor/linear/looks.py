@@ -55,7 +55,7 @@ def look_of(task: BoundedTask, regression: bool, shares: tuple[float, float], mu
     if len(unknown) and enough(n, columns, 3 * least, mu):
         return Look(Coarse(columns), 3 * least, unknown, regression, bounds, all_of_them)
     nothing, used = np.empty(0, dtype=np.intp), all_of_them
-    visible = _visible(task.design.size, n, mu)
+    visible = visibility(task.design.size, n, mu)
     if visible < 2:
         used = ~np.isnan(bounds).any(axis=1)
     if visible < 1 and regression:
@@ -75,7 +75,7 @@ def share_of_lengths(least: float, n: int, mu: float) -> float | None:
     return next((k * least for k in (1, 2, 3, 4, 5) if enough(n, 1, k * least, mu)), None)
 
 
-def _visible(p: int, n: int, mu: float) -> float:
+def visibility(p: int, n: int, mu: float) -> float:
     """How well slopes would be seen: below 1 they are noise. That of X'X has eigenvalues of
     sqrt(2 p) B^2 / (n mu) for rows of length B, about sqrt(p/2); a quarter of the budget doubles
     that, and what is below twice it is not seen. Second moments of columns are at most 1."""

@@ -75,6 +75,9 @@ print(total_guarantee(search))        # fourteen fits, not one
   read; sparse tables by the linear models (by DP-SGD: X'X would be dense), not by additive ones.
 """
 
+OLDER = """Cells of ours are measured at the commits below; a table stands under two of them if its
+seeds do. Where a commit is not the newest, later changes of the code are not in the figure."""
+
 EUROS = """## Raw euros
 
 Claims of fremtpl2 as they are, no range and no logarithm (`benchmarks/raw_amounts.py`). One claim
@@ -84,6 +87,20 @@ Gamma model takes no steps along directions that noise hides (categories so rare
 have no vote), its steps have a bounded length, and its means stay within the released range of y:
 without these its mean was 12 million at epsilon 1000. `coef_interval_` is what it is for; for
 predictions take `PrivateAdditiveRegressor`, with `target="log"` if the median amount is wanted.
+"""
+
+BLIND = """## What was not blind
+
+Shares, steps and cuts are fixed for all tables, but not all of them were chosen without a look. The
+designers had seen scores of *a9a, breast_cancer, pima* and *diabetes* (test rows too) while they
+wrote the defaults for indicators and for small tables, and the scores of all claims tables and of
+california stood in the issue that asked for this work. That *bemtpl97* was behind was known from
+its test rows, and so was that *diabetes* diverged at epsilon 0.3 and that *a9a* was 0.06 points
+short; what was done about these (shrinkage by what chance explains, indicators recognised in the
+first histogram, the level alone where rows are too few) follows theory, and was tried on splits
+inside the training rows of bemtpl97, fremtpl2, aus_injury, california, a9a, the small and the
+synthetic tables; in that session nothing was chosen by a test score. DP-EBM and diffprivlib have
+the defaults of their authors, AdaSSP has no settings.
 """
 
 BEHIND = 0.05
@@ -199,6 +216,24 @@ def asked(found: Cells) -> list[str]:
     return rows
 
 
+def ages(found: Cells) -> list[str]:
+    """Which of our cells are of which commit: the code went on after some of them."""
+    rows = ["| commit | cells of ours |", "|---|---|"]
+    made: dict[str, dict[tuple[str, float], set[str]]] = {}
+    for (table, method, epsilon), group in found.items():
+        if method in (*OURS, *CLOSED):
+            for cell in group:
+                made.setdefault(cell["commit"], {}).setdefault((method, epsilon), set()).add(table)
+    everywhere = len(_tables(found))
+    for commit, groups in sorted(made.items(), key=lambda item: -len(item[1])):
+        words = []
+        for (method, epsilon), tables in sorted(groups.items()):
+            named = "all" if len(tables) == everywhere else ", ".join(sorted(tables))
+            words.append(f"{method} at {epsilon:g} ({named})")
+        rows.append(f"| {commit} | {'; '.join(words)} |")
+    return rows
+
+
 def means(path: Path = RESULTS / "winsorised_means.json") -> list[str]:
     saved = json.loads(path.read_text())
     rows = ["| table | rows | `winsorised_mean` | `clipped_mean`, `PrivateRadius` | asked |"]
@@ -286,6 +321,7 @@ def page() -> str:
             lines += [f"*Epsilon {epsilon:g}.*", "", *comparison(found, epsilon), ""]
     for epsilon in _epsilons(found):
         lines += results(found, epsilon)
+    lines += [BLIND, "## Of which commit", "", OLDER, "", *ages(found), ""]
     lines += ["## Means that need no radius", "", "Relative root mean squared error at epsilon 1,"]
     lines += ["50 seeds (`benchmarks/winsorised_means.py`):", "", *means(), ""]
     lines += [EUROS, *euros(), SKLEARN]

@@ -44,6 +44,20 @@ def test_additive_regressors_keep_their_claims(loss, relation):
     assert report.releases >= 9 and report.largest_share > 0.2
 
 
+def test_recognised_indicators_keep_their_claims():
+    """A column of zeros and ones takes no part in later histograms, whatever a row holds there."""
+    x, y = table()
+    x[:, 1] = x[:, 1] > 0
+
+    def train(data):
+        return PrivateAdditiveRegressor(**BUDGET).fit(*data)
+
+    assert train((x, y)).shape(1).knots[0].tolist() == [0.0, 1.0]
+    report = replay(train, (x, y))
+    report.assert_passed()
+    assert report.largest_share > 0.2
+
+
 def test_additive_classifiers_keep_their_claims():
     x, y = table()
 

@@ -76,10 +76,10 @@ class PrivateAdditiveModel(BaseEstimator):
         n = rows.n
         whole("interactions", self.interactions, 0)
         bounds = _all_bounds(self.bounds, features, value_bounds)
-        bins = Bins(features + len(value_bounds), BINS, bounds)
+        bins = Bins(features + len(value_bounds), BINS, bounds, indicators=True)
         delta = as_delta(self.delta, n, self.allow_large_delta)
         target = Target(self.epsilon, delta, None, as_relation(self.relation))
-        plan = Plan.of(bins, bool(value_bounds), self.interactions > 0, n, target)
+        plan = Plan.of(bins, len(value_bounds), self.interactions > 0, n, target)
         key = fresh_key(self.random_state, 0, settings_of(self), *data)
         ledger = Ledger({"estimator": type(self).__name__, "n": n, "d": features})
         door = PrepaidDoor(ledger, target.relation, key)

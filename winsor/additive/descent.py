@@ -88,6 +88,30 @@ class Descent:
                 total += here
         return total / kept
 
+    def response(self, along: Array, rate: float) -> tuple[Array, Array]:
+        """Of coordinates with the second derivatives ``along`` per row: what is left of where they
+        started, and the deviation of the answer per unit of that of a step's noise per row."""
+        kept = max(1, round(KEPT * self.steps))
+        factor, one = 1 - rate * along, np.ones_like(along)
+        left = _path(factor, one, one, self.steps)[-kept:].mean(axis=0)
+        pulse = np.full((1, *along.shape), rate)
+        later = _path(factor, pulse[0], (1 + MOMENTUM) * pulse[0], self.steps - 1)
+        # Of the noise of a step the mean holds what every kept iterate after it does.
+        sums = np.cumsum(np.concatenate([0 * pulse, pulse, later]), axis=0)
+        after = np.arange(self.steps, 0, -1)
+        held = (sums[after] - sums[np.maximum(after - kept, 0)]) / kept
+        return left, np.sqrt(np.sum(held**2, axis=0))
+
+
+def _path(factor: Array, here: Array, ahead: Array, steps: int) -> Array:
+    """(steps, ...) distances from the optimum, one after each step without noise."""
+    path = np.empty((steps, *factor.shape))
+    for step in range(steps):
+        there = factor * ahead
+        here, ahead = there, there + MOMENTUM * (there - here)
+        path[step] = here
+    return path
+
 
 def cut_rows(residuals: Array, clip: float) -> Array:
     """Rows no longer than ``clip``; what is not a number counts as zero."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,9 +17,11 @@ from winsor.additive.masses import main_effects
 from winsor.additive.pairs import Residuals
 from winsor.additive.plan import KNOT_BUDGET, Plan
 from winsor.additive.rows import LossOf, Rows
+from winsor.additive.shrinkage import Chance, curvatures, shrunk
 from winsor.additive.terms import Design, Term
 from winsor.contract import Sensitivity
 from winsor.linear import residual_cut
+from winsor.ranges.coarse import STANDARD, anywhere
 from winsor.ranges.distribution import Distribution
 from winsor.release.prepaid import PrepaidDoor
 from winsor.sampling.samplers import FullBatch
@@ -68,6 +71,7 @@ def fit(
         if chosen:
             design, learnt = design.carried(learnt, chosen)
     learnt = _descended(rows, design, learnt, loss, clip, "last", plan, door)
+    learnt = shrunk(design, learnt, _chance(loss, rows.n, design, learnt, (clip, spread), plan))
     if "level" in plan.parts:
         learnt[-1] += release_level(loss, rows, design, learnt, clip, plan, door)
     return Fitted(design, learnt, found, clip)
@@ -75,20 +79,27 @@ def fit(
 
 def _distributions(rows: Rows, features: int, plan: Plan, door: PrepaidDoor) -> list[Distribution]:
     """Of all columns; for lines, of which the ends are all that counts, cut to their bounds."""
-    bins, columns = plan.bins, range(features)
-    if "ranges" not in plan.parts:
-        stated = [bins.by_bounds(column) for column in columns]
-        return [each for each in stated if each is not None]
-    mechanism = plan.mechanism("ranges")
-    found = bins.zoom.release_counts(rows.counted, rows.n, door, mechanism, bins.start)
+    bins = plan.bins
+    found: list[Distribution | None] = [None] * bins.columns
+    if "ranges" in plan.parts:
+        skipped = bins.skipped
+
+        def counted(edges: Sequence[Array], width: int) -> Array:
+            none = [np.empty(0)] * skipped  # of columns that are not looked at
+            return rows.counted([*none, *edges], width)[skipped:]
+
+        mechanism = plan.mechanism("ranges")
+        found[skipped:] = bins.zoom.release_counts(counted, rows.n, door, mechanism, bins.start)
     if plan.lines:
-        looked = found if bins.coarse or bins.inside else [None] * features
-        inside = [bins.by_bounds(column, looked[column]) for column in columns]
-        found[:features] = [own or found[column] for column, own in enumerate(inside)]
-    return found
+        cut = [bins.by_bounds(column, found[column]) for column in range(features)]
+        values = range(features, bins.columns)
+        found = [*cut, *(found[column] or bins.by_bounds(column) for column in values)]
+    return [each or anywhere(*STANDARD) for each in found]
 
 
 def _terms(rows: Rows, found: list[Distribution], plan: Plan, door: PrepaidDoor) -> list[Term]:
+    if plan.flat:
+        return []
     if plan.lines:
         ends = [knots_of(each, 2) for each in found]
         return [
@@ -119,9 +130,10 @@ def _descended(
 
 
 def _knots(found: list[Distribution], multiplier: float, n: int) -> list[Array]:
-    """Fewer knots where there is more noise, or more features share it."""
-    bending = sum(len(knots_of(each, 16)) > 2 for each in found)
-    count = int(KNOT_BUDGET * n / (multiplier * max(bending, 1)))
+    """Fewer knots where there is more noise, or more features share it: a line takes one."""
+    sizes = [len(knots_of(each, 16)) for each in found]
+    bending, lines = (sum(each > 2 for each in sizes), sum(each == 2 for each in sizes))
+    count = int((KNOT_BUDGET * n / multiplier - lines) / max(bending, 1))
     return [knots_of(each, min(max(count, FEWEST), MOST)) for each in found]
 
 
@@ -135,6 +147,25 @@ def _cut(
     least = residual_cut.largest_seen(shares) if loss.means else residual_cut.typical(shares)
     clip = residual_cut.best_cut(shares, noise, least)
     return clip, min(clip, residual_cut.root_mean_square(shares))
+
+
+def _chance(
+    loss: Loss, n: int, design: Design, learnt: Array, cut: tuple[float, float], plan: Plan
+) -> Chance:
+    """What noise and rows may have done to ``learnt``: ``cut`` is where residuals were cut in the
+    last descent, and their deviation."""
+    information = loss.information(learnt[-1])
+    along = information * curvatures(design)
+    left, noise = np.ones(design.size), np.zeros(design.size)
+    for name, clip in (("first", loss.clip), ("last", cut[0])):
+        descent = Descent(plan.parts[name].steps, clip, loss.curvature)
+        mechanism = plan.mechanism(name)
+        rate = descent.rate(design, n, mechanism.noise_multiplier)
+        stays, deviation = descent.response(along, rate)
+        std = mechanism.noise_multiplier * clip * design.reach / n
+        left, noise = left * stays, noise * stays**2 + (std * deviation) ** 2
+    variance = cut[1] ** 2 if "threshold" in plan.parts else information
+    return Chance(noise, 1 - left, variance / (n * information**2))
 
 
 def release_level(

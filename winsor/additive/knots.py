@@ -32,6 +32,8 @@ def knots_of(found: Distribution, count: int) -> Array:
     >>> knots_of(even, 5).tolist()
     [0.0, 0.25, 0.5, 0.75, 1.0]
     """
+    if found.indicator:
+        return np.array([0.0, 1.0])
     width, size = found.high - found.low, max(abs(found.low), abs(found.high))
     if width <= 1e-6 or (np.count_nonzero(found.mass) == 1 and width <= _ONE_VALUE * size):
         return np.array([(found.low + found.high) / 2])

@@ -17,6 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, softmax
 
+from winsor.linear.shrinkage import of_classes
+
 Array = NDArray[np.float64]
 
 FARTHEST = 12.0
@@ -45,6 +47,9 @@ class Loss(Protocol):
     def shift(self, mean: float) -> float:
         """By how much scores move if residuals have this mean."""
 
+    def information(self, level: Array) -> float:
+        """About the second derivative of the loss, if scores are near ``level`` (outputs,)."""
+
 
 @dataclass(frozen=True)
 class Squared:
@@ -61,6 +66,9 @@ class Squared:
 
     def shift(self, mean: float) -> float:
         return mean
+
+    def information(self, level: Array) -> float:
+        return 1.0
 
 
 @dataclass(frozen=True)
@@ -105,6 +113,10 @@ class Logistic:
     def shift(self, mean: float) -> float:
         return 0.0
 
+    def information(self, level: Array) -> float:
+        """Of classes also the variance of residuals."""
+        return float(np.mean(of_classes(expit(level) if self.classes == 2 else softmax(level))))
+
 
 @dataclass(frozen=True)
 class Poisson:
@@ -123,6 +135,9 @@ class Poisson:
 
     def shift(self, mean: float) -> float:
         return 0.0  # counts have light tails
+
+    def information(self, level: Array) -> float:
+        return 1.0  # in units of the mean
 
 
 @dataclass(frozen=True)

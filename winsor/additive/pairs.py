@@ -21,6 +21,7 @@ from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import chi2, norm
 
 from winsor.additive.descent import ROUNDING
 from winsor.additive.terms import Design, Term
@@ -35,7 +36,7 @@ Pair = tuple[int, int]
 CELLS = 4
 CANDIDATES = 6
 """Features whose pairs are looked at: 15 pairs instead of p (p - 1) / 2."""
-_CLEAR = 3.0  # standard deviations of the score under no interaction
+_CLEAR = -float(norm.logsf(3.0))  # one in a thousand, for each of 15 pairs
 PROOF = "clipped residuals in one cell of each pair"
 
 
@@ -116,12 +117,14 @@ def interacting(
 
 
 def _score(tables: Array, sizes: tuple[int, int]) -> float:
+    """Minus the logarithm of the chance of so large a sum of squares without interaction. Two
+    indicators have one degree of freedom, whose squares are often large."""
     rows, columns = sizes
     used = tables[:, :rows, :columns]
     freedom = len(used) * (rows - 1) * (columns - 1)
     left = used - used.mean(1, keepdims=True) - used.mean(2, keepdims=True)
     left = left + used.mean((1, 2), keepdims=True)
-    return float((np.sum(left**2) - freedom) / math.sqrt(2 * freedom)) if freedom else 0.0
+    return -float(chi2.logsf(np.sum(left**2), freedom)) if freedom else 0.0
 
 
 def interaction(one: Term, other: Term, knots: int) -> Term:

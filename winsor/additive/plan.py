@@ -8,7 +8,9 @@ Where rows are so few that shapes would be noise (a decision made on n, the budg
 columns alone), every shape is a line between the ends of a range: no masses, no pairs. The range is
 looked for inside bounds too, which may be wide. If rows are too few for histograms, a blunt look
 takes three times the share (`winsor/ranges/coarse.py`); where even that would show nothing, bounds
-are used as they are.
+are used as they are, columns without are taken for standardised ones, and the look is at the values
+of the loss alone (a target), unless their bounds are stated; a regression then learns its level
+alone, if lines would be noise (`winsor/linear/looks.py`).
 """
 
 from __future__ import annotations
@@ -19,9 +21,10 @@ from dataclasses import dataclass, replace
 from winsor.additive import masses, pairs
 from winsor.contract import Sensitivity
 from winsor.linear import residual_cut
+from winsor.linear.looks import visibility
 from winsor.mechanisms.gaussian import Gaussian
 from winsor.ranges.binner import Bins
-from winsor.ranges.coarse import enough, share_of_ranges
+from winsor.ranges.coarse import enough, share_alone, share_of_ranges
 from winsor.release.budget import Payment, Target, noise_multiplier
 from winsor.sampling.samplers import FullBatch
 
@@ -30,6 +33,11 @@ RANGES, MASSES, FIRST, THRESHOLD, PAIRS, LEVEL = 0.10, 0.02, 0.12, 0.01, 0.07, 0
 under a generous cut), the histogram of residuals, the choice of pairs, and the overall level. The
 last descent gets the rest."""
 FIRST_STEPS, LAST_STEPS = 60, 150
+LEVEL_SEEN = 20.0
+"""Rows over the noise of their number at which the overall level is looked at: with fewer, the
+descent knows it better."""
+MOST_ALONE = 0.5
+"""Of the share of a look at the values of the loss alone."""
 KNOT_BUDGET = 0.02
 """Noise of a prediction, over the spread of the target, that knots may cost if features are not
 correlated: less than a thousandth of the variance."""
@@ -58,25 +66,25 @@ class Plan:
     bins: Bins
     lines: bool = False
     """Whether shapes are lines, for want of rows."""
+    flat: bool = False
+    """Whether there are none: a regression of so few rows that lines would be noise too."""
 
     @staticmethod
-    def of(bins: Bins, cuts: bool, looks_for_pairs: bool, n: int, target: Target) -> Plan:
-        """``cuts`` says whether residuals need a cut that is learnt."""
+    def of(bins: Bins, values: int, looks_for_pairs: bool, n: int, target: Target) -> Plan:
+        """The last columns of ``bins`` are so many ``values`` of the loss, whose residuals then
+        need a cut that is learnt."""
         mu = 1 / noise_multiplier([Payment(FullBatch(n), _GRADIENT, 1)], target)
         lines = KNOT_BUDGET * n * mu < LINES * bins.columns
-        if lines and share_of_ranges(RANGES, n, bins.columns, mu) is not None:
-            bins = replace(bins, inside=True)
-        elif lines:
-            bins = replace(bins, coarse=enough(n, bins.columns, 3 * RANGES, mu))
+        bins, share = _looks(bins, values, n, mu) if lines else (bins, RANGES)
         parts = {"first": Part(_GRADIENT, FIRST_STEPS, FIRST)}
-        if bins.coarse or bins.inside or cuts or not (lines and bins.known):
+        if share:
             ranges = bins.payment(n)
-            share = 3 * RANGES if bins.coarse else RANGES
             parts["ranges"] = Part(ranges.sensitivity, ranges.steps, share)
         if not lines:
             parts["masses"] = Part(masses.sensitivity(1), 1, MASSES)
-        if cuts:
+        if values:
             parts["threshold"] = Part(residual_cut.SENSITIVITY, 1, THRESHOLD)
+        if values and math.sqrt(LEVEL) * n * mu > LEVEL_SEEN:
             parts["level"] = Part(_GRADIENT, 1, LEVEL)
         if looks_for_pairs and not lines:
             parts["pairs"] = Part(pairs.sensitivity(1, 1.0), 1, PAIRS)
@@ -86,7 +94,8 @@ class Plan:
             Payment(FullBatch(n), part.sensitivity, part.steps, math.sqrt(part.steps / part.share))
             for part in parts.values()
         ]
-        return Plan(parts, noise_multiplier(payments, target), bins, lines)
+        unseen = bins.looked_at is not None and visibility(bins.columns, n, mu) < 1
+        return Plan(parts, noise_multiplier(payments, target), bins, lines, bool(values) and unseen)
 
     def mechanism(self, name: str) -> Gaussian:
         part = self.parts[name]
@@ -95,3 +104,18 @@ class Plan:
     def spent_on(self, name: str) -> float:
         """The multiplier of a part as if it were one release."""
         return self.multiplier / math.sqrt(self.parts[name].share)
+
+
+def _looks(bins: Bins, values: int, n: int, mu: float) -> tuple[Bins, float]:
+    """What is looked at for lines, and its share; zero if nothing is."""
+    if share_of_ranges(RANGES, n, bins.columns, mu) is not None:
+        return replace(bins, inside=True), RANGES
+    if enough(n, bins.columns, 3 * RANGES, mu):
+        return replace(bins, coarse=True), 3 * RANGES
+    bins = replace(bins, looked_at=values)
+    share = share_of_ranges(RANGES, n, values, mu) if values else None
+    if share is not None:
+        return bins, share
+    unknown = bool(bins.unknown[bins.columns - values :].any())
+    bins = replace(bins, coarse=True)
+    return bins, min(share_alone(n, values, mu), MOST_ALONE) if unknown else 0.0

@@ -27,7 +27,6 @@ MARGIN = 1.25
 the noise of a histogram, and cutting them costs more than the room does."""
 
 _TINY = 1e-5
-_STRAY = 0.02  # mass that is noise
 
 
 @dataclass(frozen=True)
@@ -60,26 +59,15 @@ class Scaling:
 
 
 def learnt_range(found: Distribution) -> tuple[float, float, float]:
-    """(low, high, centre). A column that shows nothing but zeros is taken for a rare indicator:
-    between -1 and 1, as far as anyone can see. One that shows zeros and ones, and nothing between,
-    is an indicator, and reaches no farther than that; one that shows nothing but ones, an indicator
-    of which the zeros are rare."""
+    """(low, high, centre). An indicator reaches from 0 to 1. A column that shows nothing but zeros
+    is taken for a rare one: between -1 and 1, as far as anyone can see."""
     low, centre, high = found.quantile([TAIL, 0.5, 1 - TAIL]).tolist()
+    if found.indicator:
+        return 0.0, 1.0, float(centre > 0.5)
     if max(abs(low), abs(high)) < _TINY:
         return -1.0, 1.0, 0.0
-    zeros, ones = _zeros_and_ones(found)
-    if zeros + ones > 1 - _STRAY and ones > 0:
-        return 0.0, (1.0 if zeros else max(1.0, high)), (1.0 if centre > 0.5 else 0.0)
     if abs(centre) < _TINY:
         centre = 0.0
     least = max(1e-9 * max(abs(low), abs(high)), 1e-300)
     below, above = (MARGIN * max(reach, least) for reach in (centre - low, high - centre))
     return centre - below, centre + above, centre
-
-
-def _zeros_and_ones(found: Distribution) -> tuple[float, float]:
-    """The mass about 0, and in the cell of 1 if that is no wider than from a half to two."""
-    left, right = found.edges[:-1], found.edges[1:]
-    zero = (left >= -_TINY) & (right <= _TINY)
-    one = (left >= 0.5) & (left <= 1.0) & (right >= 1.0) & (right <= 2.0 * (1 + 1e-9))
-    return float(found.mass[zero].sum()), float(found.mass[one].sum())

@@ -115,7 +115,7 @@ class PrivateScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         door = PrepaidDoor(
             Ledger({"method": "PrivateScaler", "n": n, "d": d}), target.relation, key
         )
-        zoom = Zoom(d)
+        zoom = Zoom(d, indicators=True)
         scale, zoomed = (math.sqrt(2), math.sqrt(2 * zoom.rounds)) if learnt else (1.0, 1.0)
         plan = [Payment(FullBatch(n), moment_sensitivity(d), 1, scale)]
         if learnt:

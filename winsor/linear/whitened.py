@@ -20,11 +20,11 @@ k = n mu / (64 p) between 1 and 4: at k the noise adds 2 k^2 p^2/(n mu)^2 of the
 target to the loss, less than 1/2000 until it is the least bound that lets typical rows through.
 
 Bounds that are given save the budget of step 1, if they are those of scaled columns, (0, 1) or
-(-1, 1); inside wider ones it looks for where the rows are, from a better start. Where rows are so
-few that histograms would drown in noise (a decision made on n, the budget and the number of columns
-alone), step 1 takes up to three times its share; beyond that, bounds are used as they are, columns
-without get a blunt look (`winsor/ranges/coarse.py`), and where even that would show nothing, they
-are taken for standardised ones, between -4 and 4.
+(-1, 1); inside wider ones it looks for where the rows are, from a better start. Where rows are few,
+step 1 takes more of the budget or looks at less (`looks.py`), and step 2 may be left out.
+
+Slopes are drawn towards zero by what chance explains of them, at the end of step 4
+(`shrinkage.py`): where that is all, the mean is left.
 
 Steps 1 to 3 are the whitening of Nikolov-style
 preconditioners and of AdaSSP (Wang 2018) used as what they are good for, a metric; the answer comes
@@ -41,7 +41,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,12 +51,14 @@ from winsor.contract import Sensitivity
 from winsor.grads.glm import Design, Huber, Loss, Squared, clip_residuals
 from winsor.linear.bounded import BoundedSolution, BoundedTask
 from winsor.linear.flat import FlatDescent
+from winsor.linear.looks import look_of, share_of_lengths
 from winsor.linear.options import Method
 from winsor.linear.scaled import Scaling
+from winsor.linear.shrinkage import information, towards_level
 from winsor.linear.task import LinearTask, Session, Solution
 from winsor.means.winsorised import HeavyMean
 from winsor.mechanisms.gaussian import Gaussian
-from winsor.ranges.coarse import Coarse, enough, share_of_ranges
+from winsor.ranges.coarse import anywhere
 from winsor.ranges.distribution import Distribution
 from winsor.ranges.zoom import Counted, Zoom, counts_between
 from winsor.release.budget import Payment
@@ -67,9 +69,6 @@ Array = NDArray[np.float64]
 
 WIDEST = 2000
 """With more columns, or a table kept sparse, X'X is out of reach: `FlatDescent` takes over."""
-
-STANDARD = np.array([-4.0, 4.0])
-"""Taken for the range of a column where rows are too few to learn it: standardised, that is."""
 
 FEW_ROWS = 10_000.0
 """(n mu)^2 times a share below which a histogram with it is no more than noise."""
@@ -112,46 +111,30 @@ class Run:
 
     def __init__(self, options: Whitened, task: BoundedTask, session: Session) -> None:
         self.options, self.task, self.session = options, task, session
-        self.n, self.p = task.n, task.design.size
+        self.n = task.n
         self.regression = isinstance(task.loss, Squared | Huber)
-        learnt = _to_be_learnt(task.bounds)
+        most = 0.7 * (1 - options.norms - options.gram)
         mu = session.yardstick(self.n)
-        share = share_of_ranges(options.ranges, self.n, int(learnt.sum()) + 1, mu)
-        blunt = False
-        if share is None:  # too few rows for histograms: a blunt look at what nobody has stated
-            learnt, share, blunt = self._few_rows()
-            task = self.task
-        self.share = share
-        self.unknown = np.flatnonzero(learnt)
-        columns = len(self.unknown) + self.regression
-        kind = Coarse if blunt else Zoom
-        self.zoom = kind(columns) if columns else None
+        self.look = look_of(task, self.regression, (options.ranges, most), mu)
+        self.used = np.append(self.look.used, [True] * task.design.intercept)
+        self.p = int(self.used.sum())
         # A public bound on rows leaves nothing to find out about their lengths.
-        self.norms = Zoom(1, rounds=2) if task.row_bound is None else None
-        enough = options.level * (session.yardstick(self.n) * self.n) ** 2 > FEW_ROWS
-        has_level = isinstance(task.loss, Squared) and task.design.intercept and enough
+        self.norms_share = share_of_lengths(options.norms, self.n, mu)
+        looked = task.row_bound is None and self.norms_share is not None
+        self.norms = Zoom(1, rounds=2) if looked else None
+        visible = options.level * (mu * self.n) ** 2 > FEW_ROWS
+        has_level = isinstance(task.loss, Squared) and task.design.intercept and visible
         self.level = HeavyMean(self.n, share=options.level) if has_level else None
         self.plan = self._plan()
         self.multiplier = session.multiplier(list(self.plan.values()))
         self.loss: Loss = task.loss
 
-    def _few_rows(self) -> tuple[NDArray[np.bool_], float, bool]:
-        """(columns to be learnt, share for it, whether bluntly). Bounds that were given are used as
-        they are; with too few rows for any look, the others are taken for standardised ones."""
-        bounds, most = self.task.bounds, 3 * self.options.ranges
-        learnt = np.asarray(np.isnan(bounds).any(axis=1))
-        columns = int(learnt.sum()) + self.regression
-        if learnt.any() and enough(self.n, columns, most, self.session.yardstick(self.n)):
-            return learnt, most, True
-        self.task = replace(self.task, bounds=np.where(np.isnan(bounds), STANDARD, bounds))
-        return np.zeros_like(learnt), self.options.ranges, False
-
     def _looks(self) -> tuple[dict[str, Payment], float]:
         """The lines for ranges and lengths, and their share."""
         lines, spent = {}, 0.0
         for name, zoom, share in (
-            ("ranges", self.zoom, self.share),
-            ("norms", self.norms, self.options.norms),
+            ("ranges", self.look.zoom, self.look.share),
+            ("norms", self.norms, self.norms_share or 0.0),
         ):
             if zoom is not None:
                 lines[name] = zoom.payment(self.n, math.sqrt(zoom.rounds / share))
@@ -168,7 +151,7 @@ class Run:
         if self.level is not None:
             lines |= {f"level {i}": line for i, line in enumerate(self.level.payments())}
             spent += options.level
-        rest = probability("1 - ranges - norms - gram - level", 1 - spent)
+        rest = positive("1 - ranges - norms - gram - level", 1 - spent)
         lines["steps"] = Payment(everyone, unit, options.steps, math.sqrt(options.steps / rest))
         return lines
 
@@ -180,23 +163,26 @@ class Run:
         found = self._distributions()
         raw = task.design.x if task.design.unit == 1.0 else task.design.x * task.design.unit
         scaling = self._scaling(found[:-1] if self.regression else found)
-        design = Design(scaling.apply(raw), task.design.intercept)
+        table = scaling.apply(raw)
+        table = table if self.look.used.all() else np.ascontiguousarray(table[:, self.look.used])
+        design = Design(table, task.design.intercept)
         centre, deviation = self._target(found[-1]) if self.regression else (0.0, 0.5)
         y = task.y - centre
         root = self._root(design)
         inside = self._inside(task.start, scaling, centre)
-        start = np.asarray(np.linalg.solve(root, inside), dtype=np.float64)
+        start = np.asarray(np.linalg.solve(root, inside[self.used]), dtype=np.float64)
         theta: Array = np.asarray(root @ self.descend(design, y, root, start, deviation))
         if self.level is not None:
             theta[-1] += self._level(design, y, theta)
-        theta = self._outside(theta, scaling, centre)
+        inside[self.used] = theta
+        theta = self._outside(inside, scaling, centre)
         releases = sum(line.steps for line in self.plan.values())
         return BoundedSolution(theta, releases, scaling=scaling)
 
     def _scaling(self, found: list[Distribution]) -> Scaling:
         """By the bounds, or by what was found where that was looked for."""
-        bounds = self.task.bounds.copy()
-        bounds[self.unknown] = np.nan
+        bounds = self.look.bounds.copy()
+        bounds[self.look.unknown] = np.nan
         return Scaling.of(bounds, found)
 
     def _target(self, found: Distribution) -> tuple[float, float]:
@@ -214,29 +200,32 @@ class Run:
 
     def _distributions(self) -> list[Distribution]:
         """Of the columns without bounds, then of y in a regression."""
-        if self.zoom is None:
-            return []
+        zoom, look = self.look.zoom, self.look
+        stated = [anywhere(-1.0, 1.0)] if self.regression and not look.target else []
+        if zoom is None:
+            return stated
         start: list[Array | None] = [
-            None if math.isnan(low) else np.linspace(low, high, self.zoom.cells + 1)
-            for low, high in self.task.bounds[self.unknown]
+            None if math.isnan(low) else np.linspace(low, high, zoom.cells + 1)
+            for low, high in look.bounds[look.unknown]
         ]
-        if self.regression:
-            cells = np.linspace(-1.0, 1.0, self.zoom.cells + 1)
+        if look.target:
+            cells = np.linspace(-1.0, 1.0, zoom.cells + 1)
             start.append(cells if self.task.target_known else None)
-        return self._ranges(self.zoom, start)
+        return self._ranges(zoom, start) + stated
 
     def _ranges(self, zoom: Zoom, start: list[Array | None]) -> list[Distribution]:
         design = self.task.design
-        table = design.x[:, self.unknown] * design.unit
-        if self.regression:
+        table = design.x[:, self.look.unknown] * design.unit
+        if self.look.target:
             table = np.column_stack([table, self.task.y])
         return zoom.release(table, self.session.door, self._mechanism("ranges"), start, self.n)
 
     def _longest(self, design: Design) -> float:
-        """B: the public row bound, or the upper end of the released lengths."""
+        """B: the public row bound, or the upper end of the released lengths. Where noise would
+        hide these, the length if all columns were even: a length far too small would make a metric
+        in which steps are too long."""
         if self.norms is None:
-            assert self.task.row_bound is not None
-            return self.task.row_bound
+            return self.task.row_bound or math.sqrt(1 + (self.p - 1) / 3)
 
         def counted(edges: Sequence[Array], width: int) -> Array:
             return counts_between(design.norms[:, None], edges, width)
@@ -300,7 +289,20 @@ class Run:
             if 2 * step >= count - 1:
                 total += theta
                 kept += 1
-        return total / kept
+        return self._without_chance(total / kept, root, deviation, receipt.std / math.sqrt(kept))
+
+    def _without_chance(self, theta: Array, root: Array, deviation: float, noise: float) -> Array:
+        """Drawn towards a model without slopes by what the ``noise`` of the mean gradient, and rows
+        with residuals of at most this ``deviation``, explain."""
+        table, constant = theta.reshape(self.p, -1), None
+        level = np.zeros(table.shape[1])
+        if self.task.design.intercept:
+            constant = np.linalg.inv(root)[:, -1]
+            level = constant @ table / (constant @ constant)
+        known = information(self.loss, level)
+        square = deviation**2 if self.regression else known
+        variance = (square / self.n + (noise / self.n) ** 2) / known**2
+        return towards_level(table, constant, variance).reshape(theta.shape)
 
     def _slope(
         self,
@@ -373,13 +375,6 @@ def gram_of(design: Design, bound: float) -> Array:
         table = table * cut[:, None]
         total += table.T @ table
     return total
-
-
-def _to_be_learnt(bounds: Array) -> NDArray[np.bool_]:
-    """Columns without bounds, and those whose bounds are not those of scaled ones: inside wide
-    bounds a column may be anywhere. Columns in (0, 1) and (-1, 1) are taken as they are."""
-    scaled = (np.isin(bounds[:, 0], (-1.0, 0.0))) & (bounds[:, 1] == 1.0)
-    return ~scaled
 
 
 def _column(reach: Array, like: Array) -> Array:

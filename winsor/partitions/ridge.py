@@ -71,16 +71,18 @@ class Split:
 
 @dataclass(frozen=True)
 class RangeCounts:
-    """Cells of the columns whose ranges are looked for, and of the target."""
+    """Cells of the columns whose ranges are looked for, and of the target if it is."""
 
     split: Split
     columns: NDArray[np.intp]
+    target: bool
     edges: tuple[Array, ...]
     width: int
 
     def __call__(self, rows: Array) -> Array:
         features, target = self.split(rows)
-        table = np.column_stack([features[:, self.columns], target])
+        columns = [features[:, self.columns], *([target] if self.target else [])]
+        table = np.column_stack(columns)
         return counts_between(table, self.edges, self.width)
 
 
@@ -132,7 +134,8 @@ class PartitionedRun(SufficientRun):
 
     def _ranges(self, zoom: Zoom, start: list[Array | None]) -> list[Distribution]:
         def counted(edges: Sequence[Array], width: int) -> Array:
-            return self.passes.sum(RangeCounts(self.split, self.unknown, tuple(edges), width))
+            looked = self.look.unknown, self.look.target
+            return self.passes.sum(RangeCounts(self.split, *looked, tuple(edges), width))
 
         mechanism = self._mechanism("ranges")
         return zoom.release_counts(counted, self.n, self.session.door, mechanism, start)

@@ -30,7 +30,7 @@ from winsor.ledger.shared_budget import PrivacyBudget
 from winsor.ledger.surroundings import begin_fit, count_fit
 from winsor.mechanisms.gaussian import Gaussian
 from winsor.ranges.bounds import as_bounds
-from winsor.ranges.coarse import Coarse
+from winsor.ranges.coarse import Coarse, anywhere
 from winsor.ranges.distribution import Distribution
 from winsor.ranges.zoom import Zoom
 from winsor.release.budget import Payment, Target, noise_multiplier
@@ -46,7 +46,9 @@ class Bins:
 
     ``bounds`` (columns, 2) are public, NaN where a column's are not known. With all of them known
     one round of histograms is enough, otherwise three, or two that are read bluntly (``coarse``).
-    ``inside`` looks for the rows as if there were no bounds, which may be far too wide.
+    ``inside`` looks for the rows as if there were no bounds, which may be far too wide;
+    ``indicators`` recognises columns of zeros and ones. ``looked_at`` limits the look to so
+    many columns, the last ones.
     """
 
     columns: int
@@ -54,27 +56,43 @@ class Bins:
     bounds: Array | None = None
     coarse: bool = False
     inside: bool = False
+    indicators: bool = False
+    looked_at: int | None = None
 
     @property
     def known(self) -> bool:
         """Whether all bounds are."""
-        return self.bounds is not None and bool(np.isfinite(self.bounds).all())
+        return not self.unknown.any()
+
+    @property
+    def unknown(self) -> NDArray[np.bool_]:
+        """Which columns have no bounds."""
+        if self.bounds is None:
+            return np.ones(self.columns, dtype=bool)
+        return ~np.isfinite(self.bounds).all(axis=1)
 
     @property
     def zoom(self) -> Zoom:
+        columns = self.columns - self.skipped
         if self.coarse:
-            return Coarse(self.columns)
-        one_round = self.known and not self.inside
-        return Zoom(self.columns, cells=max(2 * self.bins, 32), rounds=1 if one_round else 3)
+            return Coarse(columns)
+        one_round = not self.unknown[self.skipped :].any() and not self.inside
+        cells, rounds = max(2 * self.bins, 32), 1 if one_round else 3
+        return Zoom(columns, cells, rounds, self.indicators)
+
+    @property
+    def skipped(self) -> int:
+        """How many columns, the first ones, are not looked at."""
+        return 0 if self.looked_at is None else self.columns - self.looked_at
 
     def by_bounds(self, column: int, found: Distribution | None = None) -> Distribution | None:
         """What was found, inside the bounds; or all that bounds say: anywhere between them."""
-        if self.bounds is None or not np.isfinite(self.bounds[column]).all():
+        if self.bounds is None or self.unknown[column]:
             return found
         low, high = (float(end) for end in self.bounds[column])
         if found is not None and found.low < high and low < found.high:
             low, high = max(low, found.low), min(high, found.high)
-        return Distribution(np.array([low, (low + high) / 2, high]), np.array([0.5, 0.5]))
+        return anywhere(low, high)
 
     def payment(self, n: int, scale: float = 1.0) -> Payment:
         """The line of a plan; ``scale`` times the noise multiplier that is looked for."""
@@ -93,10 +111,10 @@ class Bins:
         """Edges of the first round, where bounds say them."""
         cells = self.zoom.cells
         if self.bounds is None or self.coarse or self.inside:
-            return [None] * self.columns
+            return [None] * (self.columns - self.skipped)
         return [
             np.linspace(low, high, cells + 1) if np.isfinite(high - low) else None
-            for low, high in self.bounds
+            for low, high in self.bounds[self.skipped :]
         ]
 
 

@@ -36,15 +36,18 @@ Array = NDArray[np.float64]
 
 CELLS = 2
 """Of the second round, on either side of zero."""
+STANDARD = (-4.0, 4.0)
+"""Taken for the range of a column where rows are too few to learn it: standardised, that is."""
 ONE_SIGN, BOTH_SIGNS = 3.0, 4.0
 """How far a range reaches, in typical magnitudes."""
 _FEW = 0.25  # a share of rows below which a sign is not there
 _MOST_NOISE = 0.12
+_A_SIXTEENTH = 16.0
 
 
 @dataclass(frozen=True)
 class Coarse(Zoom):
-    """A plan for two joint histograms of ``columns`` columns."""
+    """A plan for two joint histograms of ``columns`` columns. Indicators are not looked for."""
 
     rounds: int = 2
 
@@ -117,10 +120,22 @@ def _even(low: float, middle: float, high: float) -> Distribution:
     return Distribution(np.array([low, middle, high]), np.array([0.5, 0.5]))
 
 
+def anywhere(low: float, high: float) -> Distribution:
+    """All that bounds say."""
+    return _even(low, (low + high) / 2, high)
+
+
 def enough(n: int, columns: int, share: float, mu: float) -> bool:
     """Whether the noise of a count is small beside ``n`` rows, a function of public values. ``mu``
     is that of the one release that would spend the budget."""
     return math.sqrt(2 * columns / share) / (mu * n) < _MOST_NOISE
+
+
+def share_alone(n: int, columns: int, mu: float) -> float:
+    """The share at which a blunt look at so few ``columns`` alone has a count's noise of a
+    sixteenth of the rows, between 0.1 and 0.6: where a target is, is worth that much, for nothing
+    else is learnt without it. A function of public values."""
+    return min(max(2 * columns * (_A_SIXTEENTH / (mu * n)) ** 2, 0.1), 0.6)
 
 
 def share_of_ranges(least: float, n: int, columns: int, mu: float) -> float | None:

@@ -33,6 +33,8 @@ class Distribution:
     above: float = 0.0
     noise: float = 0.0
     """Standard deviation of the noise of a cell's mass."""
+    indicator: bool = False
+    """Whether the column is taken for one of zeros and ones (`winsor/ranges/indicators.py`)."""
 
     @staticmethod
     def of(edges: Array, counts: Array, std: float, n: int, finer: bool = False) -> Distribution:

@@ -12,8 +12,9 @@ stretch every range; in the tails that winsorises. Three rounds of 32 cells tell
 Guarantee
 ---------
 Given the edges, which are public or come from released counts, a record adds 1 to one cell of each
-column: sensitivity sqrt(k) when it joins or leaves, sqrt(2k) when it changes all its cells. Every
-round is one Gaussian release; all are paid for before the first.
+column: sensitivity sqrt(k) when it joins or leaves, sqrt(2k) when it changes all its cells. Columns
+that an earlier round recognised as indicators count as zeros, whatever rows hold, and do not move.
+Every round is one Gaussian release; all are paid for before the first.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from winsor.contract import ConfigurationError, Sensitivity
 from winsor.mechanisms.gaussian import Gaussian
 from winsor.ranges.distribution import ALONE, Distribution
 from winsor.ranges.grid import signed_log_grid
+from winsor.ranges.indicators import indicator, with_narrow_cells
 from winsor.release.budget import Payment
 from winsor.release.prepaid import PrepaidDoor
 from winsor.sampling.samplers import FullBatch
@@ -47,6 +49,8 @@ class Zoom:
     columns: int
     cells: int = 32
     rounds: int = 3
+    indicators: bool = False
+    """Whether columns of zeros and ones are recognised, in the first round."""
 
     def __post_init__(self) -> None:
         whole("columns", self.columns)
@@ -55,7 +59,7 @@ class Zoom:
 
     @property
     def sensitivity(self) -> Sensitivity:
-        return Sensitivity(math.sqrt(self.columns), math.sqrt(2 * self.columns), PROOF)
+        return _sensitivity(self.columns)
 
     def payment(self, n: int, scale: float = 1.0) -> Payment:
         """The line of a plan, with ``scale`` times the noise multiplier that is looked for."""
@@ -97,19 +101,34 @@ class Zoom:
         ``n`` stand in each cell, as `counts_between` does."""
         public = [None] * self.columns if start is None else list(start)
         edges = [signed_log_grid() if each is None else np.asarray(each) for each in public]
+        if self.indicators:
+            edges = [with_narrow_cells(each) for each in edges]
         found: list[Distribution] = []
+        looked = np.ones(self.columns, dtype=bool)
         for number in range(self.rounds):  # the number of releases never depends on their values
             width = max(map(len, edges)) + 1
-            receipt = door.pay(mechanism, FullBatch(n), self.sensitivity, 1, (self.columns, width))
-            counts = receipt.release(counted(edges, width))
-            found = [
-                Distribution.of(own, row[: len(own) + 1], receipt.std, n, finer=number > 0)
-                for own, row in zip(edges, counts, strict=True)
-            ]
+            # Columns that are recognised take no part: zeros, whatever their rows are.
+            counts = np.where(looked[:, None], counted(edges, width), 0.0)
+            moved = _sensitivity(max(int(looked.sum()), 1))
+            receipt = door.pay(mechanism, FullBatch(n), moved, 1, counts.shape)
+            counts = receipt.release(counts)
+            for column in np.flatnonzero(looked):
+                own, row = edges[column], counts[column, : len(edges[column]) + 1]
+                each = self._read(own, row, receipt.std, n, first=number == 0)
+                found[column : column + 1] = [each]
+                looked[column] = not each.indicator
             # Cells so many that each, if rows are where they seem, stands out of the noise.
             resolved = int(min(self.cells, max(2.0, n / (2 * ALONE * receipt.std))))
             edges = [each.finer(resolved) for each in found]
         return found
+
+    def _read(self, edges: Array, counts: Array, std: float, n: int, first: bool) -> Distribution:
+        known = indicator(edges, counts, std, n) if first and self.indicators else None
+        return known or Distribution.of(edges, counts, std, n, finer=not first)
+
+
+def _sensitivity(columns: int) -> Sensitivity:
+    return Sensitivity(math.sqrt(columns), math.sqrt(2 * columns), PROOF)
 
 
 def counts_between(table: Array, edges: Sequence[Array], width: int) -> Array:

@@ -1,0 +1,88 @@
+"""What a fit looks at before it descends, decided on public values alone: n, the budget, the number
+of columns, and which bounds were given.
+
+    histograms   of the columns whose bounds are not those of scaled ones, and of y
+    blunt        rows too few for histograms of so many columns: a blunt look at what has no bounds,
+                 and y (`winsor/ranges/coarse.py`); bounds that were given are used as they are
+    y alone      rows too few even for that: columns without bounds are taken for standardised ones;
+                 with hardly any rows, y is not looked for where ``target_range`` says enough.
+                 Where slopes would be noise, a regression learns its level alone; columns that
+                 are taken for standardised ones get no slopes unless they would stand out twice
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from winsor.linear.bounded import BoundedTask
+from winsor.ranges.coarse import STANDARD, Coarse, enough, share_alone, share_of_ranges
+from winsor.ranges.zoom import Zoom
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Look:
+    """``zoom`` is the plan of the histograms, with this ``share`` of the budget."""
+
+    zoom: Zoom | None
+    share: float
+    unknown: NDArray[np.intp]
+    """Columns that are looked at."""
+    target: bool
+    """Whether y is."""
+    bounds: Array
+    """Of all columns, with what those are taken for that nobody looks at."""
+    used: NDArray[np.bool_]
+    """Columns that get a slope."""
+
+
+def look_of(task: BoundedTask, regression: bool, shares: tuple[float, float], mu: float) -> Look:
+    """The look for ``task``; ``shares`` are its usual one and the largest that may be spent. ``mu``
+    is that of the one release that would spend the budget."""
+    n, bounds, (least, most) = task.n, task.bounds, shares
+    unknown, all_of_them = np.flatnonzero(~_scaled(bounds)), np.ones(len(bounds), dtype=bool)
+    share = share_of_ranges(least, n, len(unknown) + 1, mu)
+    columns = len(unknown) + regression
+    if share is not None:
+        zoom = Zoom(columns, indicators=True) if columns else None
+        return Look(zoom, share, unknown, regression, bounds, all_of_them)
+    unknown = np.flatnonzero(np.isnan(bounds).any(axis=1))
+    columns = len(unknown) + regression
+    if len(unknown) and enough(n, columns, 3 * least, mu):
+        return Look(Coarse(columns), 3 * least, unknown, regression, bounds, all_of_them)
+    nothing, used = np.empty(0, dtype=np.intp), all_of_them
+    visible = visibility(task.design.size, n, mu)
+    if visible < 2:
+        used = ~np.isnan(bounds).any(axis=1)
+    if visible < 1 and regression:
+        used = ~all_of_them
+    bounds = np.where(np.isnan(bounds), STANDARD, bounds)
+    share = share_of_ranges(least, n, 1, mu)
+    if not regression or (share is None and task.target_known):
+        return Look(None, 0.0, nothing, False, bounds, used)
+    if share is not None:
+        return Look(Zoom(1), min(share, most), nothing, True, bounds, used)
+    return Look(Coarse(1), min(share_alone(n, 1, mu), most), nothing, True, bounds, used)
+
+
+def share_of_lengths(least: float, n: int, mu: float) -> float | None:
+    """The share at which the lengths of rows are seen, between ``least`` and five times that; None
+    if they would not be. A function of public values."""
+    return next((k * least for k in (1, 2, 3, 4, 5) if enough(n, 1, k * least, mu)), None)
+
+
+def visibility(p: int, n: int, mu: float) -> float:
+    """How well slopes would be seen: below 1 they are noise. That of X'X has eigenvalues of
+    sqrt(2 p) B^2 / (n mu) for rows of length B, about sqrt(p/2); a quarter of the budget doubles
+    that, and what is below twice it is not seen. Second moments of columns are at most 1."""
+    return 0.7 * n * mu / p**1.5
+
+
+def _scaled(bounds: Array) -> NDArray[np.bool_]:
+    """Columns in (0, 1) and (-1, 1) are taken as they are; inside wider bounds a column may be
+    anywhere, and is looked for."""
+    return np.asarray(np.isin(bounds[:, 0], (-1.0, 0.0)) & (bounds[:, 1] == 1.0))

@@ -9,6 +9,7 @@ shapes and importances are one account at epsilon 1.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -58,7 +59,10 @@ def main(arguments: list[str] | None = None) -> None:
         ("R2 of the log amount, held out", f"{r2:.3f}"),
         *((shape.name, f"importance {shape.importance:.3f}") for shape in model.terms_[:4]),
     ]
-    charts = [model.plot(shape.name) for shape in model.terms_[:4]]
+    charts = [
+        replace(model.plot(shape.name), key=f"shape-{place}")
+        for place, shape in enumerate(model.terms_[:4])
+    ]
     promise = f"The model with all its shapes: {model.guarantee_}."
     Shown("Insurance claims", promise, results, CHANGES, charts, model.guarantee_).write(
         options.out

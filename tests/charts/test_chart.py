@@ -100,7 +100,8 @@ def test_bars_stand_on_the_axis_and_fill_their_bins():
 
 
 def test_steps_of_two_and_a_half_are_named_as_they_are():
-    assert axis([0.0, 12.0]).labels() == ["0.0", "2.5", "5.0", "7.5", "10.0", "12.5"]
+    assert axis([0.0, 12.1]).labels() == ["0.0", "2.5", "5.0", "7.5", "10.0", "12.5"]
+    assert axis([0.0, 12.0]).labels() == ["0", "2", "4", "6", "8", "10", "12"]
     assert axis([0.0, 0.012]).labels() == [
         "0.0000",
         "0.0025",

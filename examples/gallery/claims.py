@@ -37,7 +37,7 @@ def claims(full: bool, data: Path) -> tuple[pd.DataFrame, NDArray[np.float64], s
 
         table = load("aus_injury_claims", data)
         rows = np.concatenate([table.x_train, table.x_test])
-        names = [f"column {i}" for i in range(rows.shape[1])]
+        names = list(table.feature_names)
         amounts = np.concatenate([table.y_train, table.y_test])
         return pd.DataFrame(rows, columns=names), amounts, "Australian injury claims"
     made = claims_like(n=40_000 if full else 4_000)

@@ -41,7 +41,9 @@ def main(arguments: list[str] | None = None) -> None:
     results = [("everyone", f"{found.estimate:,.0f} ({found.low:,.0f} to {found.high:,.0f})")]
     for name, group in sorted(found.groups.items(), key=lambda item: -item[1].estimate):
         interval = f"{group.low:,.0f} to {group.high:,.0f}"
-        results.append((str(name), f"{group.estimate:,.0f} ({interval}), about {group.size:,.0f}"))
+        results.append(
+            (str(name), f"{group.estimate:,.0f} ({interval}), about {group.size:,.0f} rows")
+        )
     chart = Ranked(
         title="Mean income by region, with 95 % intervals",
         axis="income",

@@ -21,7 +21,7 @@ from winsor.charts.intervals import IntervalBar, intervals_svg
 from winsor.contract import Guarantee
 
 STYLE = Path(winsor.report.__file__).with_name("page.css")
-OWN = "main { padding-top: 24px; } ul li { padding-left: 0; }"
+OWN = "main { padding-top: 24px; } ul li { padding-left: 0; } .scroll td { white-space: normal; }"
 
 
 @dataclass(frozen=True)

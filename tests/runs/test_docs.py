@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import re
 import tomllib
 from pathlib import Path
@@ -26,7 +27,7 @@ from winsor.runs.config import (
 from winsor.runs.execute import execute
 from winsor.runs.parts import check
 from winsor.runs.progress import Quiet
-from winsor.runs.reading import read
+from winsor.runs.reading import Part, read
 
 ROOT = Path(__file__).parents[2]
 SECTIONS = {
@@ -101,3 +102,24 @@ def test_the_migration_from_opacus_is_short_and_runs(capsys):
 @pytest.mark.parametrize("name", ["replace_batchnorm"])
 def test_names_of_the_migration_table_exist(name):
     assert hasattr(winsor.grads, name)
+
+
+def test_the_image_example_is_the_record():
+    """What docs/records.md says of Fashion-MNIST is what a user gets from this file."""
+    saved = json.loads((ROOT / "benchmarks" / "results" / "records.json").read_text())
+    cell = saved["fashion_mnist | tuned | 0"]
+    config, setting = from_table(load("fashion_mnist.toml")), cell["setting"]
+    threshold = config.rule.options["max_grad_norm"]
+    optimizer, training = config.optimizer.options, config.training
+    found = {
+        "threshold": threshold,
+        "length": optimizer["lr"] * threshold,
+        "batch": training.batch_size,
+        "steps": training.steps,
+        "momentum": optimizer["momentum"],
+        "iterate": training.iterate,
+    }
+    assert found == setting
+    assert config.budget.delta == cell["delta"] and config.budget.epsilon >= cell["epsilon"]
+    assert config.features.name == "scattering" and config.schedule.name == "linear"
+    check(dataclasses.replace(config, features=Part("none")))

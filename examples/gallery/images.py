@@ -3,10 +3,10 @@
     python examples/gallery/images.py [--full] [--out DIR] [--data DIR]
 
 The short form is the digits of scikit-learn, pixels as they are, at epsilon 4. The full form is
-examples/fashion_mnist.toml, the record of docs/records.md: Fashion-MNIST with scattering features
-at epsilon 3 (needs kymatio, and fashion_mnist.npz in --data). Features are a fixed function of the
-row alone, so they cost no privacy. The threshold and the rate were found on public rows, outside
-epsilon; for your own rows `winsor tune` finds them within it.
+examples/fashion_mnist.toml: Fashion-MNIST with scattering features at epsilon 3 (needs kymatio, and
+fashion_mnist.npz in --data), by the settings of docs/records.md that need no other release.
+Features are a fixed function of the row alone, so they cost no privacy. The threshold and the rate
+were found on public rows, outside epsilon; for your own rows `winsor tune` finds them within it.
 """
 
 from __future__ import annotations

@@ -91,7 +91,8 @@ def execute(
     only if there is something left to do.
     """
     directory = RunDirectory(path)
-    all_ours, data = directory.empty, None
+    all_ours = directory.empty
+    data: Data | None = None
     if not directory.exists:
         check(config)
         data = load(config.data)  # a mistake in it shows before anything is written

@@ -344,9 +344,7 @@ def as_groups(by: ArrayLike | None, n: int) -> tuple[list[Hashable], NDArray[np.
             "by must name a group for every row. Got rows without one (None or NaN) instead. Give "
             'them a group of their own, such as "unknown".'
         )
-    labels, codes = np.unique(
-        given.astype(str) if given.dtype.kind == "O" else given, return_inverse=True
-    )
+    labels, codes = np.unique(given, return_inverse=True)
     return labels.tolist(), codes.astype(np.int64)
 
 

@@ -10,6 +10,7 @@ torch.
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -110,7 +111,11 @@ if not TYPE_CHECKING:  # or a type checker would believe in any name
         elif name in __all__:
             value = import_module(f"winsor.{name}")
         else:
-            raise AttributeError(f"module 'winsor' has no attribute {name!r}; it has {__all__}")
+            near = get_close_matches(name, __all__, n=1)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            raise AttributeError(
+                f"module 'winsor' has no attribute {name!r}.{hint} It has {', '.join(__all__)}."
+            )
         globals()[name] = value  # found once
         return value
 

@@ -131,6 +131,9 @@ def refuse_unknown(
 def refusal(name: str, wanted: str, value: Any, remedy: str = "") -> ConfigurationError:
     if isinstance(value, str) and _reads_as_number(value):
         remedy = f"Write it without quotes: {name}={value}. {remedy}".strip()
+    if hasattr(value, "item") and hasattr(value, "detach"):  # of torch, which is not loaded here
+        remedy = f"Write {name}=float(...), or int(...). {remedy}".strip()
+        return ConfigurationError(f"{name} must be {wanted}. Got a tensor instead. {remedy}")
     hint = f" {remedy}" if remedy else ""
     return ConfigurationError(f"{name} must be {wanted}. Got {value!r} instead.{hint}")
 

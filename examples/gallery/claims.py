@@ -9,6 +9,7 @@ shapes and importances are one account at epsilon 1.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -36,7 +37,7 @@ def claims(full: bool, data: Path) -> tuple[pd.DataFrame, NDArray[np.float64], s
 
         table = load("aus_injury_claims", data)
         rows = np.concatenate([table.x_train, table.x_test])
-        names = [f"column {i}" for i in range(rows.shape[1])]
+        names = list(table.feature_names)
         amounts = np.concatenate([table.y_train, table.y_test])
         return pd.DataFrame(rows, columns=names), amounts, "Australian injury claims"
     made = claims_like(n=40_000 if full else 4_000)
@@ -58,7 +59,10 @@ def main(arguments: list[str] | None = None) -> None:
         ("R2 of the log amount, held out", f"{r2:.3f}"),
         *((shape.name, f"importance {shape.importance:.3f}") for shape in model.terms_[:4]),
     ]
-    charts = [model.plot(shape.name) for shape in model.terms_[:4]]
+    charts = [
+        replace(model.plot(shape.name), key=f"shape-{place}")
+        for place, shape in enumerate(model.terms_[:4])
+    ]
     promise = f"The model with all its shapes: {model.guarantee_}."
     Shown("Insurance claims", promise, results, CHANGES, charts, model.guarantee_).write(
         options.out

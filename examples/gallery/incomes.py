@@ -12,9 +12,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 from options import asked_for
-from page import Shown
+from page import Ranked, Shown
 
-from winsor.charts import Chart, Series
 from winsor.means import winsorised_mean
 
 REGIONS = {"north": 1.0, "east": 0.85, "south": 0.7, "west": 1.15}
@@ -42,22 +41,21 @@ def main(arguments: list[str] | None = None) -> None:
     results = [("everyone", f"{found.estimate:,.0f} ({found.low:,.0f} to {found.high:,.0f})")]
     for name, group in sorted(found.groups.items(), key=lambda item: -item[1].estimate):
         interval = f"{group.low:,.0f} to {group.high:,.0f}"
-        results.append((str(name), f"{group.estimate:,.0f} ({interval}), about {group.size:,.0f}"))
-    ranked = sorted(found.groups.items(), key=lambda item: str(item[0]))
-    points = [(float(i), float(group.estimate)) for i, (_, group) in enumerate(ranked)]
-    band = [(float(i), float(g.low), float(g.high)) for i, (_, g) in enumerate(ranked)]
-    chart = Chart(
-        key="groups",
+        results.append(
+            (str(name), f"{group.estimate:,.0f} ({interval}), about {group.size:,.0f} rows")
+        )
+    chart = Ranked(
         title="Mean income by region, with 95 % intervals",
-        x_label=", ".join(f"{i} {name}" for i, (name, _) in enumerate(ranked)),
-        y_label="income",
-        series=(Series("mean", tuple(points), tuple(band), markers=True),),
+        axis="income",
+        values=[
+            (str(name), group.estimate, (group.low, group.high))
+            for name, group in sorted(found.groups.items(), key=lambda item: -item[1].estimate)
+        ],
         note="Released values. The intervals contain sampling error, noise and what the cuts lost.",
     )
     promise = f"All means and intervals together: {found.guarantee}."
-    Shown("Incomes by region", promise, results, CHANGES, [chart], found.guarantee).write(
-        options.out
-    )
+    shown = Shown("Incomes by region", promise, results, CHANGES, [], found.guarantee, [chart])
+    shown.write(options.out)
 
 
 if __name__ == "__main__":

@@ -100,7 +100,8 @@ def test_bars_stand_on_the_axis_and_fill_their_bins():
 
 
 def test_steps_of_two_and_a_half_are_named_as_they_are():
-    assert axis([0.0, 12.0]).labels() == ["0.0", "2.5", "5.0", "7.5", "10.0", "12.5"]
+    assert axis([0.0, 12.1]).labels() == ["0.0", "2.5", "5.0", "7.5", "10.0", "12.5"]
+    assert axis([0.0, 12.0]).labels() == ["0", "2", "4", "6", "8", "10", "12"]
     assert axis([0.0, 0.012]).labels() == [
         "0.0000",
         "0.0025",
@@ -110,3 +111,13 @@ def test_steps_of_two_and_a_half_are_named_as_they_are():
         "0.0125",
     ]
     assert axis([0.0, 10.0]).labels() == ["0", "2", "4", "6", "8", "10"]
+
+
+def test_intervals_whose_ends_are_not_alike_are_drawn_and_named():
+    bars = [
+        IntervalBar("a", 20_000.0, None, 0, (19_000.0, 25_000.0)),
+        IntervalBar("b", 1.0, 0.1, 1),
+    ]
+    svg = intervals_svg("income", bars)
+    assert "20,000 (19,000 to 25,000)" in svg and "1 ± 0.1" in svg
+    assert bars[0].ends == (19_000.0, 25_000.0) and bars[1].ends == (0.9, 1.1)

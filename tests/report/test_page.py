@@ -75,6 +75,13 @@ def test_variants_share_charts_and_colours(tmp_path):
     assert [s.label for s in charts["epsilon"].series] == ["every variant"]
 
 
+def test_runs_that_differ_in_their_seed_alone_say_so(tmp_path):
+    runs = [make_run(tmp_path / str(seed), steps=4, name="flat", seed=seed) for seed in (1, 2)]
+    page = render(collect(runs))
+    assert page.count("max_grad_norm = ") == 1
+    assert "# that of flat, seed 1, with\nseed = 2\n" in page
+
+
 def test_nothing_is_loaded_from_anywhere(tmp_path):
     elements = Elements(render(collect([make_run(tmp_path / "run")])))
     for tag, attributes in elements.found:

@@ -62,7 +62,7 @@ def test_columns_can_be_chosen_and_labels_be_text(tmp_path):
     data = load(path, target="ill", features=["pay", "age"], classes=["no", "yes"])
     assert data.train.tensors[0].tolist() == [[1.5, 30.0], [2.5, 40.0], [3.5, 50.0]]
     assert data.train.tensors[1].tolist() == [0, 1, 0]
-    with pytest.raises(ConfigurationError, match="'id' of .* has other values"):
+    with pytest.raises(ConfigurationError, match="'id' of .* has words"):
         load(path, target="ill", classes=["no", "yes"])
     with pytest.raises(ConfigurationError, match="data.classes must list the labels"):
         load(path, target="ill", features=["age"])
@@ -162,7 +162,7 @@ def test_refusals(settings, message):
         ("torn.csv", b"a,y\n1,0\n2\n", "must have 2 values in each line.*Got 1 in line 3"),
         ("gaps.csv", b"a,y\n1,0\nnan,1\n", "has gaps or infinite values"),
         ("names.csv", b"a,a\n1,0\n", "different names in its header"),
-        ("binary.csv", b"a,y\n\xff,0\n", "cannot read .*binary.csv"),
+        ("binary.csv", b"a,y\n\xff,0\n", "binary.csv must be text in UTF-8"),
         ("labels.csv", b"a,y\n1,0\n2,7\n", r"labels among 0\.\.1"),
         ("half.csv", b"a,y\n1,0\n2,0.5\n", r"labels among 0\.\.1"),
     ],

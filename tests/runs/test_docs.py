@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import re
 import tomllib
 from pathlib import Path
@@ -26,7 +27,7 @@ from winsor.runs.config import (
 from winsor.runs.execute import execute
 from winsor.runs.parts import check
 from winsor.runs.progress import Quiet
-from winsor.runs.reading import read
+from winsor.runs.reading import Part, read
 
 ROOT = Path(__file__).parents[2]
 SECTIONS = {
@@ -101,3 +102,18 @@ def test_the_migration_from_opacus_is_short_and_runs(capsys):
 @pytest.mark.parametrize("name", ["replace_batchnorm"])
 def test_names_of_the_migration_table_exist(name):
     assert hasattr(winsor.grads, name)
+
+
+def test_the_image_example_says_all_that_its_accuracy_rests_on():
+    """All training rows, each image normalised by itself, from zero, at a rate that falls."""
+    config = from_table(load("fashion_mnist.toml"))
+    assert (config.features.name, config.schedule.name) == ("scattering", "linear")
+    assert config.model.options == {"zeros": True}
+    assert (config.budget.epsilon, config.budget.delta) == (3.0, 1e-5)
+    check(dataclasses.replace(config, features=Part("none")))
+    saved = json.loads((ROOT / "benchmarks" / "results" / "gallery.json").read_text())["images"]
+    assert "epsilon=2.997, delta=1e-05" in saved["promise"]
+    assert (
+        f"{100 * float(dict(saved['results'])['accuracy']):.1f} %"
+        in (ROOT / "examples" / "fashion_mnist.toml").read_text()
+    )

@@ -45,6 +45,11 @@ def test_built_in_models(name):
     assert torch.equal(first[0], first[1]) and not torch.equal(first[0], first[2])
 
 
+def test_a_linear_model_may_start_at_zero():
+    model = build_model(Part("linear", {"zeros": True}), data((2, 3)), seed=0)
+    assert not any(bool(p.any()) for p in model.parameters())
+
+
 def test_gpt_sees_only_its_own_row_and_only_the_past():
     torch.manual_seed(0)
     model = SmallGPT(11, 6, layers=2, heads=2, width=8)

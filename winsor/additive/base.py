@@ -26,6 +26,7 @@ from winsor.ledger.surroundings import begin_fit, count_fit
 from winsor.linear.base import fresh_key
 from winsor.ranges.binner import Bins
 from winsor.ranges.bounds import as_bounds
+from winsor.ranges.refused_tables import in_own_words, known_table
 from winsor.release.budget import Target
 from winsor.release.prepaid import PrepaidDoor
 
@@ -51,14 +52,10 @@ class PrivateAdditiveModel(BaseEstimator):
     _fitted: Fitted
 
     def _check_table(self, X: Any, y: Any) -> tuple[Array, Any]:
-        try:
+        with in_own_words(X):
             table, targets = validate_data(
                 self, X, y, dtype=np.float64, y_numeric=False, ensure_min_samples=2
             )
-        except ValueError as error:
-            if isinstance(error, ConfigurationError):
-                raise
-            raise ConfigurationError(str(error)) from error
         return table, targets
 
     def _fit(
@@ -107,7 +104,7 @@ class PrivateAdditiveModel(BaseEstimator):
     def _scores(self, X: Any) -> Array:
         """(n, outputs) scores: sums of shape functions."""
         check_is_fitted(self)
-        table = validate_data(self, X, dtype=np.float64, reset=False)
+        table = known_table(self, X)
         return self._fitted.scores(table)
 
     def shape(self, term: int | str) -> Shape:

@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit, softmax
 from sklearn.base import ClassifierMixin
-from sklearn.utils.multiclass import check_classification_targets
 
 from winsor.additive.base import PrivateAdditiveModel
 from winsor.additive.losses import Logistic
@@ -16,6 +15,7 @@ from winsor.additive.rows import Table
 from winsor.contract import ConfigurationError
 from winsor.ledger.shared_budget import PrivacyBudget
 from winsor.ranges.distribution import Distribution
+from winsor.ranges.refused_tables import refuse_no_classes
 
 Array = NDArray[np.float64]
 
@@ -60,7 +60,7 @@ class PrivateAdditiveClassifier(ClassifierMixin, PrivateAdditiveModel):
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Fit to all rows within the budget."""
         table, y = self._check_table(X, y)
-        check_classification_targets(y)
+        refuse_no_classes(y)
         self.classes_, codes = np.unique(y, return_inverse=True)
         count = len(self.classes_)
         if count < 2:

@@ -17,6 +17,7 @@ from winsor.checks import choice
 from winsor.contract import ConfigurationError
 from winsor.ledger.shared_budget import PrivacyBudget
 from winsor.ranges.distribution import Distribution
+from winsor.ranges.refused_tables import as_targets
 
 Array = NDArray[np.float64]
 
@@ -96,7 +97,7 @@ class PrivateAdditiveRegressor(RegressorMixin, PrivateAdditiveModel):
         """Fit to all rows within the budget. ``exposure`` multiplies the mean of a log link."""
         self._prepare()
         table, y = self._check_table(X, y)
-        values = self._values(np.asarray(column_or_1d(y, warn=True), dtype=np.float64))
+        values = self._values(as_targets(column_or_1d(y, warn=True)))
         others, bounds = values[:, None], self._value_bounds()
         if exposure is not None:
             if self.loss not in ("poisson", "gamma"):

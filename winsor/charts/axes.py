@@ -37,10 +37,12 @@ class Axis:
 
 
 def axis(values: Sequence[float], log: bool = False, from_zero: bool = False) -> Axis:
-    """An axis that shows all finite values, with 4 to 8 ticks.
+    """An axis that shows all finite values, with 4 to 8 ticks; whole numbers get whole ones.
 
     >>> axis([0.0, 0.94]).ticks
     (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
+    >>> axis([0, 12]).ticks
+    (0.0, 2.0, 4.0, 6.0, 8.0, 10.0, 12.0)
     """
     finite = [v for v in values if math.isfinite(v) and (v > 0 or not log)]
     if not finite:
@@ -53,7 +55,8 @@ def axis(values: Sequence[float], log: bool = False, from_zero: bool = False) ->
     if high - low < 1e-12 * max(abs(high), 1e-300):
         pad = abs(high) / 2 or 0.5
         low, high = low - pad, high + pad
-    step = _round_step((high - low) / 5)
+    counts = high - low >= 4 and all(value == round(value) for value in finite)
+    step = _whole_step((high - low) / 5) if counts else _round_step((high - low) / 5)
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
     ticks = tuple(float(f"{k * step:.12g}") for k in range(first, last + 1))
     return Axis(ticks[0], ticks[-1], False, ticks)
@@ -73,6 +76,11 @@ def axis_between(low: float, high: float, log: bool = False) -> Axis:
 def _round_step(rough: float) -> float:
     power = 10.0 ** math.floor(math.log10(rough))
     return next(m * power for m in (1, 2, 2.5, 5, 10) if m * power >= rough * (1 - 1e-9))
+
+
+def _whole_step(rough: float) -> float:
+    power = 10.0 ** max(0, math.floor(math.log10(rough)))
+    return next(m * power for m in (1, 2, 5, 10) if m * power >= 0.8 * rough)
 
 
 def _log_axis(low: float, high: float) -> Axis:

@@ -15,26 +15,29 @@ LONGEST = 30
 
 @dataclass(frozen=True)
 class IntervalBar:
-    """A mean and half the width of its interval."""
+    """A mean and half the width of its interval, or its ends where they are not alike."""
 
     label: str
     mean: float
     half: float | None
     colour: int
+    between: tuple[float, float] | None = None
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        half = self.half or 0.0
+        return self.between or (self.mean - half, self.mean + half)
 
 
 def intervals_svg(title: str, bars: list[IntervalBar]) -> Markup:
     """Means as dots with their intervals as bars."""
-    halves = [bar.half or 0.0 for bar in bars]
-    pairs = list(zip(bars, halves, strict=True))
-    scale = axis([bar.mean + sign * half for bar, half in pairs for sign in (-1, 1)])
+    scale = axis([end for bar in bars for end in bar.ends])
 
     def at(value: float) -> float:
         return LEFT + scale.at(value) * (WIDTH - LEFT - RIGHT)
 
     drawn = [
-        (bar.colour, at(bar.mean - half), at(bar.mean), at(bar.mean + half), *_words(bar))
-        for bar, half in pairs
+        (bar.colour, at(bar.ends[0]), at(bar.mean), at(bar.ends[1]), *_words(bar)) for bar in bars
     ]
     ticks = [(at(tick), label) for tick, label in zip(scale.ticks, scale.labels(), strict=True)]
     height = TOP + ROW * len(bars) + BELOW
@@ -45,8 +48,16 @@ def intervals_svg(title: str, bars: list[IntervalBar]) -> Markup:
 
 def _words(bar: IntervalBar) -> tuple[str, str]:
     """Its name and its value, as they stand above it."""
-    value = f"{bar.mean:.4g}" if bar.half is None else f"{bar.mean:.4g} ± {bar.half:.2g}"
+    value = _number(bar.mean)
+    if bar.between is not None:
+        value = f"{value} ({_number(bar.between[0])} to {_number(bar.between[1])})"
+    elif bar.half is not None:
+        value = f"{value} ± {bar.half:.2g}"
     return _short(bar.label), value
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
 def _short(label: str) -> str:

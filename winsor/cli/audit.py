@@ -30,8 +30,8 @@ Quick = Annotated[
     bool,
     typer.Option(
         "--quick",
-        help="A quarter of the runs: all audits of `mechanisms` together take about two minutes of "
-        "processor time instead of six, those of `mutants` half a minute.",
+        help="A quarter of the runs or fewer. All audits of `mechanisms` together still take "
+        "minutes of processor time, which the cores share; the table ends with how much it was.",
     ),
 ]
 FewCanaries = Annotated[bool, typer.Option("--quick", help="At most 300 canaries.")]

@@ -38,7 +38,7 @@ def train(
     to resume after Ctrl-C, a kill or a full disk; CONFIG.toml may then be left out.
     """
     from winsor.runs.importing import allowing
-    from winsor.runs.toml_file import load_table
+    from winsor.runs.toml_file import load_table, read_text
 
     _refuse_both(quiet, json)
     table = None if config is None else load_table(config)
@@ -51,7 +51,7 @@ def train(
     else:
         from winsor.runs.config import from_table
 
-        settings, source = from_table(table, config.parent), config.read_text(encoding="utf-8")
+        settings, source = from_table(table, config.parent), read_text(config)
     from winsor.runs.execute import execute  # torch, once the configuration is known to be good
     from winsor.runs.no_compiler import leave_out_compiler
     from winsor.runs.progress import make_observer
@@ -74,7 +74,7 @@ def compare(
     Prints the mean of each metric with a 95 % interval over seeds. Call it again to resume.
     """
     from winsor.runs.importing import allowing
-    from winsor.runs.toml_file import load_table
+    from winsor.runs.toml_file import load_table, read_text
 
     _refuse_both(quiet, json)
     table = load_table(config)
@@ -85,7 +85,7 @@ def compare(
 
     comparison = Comparison.from_table(table, config.parent)
     path = Path("runs") / slug(comparison.name) if run is None else run
-    source = config.read_text(encoding="utf-8")
+    source = read_text(config)
     with allowing(allow_import):
         summary = _stopping(lambda: comparison.execute(path, quiet, json, source))
     show(summary, quiet, json)

@@ -39,6 +39,7 @@ from winsor.linear.units import SAID, Unit, one_row_each
 from winsor.linear.whitened import Whitened
 from winsor.randomness import new_key
 from winsor.ranges.bounds import as_bounds
+from winsor.ranges.refused_tables import in_own_words
 from winsor.release.budget import Target
 from winsor.release.prepaid import PrepaidDoor
 from winsor.rules.rule import Rule
@@ -120,7 +121,7 @@ class PrivateLinearModel(BaseEstimator, ABC):
 
     def _check_table(self, X: Any, y: Any, reset: bool) -> tuple[Any, Any]:
         refuse_odd_sparse(X)
-        try:
+        with in_own_words(X):
             features, targets = validate_data(
                 self,
                 X,
@@ -132,10 +133,6 @@ class PrivateLinearModel(BaseEstimator, ABC):
                 y_numeric=False,
                 ensure_min_samples=2,
             )
-        except ValueError as error:
-            if isinstance(error, ConfigurationError):
-                raise
-            raise ConfigurationError(str(error)) from error
         return features, targets
 
     def _of_units(self, X: Any, y: Any, unit: Unit | None) -> tuple[Any, Any, tuple[str, ...]]:

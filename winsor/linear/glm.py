@@ -54,6 +54,7 @@ from winsor.mechanisms.gaussian import Gaussian
 from winsor.ranges.binner import Bins
 from winsor.ranges.bounds import as_bounds
 from winsor.ranges.distribution import Distribution
+from winsor.ranges.refused_tables import as_targets, in_own_words, known_table
 from winsor.release.budget import Payment, Target, noise_multiplier
 from winsor.release.prepaid import PrepaidDoor
 from winsor.sampling.samplers import FullBatch
@@ -203,13 +204,9 @@ class PrivateLogLinkRegressor(RegressorMixin, BaseEstimator, ABC):
 
     def _checked(self, X: Any, y: Any, exposure: Any) -> tuple[Array, Array, Array]:
         probability("level", self.level)
-        try:
+        with in_own_words(X):
             table, y = validate_data(self, X, y, dtype=np.float64, ensure_min_samples=2)
-        except ValueError as error:
-            if isinstance(error, ConfigurationError):
-                raise
-            raise ConfigurationError(str(error)) from error
-        targets = np.asarray(column_or_1d(y, warn=True), dtype=np.float64)
+        targets = as_targets(column_or_1d(y, warn=True))
         if (targets < 0).any():
             raise ConfigurationError(
                 "y must not be negative: counts or amounts. Got negative values instead. Use "
@@ -282,7 +279,7 @@ class PrivateLogLinkRegressor(RegressorMixin, BaseEstimator, ABC):
         """Means for this ``exposure`` (1 by default), within the released range of y; for a row
         outside the features' range, of the nearest one that had a vote."""
         check_is_fitted(self)
-        table = validate_data(self, X, dtype=np.float64, reset=False)
+        table = known_table(self, X)
         scores = self._ball.nearest(table) @ self.coef_ + self.intercept_
         return np.exp(np.clip(scores, *np.log(self._means))) * as_exposure(exposure, len(table))
 

@@ -8,14 +8,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.linear_model._base import LinearClassifierMixin
 from sklearn.utils.extmath import safe_sparse_dot, softmax
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from winsor.contract import ConfigurationError
 from winsor.grads.glm import Logistic, Loss, Softmax
 from winsor.ledger.shared_budget import PrivacyBudget
 from winsor.linear.base import PrivateLinearModel, theta_parts
 from winsor.linear.units import Unit
+from winsor.ranges.refused_tables import known_table, refuse_no_classes
 
 Array = NDArray[np.float64]
 
@@ -96,7 +96,7 @@ class PrivateLogisticRegression(LinearClassifierMixin, PrivateLinearModel):
         """Fit to all rows of ``X`` within the budget; with ``unit``, which says whose each row is,
         to one row of each person, who is then protected with all rows."""
         X, y = self._check_table(X, y, reset=True)
-        check_classification_targets(y)
+        refuse_no_classes(y)
         self.classes_, codes = np.unique(y, return_inverse=True)
         condition = "the classes are public: they were read off y"
         X, codes, said = self._of_units(X, codes, unit)
@@ -111,7 +111,7 @@ class PrivateLogisticRegression(LinearClassifierMixin, PrivateLinearModel):
         first = not hasattr(self, "classes_")
         self._check_continues()
         X, y = self._check_table(X, y, reset=first)
-        check_classification_targets(y)
+        refuse_no_classes(y)
         if first:
             if classes is None:
                 raise ConfigurationError(
@@ -121,7 +121,7 @@ class PrivateLogisticRegression(LinearClassifierMixin, PrivateLinearModel):
         unknown = np.setdiff1d(y, self.classes_)
         if len(unknown):
             raise ConfigurationError(
-                f"y must hold the classes {self.classes_} only. Got {unknown} as well."
+                f"y must hold the classes {self.classes_} only. Got {len(unknown)} others as well."
             )
         codes = np.searchsorted(self.classes_, y).astype(np.float64)
         return self._fit(X, codes, self._loss(), resume=True)
@@ -142,7 +142,7 @@ class PrivateLogisticRegression(LinearClassifierMixin, PrivateLinearModel):
     def decision_function(self, X: ArrayLike) -> Array:
         """Scores: (n,) for two classes, (n, classes) for more."""
         check_is_fitted(self)
-        X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
+        X = known_table(self, X, accept_sparse="csr")
         scores = safe_sparse_dot(self._winsorised(X), self.coef_.T, dense_output=True)
         scores = scores + self.intercept_
         return scores.ravel() if scores.shape[1] == 1 else scores

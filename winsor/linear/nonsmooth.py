@@ -11,13 +11,14 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.linear_model._base import LinearClassifierMixin
-from sklearn.utils.multiclass import check_classification_targets, type_of_target
+from sklearn.utils.multiclass import type_of_target
 
 from winsor.contract import ConfigurationError
 from winsor.grads.glm import Absolute, Hinge, Loss
 from winsor.ledger.shared_budget import PrivacyBudget
 from winsor.linear.base import PrivateLinearModel, theta_parts
 from winsor.linear.regression import PrivateRegressor
+from winsor.ranges.refused_tables import refuse_no_classes
 
 Array = NDArray[np.float64]
 
@@ -59,7 +60,7 @@ class PrivateLinearSVC(LinearClassifierMixin, PrivateLinearModel):
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Fit to all rows of ``X`` within the budget."""
         X, y = self._check_table(X, y, reset=True)
-        check_classification_targets(y)
+        refuse_no_classes(y)
         self.classes_, codes = np.unique(y, return_inverse=True)
         if len(self.classes_) != 2:
             # The first words are those that scikit-learn's own checks look for.

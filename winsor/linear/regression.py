@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import RegressorMixin
 from sklearn.utils.extmath import safe_sparse_dot
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from winsor.checks import at_least, positive
 from winsor.contract import ConfigurationError
@@ -16,6 +16,7 @@ from winsor.grads.glm import Huber, Loss, Squared
 from winsor.ledger.shared_budget import PrivacyBudget
 from winsor.linear.base import PrivateLinearModel, theta_parts
 from winsor.linear.units import Unit
+from winsor.ranges.refused_tables import as_targets, known_table
 
 Array = NDArray[np.float64]
 
@@ -63,7 +64,7 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
 
     def _fit_target(self, X: Any, y: Any, resume: bool, conditions: tuple[str, ...] = ()) -> Self:
         centre, scale = self._target_units()
-        targets = (np.asarray(y, dtype=np.float64) - centre) / scale
+        targets = (as_targets(y) - centre) / scale
         return self._fit(X, targets, self._loss(scale), resume, conditions)
 
     def _target_units(self) -> tuple[float, float]:
@@ -94,7 +95,7 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
     def predict(self, X: ArrayLike) -> Array:
         """Predicted targets."""
         check_is_fitted(self)
-        X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
+        X = known_table(self, X, accept_sparse="csr")
         X = self._winsorised(X)
         return safe_sparse_dot(X, self.coef_, dense_output=True) + self.intercept_
 

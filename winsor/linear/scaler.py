@@ -33,6 +33,7 @@ from winsor.ledger.surroundings import begin_fit, count_fit
 from winsor.linear.base import fresh_key
 from winsor.linear.scaled import learnt_range
 from winsor.mechanisms.gaussian import Gaussian
+from winsor.ranges.refused_tables import in_own_words, known_table
 from winsor.ranges.zoom import Counted, Zoom, counts_between
 from winsor.release.budget import Payment, Target, noise_multiplier
 from winsor.release.prepaid import PrepaidDoor
@@ -83,7 +84,8 @@ class PrivateScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     def fit(self, X: Any, y: Any = None) -> Self:
         """Release the moments of the columns of ``X``."""
         begin_fit(self)
-        X = validate_data(self, X, dtype=np.float64)
+        with in_own_words(X):
+            X = validate_data(self, X, dtype=np.float64)
 
         def counted(edges: Sequence[Array], width: int) -> Array:
             return counts_between(X, edges, width)
@@ -158,7 +160,7 @@ class PrivateScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     def transform(self, X: Any) -> Array:
         """(X - mean_) / scale_."""
         check_is_fitted(self)
-        table: Array = validate_data(self, X, dtype=np.float64, reset=False)
+        table: Array = known_table(self, X)
         return (table - self.mean_) / self.scale_
 
 

@@ -335,6 +335,15 @@ def as_groups(by: ArrayLike | None, n: int) -> tuple[list[Hashable], NDArray[np.
         raise ConfigurationError(
             f"by must hold one label per row, {n} of them. Got shape {given.shape} instead."
         )
+    if given.dtype.kind == "O":
+        empty = any(each is None or each != each for each in given.tolist())
+    else:
+        empty = given.dtype.kind == "f" and bool(np.isnan(given).any())
+    if empty:
+        raise ConfigurationError(
+            "by must name a group for every row. Got rows without one (None or NaN) instead. Give "
+            'them a group of their own, such as "unknown".'
+        )
     labels, codes = np.unique(given, return_inverse=True)
     return labels.tolist(), codes.astype(np.int64)
 

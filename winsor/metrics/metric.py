@@ -66,10 +66,10 @@ class Columns:
         """A column clipped to [low, high] row by row; NaN becomes ``odd``."""
         try:
             values = self.need(name).astype(np.float64)
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError):
             raise ConfigurationError(
-                f"{name} must be numbers for this metric. Got {error} instead. Convert them first."
-            ) from error
+                f"{name} must be numbers for this metric. Got words instead. Convert them first."
+            ) from None  # it quotes a value
         return np.clip(np.where(np.isnan(values), odd, values), low, high)
 
     def where(self, chosen: NDArray[np.bool_]) -> Columns:

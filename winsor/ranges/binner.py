@@ -32,6 +32,7 @@ from winsor.mechanisms.gaussian import Gaussian
 from winsor.ranges.bounds import as_bounds
 from winsor.ranges.coarse import Coarse, anywhere
 from winsor.ranges.distribution import Distribution
+from winsor.ranges.refused_tables import in_own_words, known_table
 from winsor.ranges.zoom import Zoom
 from winsor.release.budget import Payment, Target, noise_multiplier
 from winsor.release.inputs import as_key, as_rows
@@ -207,7 +208,8 @@ class PrivateBinner(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     def fit(self, X: Any, y: Any = None) -> Self:
         """Release the histograms of the columns of ``X`` and keep their edges."""
         begin_fit(self)
-        X = validate_data(self, X, dtype=np.float64)
+        with in_own_words(X):
+            X = validate_data(self, X, dtype=np.float64)
         state = self.random_state
         found = private_bins(
             X,
@@ -228,7 +230,7 @@ class PrivateBinner(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     def transform(self, X: Any) -> NDArray[np.int64]:
         """(n, columns) numbers of cells, 0 for what is below the first edge."""
         check_is_fitted(self)
-        table: Array = validate_data(self, X, dtype=np.float64, reset=False)
+        table: Array = known_table(self, X)
         return codes(table, self.edges_)
 
     def __sklearn_tags__(self) -> Any:

@@ -18,11 +18,11 @@ def as_rows(x: ArrayLike) -> tuple[Array, bool]:
     """``x`` as an (n, d) float64 array, and whether it came as a plain (n,) column."""
     try:
         rows = np.asarray(x, dtype=np.float64)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError):
         raise ConfigurationError(
             f"x must be an array of numbers of shape (n,) or (n, d). Got {type(x).__name__} that "
-            f"NumPy cannot read as float64 ({error}) instead. Convert it first."
-        ) from error
+            "NumPy cannot read as float64 instead. Convert it first."
+        ) from None  # it quotes a value
     if rows.ndim not in (1, 2) or rows.size == 0:
         raise ConfigurationError(
             f"x must have shape (n,) or (n, d) with n, d >= 1. Got shape {rows.shape} instead."

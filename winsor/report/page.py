@@ -43,7 +43,7 @@ def render(report: Report) -> str:
         ranking=intervals_svg(report.main_metric, bars) if bars else None,
         between=_between(report),
         metric_names=list(dict.fromkeys(n for v in report.variants for n in v.metrics)),
-        configs={str(run.path): run.config.to_toml() for run in report.runs},
+        configs=_configurations(report),
         commands={str(run.path): reproduction(run) for run in report.runs},
         check=f"winsor verify {shlex.quote(str(report.runs[0].path))}",
         shown_time=shown_time,
@@ -53,6 +53,18 @@ def render(report: Report) -> str:
         time=time,
         day=shown_day(time),
     )
+
+
+def _configurations(report: Report) -> dict[str, str]:
+    """By path, as TOML; runs that differ in their seed alone say so, which keeps the file short."""
+    found = {}
+    for variant in report.variants:
+        first, *others = variant.runs
+        found[str(first.path)] = first.config.to_toml()
+        for run in others:
+            same = f"# that of {variant.label}, seed {first.config.seed}, with"
+            found[str(run.path)] = f"{same}\nseed = {run.config.seed}\n"
+    return found
 
 
 def _between(report: Report) -> dict[str, tuple[float, float]]:

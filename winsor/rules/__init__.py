@@ -129,7 +129,10 @@ if not TYPE_CHECKING:  # or a type checker would believe in rules that do not ex
         rules = all_rules()
         if name in rules:
             return rules[name]
-        raise AttributeError(f"module {__name__!r} has no rule {name!r}; it has {sorted(rules)}")
+        near = nearest_first(name, sorted(rules))
+        raise AttributeError(
+            f"module {__name__!r} has no rule {name!r}. Did you mean {near[0]!r}? It has {near}."
+        )
 
 
 def __dir__() -> list[str]:

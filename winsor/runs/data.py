@@ -78,16 +78,16 @@ def load_data(settings: DataSettings, protected: bool = True) -> Data:
     rows, held_out, digest, unit = _source(settings.source, settings)
     if settings.unit is not None and protected:
         _check_units(unit, len(rows), settings)  # type: ignore[arg-type]
+    if len(rows) == 0:  # type: ignore[arg-type]
+        raise ConfigurationError(
+            f"data.source must have at least one training row. Got none from {settings.source!r}."
+        )
     if settings.held_out is not None:
         held_out = _source(settings.held_out, settings)[0]
     if held_out is None and settings.held_out_fraction > 0:
         out = _coins(len(rows), unit, settings)  # type: ignore[arg-type]
         rows, held_out = _split(rows, out, settings.held_out_fraction)
         unit = None if unit is None else unit[~out]
-    if len(rows) == 0:  # type: ignore[arg-type]
-        raise ConfigurationError(
-            f"data.source must have at least one training row. Got none from {settings.source!r}."
-        )
     return Data(rows, held_out, _shape(rows, settings), _outputs(settings), digest, unit)
 
 
@@ -242,8 +242,11 @@ def _real_targets(y: Any) -> Tensor:
     try:
         with np.errstate(over="ignore"):
             values = torch.from_numpy(np.array(y, dtype=np.float32))
-    except (TypeError, ValueError) as error:
-        raise ConfigurationError(f"data.target must be numbers: {error}.") from error
+    except (TypeError, ValueError):
+        raise ConfigurationError(
+            "data.target must be numbers for regression. Got words or gaps instead. Choose another "
+            'column, or say data.task = "classification" and data.classes.'
+        ) from None  # the error names a value
     if values.ndim != 1 or not bool(torch.isfinite(values).all()):
         raise ConfigurationError(
             f"data.target must be one finite number per row. Got shape {tuple(values.shape)}, or "
@@ -262,17 +265,18 @@ def _labels(y: Any, settings: DataSettings) -> Tensor:
     else:
         try:
             numbers = np.asarray(y, dtype=np.float64).reshape(-1)
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError):
             raise ConfigurationError(
                 "data.classes must list the labels if they are text, for instance "
-                '["no", "yes"]. Got a number instead.'
-            ) from error
+                '["no", "yes"]. Got a number instead, with labels that are text, or missing.'
+            ) from None  # the error names a label
         whole = np.where(np.isfinite(numbers) & (numbers == np.floor(numbers)), numbers, -1)
         labels = torch.from_numpy(whole.astype(np.int64))
     if bool(((labels < 0) | (labels >= classes)).any()):
         wanted = settings.classes if isinstance(settings.classes, list) else f"0..{classes - 1}"
         raise ConfigurationError(
-            f"data.target must have labels among {wanted}. Got others. Correct data.classes."
+            f"data.target must have labels among {wanted}. Got others. Correct data.classes: those "
+            'that do not count from 0 are listed as they are written, for instance ["1", "2"].'
         )
     return labels
 

@@ -44,6 +44,8 @@ NONSENSE = (
     ValueError, MemoryError,
 )  # fmt: skip
 """What reading raises when values are not what they should be."""
+MADE = ("config.toml", "config.json", "environment.json", "metrics.jsonl", "checkpoint.pt")
+"""What a run has in its directory before its first release, beside its ledger."""
 PACKAGES = ("torch", "numpy", "scipy", "scikit-learn", "dp-accounting")
 
 
@@ -98,6 +100,11 @@ class RunDirectory:
     def exists(self) -> bool:
         return (self.path / "config.json").exists()
 
+    @property
+    def empty(self) -> bool:
+        """Whether nothing is there yet, so that whatever is there later is the run's."""
+        return not self.path.exists() or (self.path.is_dir() and not any(self.path.iterdir()))
+
     def config(self) -> Config:
         """The configuration this directory was made with."""
         if not self.exists:
@@ -121,6 +128,17 @@ class RunDirectory:
         text = config.to_toml() if source is None else source
         self._replace("config.toml", text.encode())
         self._replace("config.json", _json(config.to_table()))
+
+    def withdraw(self) -> None:
+        """Take back a run that ended in a mistake before its first release, as if it had never
+        been: the corrected configuration may use its directory. What was spent stays."""
+        if self.ledger.exists() and len(Ledger.read(self.ledger)):
+            return
+        with writing(self.path):
+            for name in (*MADE, self.ledger.name, self.key.name):
+                (self.path / name).unlink(missing_ok=True)
+            if not any(self.path.iterdir()):
+                self.path.rmdir()
 
     # ------------------------------------------------------------------------------- records
 

@@ -15,7 +15,14 @@ from typing import Any, Protocol
 import torch
 from torch import nn
 
-from winsor.contract import BudgetExceeded, Neighbouring
+from winsor.contract import (
+    BudgetExceeded,
+    CalibrationError,
+    ConfigurationError,
+    LossError,
+    Neighbouring,
+    UnsupportedModel,
+)
 from winsor.runs.config import Config, DataSettings
 from winsor.runs.data import Data, load_data
 from winsor.runs.directory import Row, RunDirectory, RunError, describe_session, sense
@@ -38,6 +45,8 @@ from winsor.training.saving import everything, restore
 from winsor.training.spending import Spending
 
 CHECKPOINT_FORMAT = 2
+MISTAKES = (ConfigurationError, CalibrationError, UnsupportedModel, LossError)
+"""What a user mends in the configuration, and then calls the same command again."""
 
 
 @dataclass
@@ -82,8 +91,11 @@ def execute(
     only if there is something left to do.
     """
     directory = RunDirectory(path)
+    all_ours = directory.empty
+    data: Data | None = None
     if not directory.exists:
         check(config)
+        data = load(config.data)  # a mistake in it shows before anything is written
     directory.create(config, source)
     result = directory.result()
     if result is not None:
@@ -94,7 +106,15 @@ def execute(
         return result
     if config.training.threads is not None:
         torch.set_num_threads(config.training.threads)
-    run = assemble(config, directory, load(config.data))
+    try:
+        return _run(assemble(config, directory, data or load(config.data)), directory, observer)
+    except MISTAKES:
+        if all_ours:
+            directory.withdraw()
+        raise
+
+
+def _run(run: Assembled, directory: RunDirectory, observer: Observer) -> dict[str, Any]:
     try:
         return Execution(run, directory, observer).go()
     finally:

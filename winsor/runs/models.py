@@ -30,8 +30,13 @@ Shape = tuple[int, ...]
 LARGEST_SIZE = 2**20
 
 
-def linear(shape: Shape, outputs: int, *, bias: bool = True) -> nn.Module:
-    return small.mlp([_flat(shape), outputs], bias=bias)
+def linear(shape: Shape, outputs: int, *, bias: bool = True, zeros: bool = False) -> nn.Module:
+    """With ``zeros`` every run starts at the same point, and nothing random has to be unlearnt."""
+    model = small.mlp([_flat(shape), outputs], bias=bias)
+    if zeros:
+        for parameter in model.parameters():
+            nn.init.zeros_(parameter)
+    return model
 
 
 def mlp(

@@ -18,6 +18,39 @@ from typing import Any, TypeVar, Union
 from winsor.contract import ConfigurationError
 
 T = TypeVar("T")
+SYNONYMS = {
+    "learning_rate": ("lr",),
+    "clip": ("max_grad_norm",),
+    "max_norm": ("max_grad_norm",),
+    "clip_norm": ("max_grad_norm",),
+    "batch": ("batch_size",),
+    "num_epochs": ("epochs",),
+    "max_steps": ("steps",),
+    "privacy": ("budget",),
+    "dataset": ("data",),
+    "path": ("source",),
+    "file": ("source",),
+    "label": ("target",),
+    "num_classes": ("classes",),
+    "test_size": ("held_out_fraction",),
+    "scheduler": ("schedule",),
+}
+"""What others call a setting, and what it may be called here."""
+HOMES = {
+    "epsilon": "budget.epsilon",
+    "delta": "budget.delta",
+    "noise_multiplier": "budget.noise_multiplier",
+    "lr": "optimizer.lr",
+    "momentum": "optimizer.momentum",
+    "max_grad_norm": "rule.max_grad_norm",
+    "epochs": "training.epochs",
+    "steps": "training.steps",
+    "batch_size": "training.batch_size",
+    "source": "data.source",
+    "target": "data.target",
+    "classes": "data.classes",
+}
+"""Where the settings that people put into another table belong."""
 MOST = 2**62
 """Beyond it a whole number fits into no machine word."""
 
@@ -98,7 +131,9 @@ def _unknown(key: str, path: str, known: Iterable[str]) -> ConfigurationError:
     known = sorted(known)
     close = difflib.get_close_matches(key, known, n=1)
     where = f"of [{path}] " if path else ""
-    hint = f"Did you mean {close[0]!r}? " if close else ""
+    meant = next((name for name in SYNONYMS.get(key, ()) if name in known), None)
+    near = meant or (close[0] if close else HOMES.get(key))
+    hint = f"Did you mean {near!r}? " if near else ""
     names = ", ".join(known) if known else "none"
     return ConfigurationError(
         f"{_join(path, key)} is not a setting. {hint}The settings {where}are: {names}."

@@ -20,6 +20,8 @@ from winsor.runs.archives import check_arrays, refuse_bomb, refuse_too_large
 from winsor.runs.config import DataSettings
 
 Array = NDArray[Any]
+GAPS = ("", "na", "n/a", "nan", "null", "none", "?", "-")
+"""How tables write that there is nothing."""
 
 
 @dataclass(frozen=True)
@@ -37,13 +39,21 @@ def read_rows(source: str, settings: DataSettings) -> RawRows:
     """The rows of one file."""
     path = Path(source)
     if not path.is_file():
-        raise ConfigurationError(f"data.source must be a file that exists. Got {source!r} instead.")
+        setting = "data.held_out" if source == settings.held_out else "data.source"
+        raise ConfigurationError(
+            f"{setting} must be a file that exists. Got {source!r} instead. Paths are relative to "
+            "the folder of the configuration."
+        )
     try:
         if path.suffix.lower() == ".npz":
             return _npz(path, settings)
         columns = _csv(path) if path.suffix.lower() == ".csv" else _parquet(path)
     except ConfigurationError:
         raise
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(
+            f"{path} must be text in UTF-8. Got something else instead. Save it as CSV, UTF-8."
+        ) from error
     except Exception as error:  # readers of other people's files raise whatever they like
         raise ConfigurationError(f"cannot read {path}: {type(error).__name__}: {error}.") from error
     return _from_columns(columns, path, settings)
@@ -102,8 +112,9 @@ def _array(arrays: Any, name: str, path: Path, setting: str) -> Array:
 
 def _csv(path: Path) -> dict[str, list[Any]]:
     with path.open(newline="", encoding="utf-8-sig") as file:
-        reader = csv.reader(file)
+        reader = csv.reader(file, skipinitialspace=True)
         names = next(reader, [])
+        _check_header(path, names)
         lines = [line for line in reader if line]
     for number, line in enumerate(lines, start=2):
         if len(line) != len(names):
@@ -114,6 +125,29 @@ def _csv(path: Path) -> dict[str, list[Any]]:
     if len(set(names)) != len(names):
         raise ConfigurationError(f"{path} must have different names in its header. Got {names}.")
     return dict(zip(names, (list(column) for column in zip(*lines, strict=True)), strict=False))
+
+
+def _check_header(path: Path, names: list[str]) -> None:
+    """Names, separated by commas. What stands there is not shown: it may be a row."""
+    if names and all(map(_reads_as_number, names)):
+        raise ConfigurationError(
+            f"{path} must have names of columns in its first line. Got numbers instead. Put a line "
+            "with names above the rows."
+        )
+    for sign, called in ((";", "semicolons"), ("\t", "tabs")):
+        if len(names) == 1 and sign in names[0]:
+            raise ConfigurationError(
+                f"{path} must be separated by commas. Got {called} instead. Save it with commas, "
+                "and with points in numbers."
+            )
+
+
+def _reads_as_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _parquet(path: Path) -> dict[str, list[Any]]:
@@ -163,14 +197,25 @@ def _from_columns(columns: dict[str, Any], path: Path, settings: DataSettings) -
 def _numbers(column: Any, name: str, path: Path) -> Array:
     try:
         values = np.asarray(column, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise ConfigurationError(
-            f"data.features must be columns of numbers. {name!r} of {path} has other values "
-            f"({error}). Leave it out, or encode it before."
-        ) from error
+    except (TypeError, ValueError):
+        gaps = any(str(value).strip().lower() in GAPS for value in column)
+        raise (_gaps(name, path) if gaps else _words(name, path)) from None  # it names a value
     if not np.isfinite(values).all():
-        raise ConfigurationError(
-            f"data.features must be columns of finite numbers. {name!r} of {path} has gaps or "
-            "infinite values. Fill them by a public rule before."
-        )
+        raise _gaps(name, path)
     return values
+
+
+def _words(name: str, path: Path) -> ConfigurationError:
+    return ConfigurationError(
+        f"data.features must be columns of numbers. {name!r} of {path} has words, or numbers "
+        "written with signs that are not part of them. Name the columns to use in data.features, "
+        "or encode it before: one column of 0 and 1 per public category."
+    )
+
+
+def _gaps(name: str, path: Path) -> ConfigurationError:
+    return ConfigurationError(
+        f"data.features must be columns of finite numbers. {name!r} of {path} has gaps or "
+        "infinite values. Fill them by a public rule before (a constant you know, and a column "
+        "that says where), or leave the column out of data.features."
+    )

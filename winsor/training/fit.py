@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Unpack
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.data import Dataset
@@ -21,16 +22,27 @@ from winsor.training.progress import make_progress
 from winsor.training.rehearsal import Loss
 from winsor.training.right_kinds import refuse_no_loss, refuse_wrong_kinds
 
+UNSUITABLE = (torch.bool, torch.int8, torch.int16, torch.int32)
+"""Whole numbers that torch does not take as classes."""
+
 
 def cross_entropy(model: nn.Module, batch: Any) -> Tensor:
     """Per-row cross-entropy of an (inputs, labels) batch: the default loss of `fit`."""
     if not (isinstance(batch, list | tuple) and len(batch) == 2):
-        raise _not_for_classes(f"rows must be pairs (inputs, label). Got {_parts(batch)} instead")
+        raise _not_for_classes(
+            f"rows must be pairs (inputs, label), such as TensorDataset(x, y) has. Got "
+            f"{_parts(batch)} instead"
+        )
     inputs, labels = batch
     is_tensor = isinstance(labels, Tensor)
     if not is_tensor or labels.ndim != 1 + labels.dtype.is_floating_point:  # float: probabilities
         got = f"{labels.dtype} of shape {tuple(labels.shape)}" if is_tensor else type(labels)
         raise _not_for_classes(f"labels must be one whole number per row. Got {got} instead")
+    if labels.dtype in UNSUITABLE:
+        raise LossError(
+            f"labels must be torch.int64. Got {labels.dtype} instead. Convert them once, before "
+            "training: TensorDataset(x, y.long())."
+        )
     outputs = model(inputs)
     try:
         return F.cross_entropy(outputs, labels, reduction="none")

@@ -31,6 +31,7 @@ from torch.utils.data import default_collate
 
 from winsor.contract import UnsupportedModel, WinsorError
 from winsor.grads import refuse_unsupported
+from winsor.training.loop_order import refuse_misfit, refuse_nothing_finite
 from winsor.training.mixing import Seat, Tolerance, name_the_place
 from winsor.training.rehearsal import Collate, Loss, Played, Rehearsal, same_randomness
 
@@ -87,8 +88,10 @@ def check_rows(
     What could not be checked, as conditions of a guarantee: empty if everything was.
     """
     refuse_unsupported(model)
+    apart = len(rows)
     rows = list(itertools.islice(itertools.cycle(rows), max(len(rows), BASE + SPARE)))
     rehearsal, tolerance, losses = _prepared(model, loss, collate, rows[:BASE])
+    refuse_nothing_finite(losses, apart)
     rows = [*_extremes_watched(rows[:BASE], losses), *rows[BASE:]]
     steady, rehearsal = _steadied(rehearsal, rows[:BASE], tolerance)
     if steady == "never":
@@ -274,7 +277,11 @@ def _prepared(
             if played.losses.dtype is torch.float64:
                 return rehearsal, TOLERANCES[coarsest.dtype], played.losses
     rehearsal, coarsest = Rehearsal(model, loss, collate, exact=False), _Coarsest()
-    played = rehearsal.play(base, (), watch=lambda batch: coarsest)
+    try:
+        played = rehearsal.play(base, (), watch=lambda batch: coarsest)
+    except (RuntimeError, TypeError) as error:
+        refuse_misfit(error, model)
+        raise
     return rehearsal, TOLERANCES[coarsest.dtype], played.losses
 
 

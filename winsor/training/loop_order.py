@@ -14,6 +14,9 @@ from torch import Tensor, nn
 from winsor.contract import LossError, ProtocolError, WinsorError
 from winsor.training.rehearsal import Loss
 
+MISFITS = ("dtype", "shapes cannot be", "channels", "expected input", "Expected 3D")
+"""How torch says that a layer was made for other rows."""
+
 
 def refuse_bad_losses(losses: Tensor, rows: int) -> None:
     """One value per row of the batch, with its graph to the parameters."""
@@ -51,16 +54,42 @@ def fitting(loss: Loss, model: nn.Module, batch: Any) -> Tensor:
     """
     try:
         return loss(model, batch)
-    except RuntimeError as error:
-        text = str(error)
-        if isinstance(error, WinsorError) or not ("dtype" in text or "shapes cannot be" in text):
-            raise
+    except (RuntimeError, TypeError) as error:
+        refuse_misfit(error, model)
+        raise
+
+
+def refuse_misfit(error: Exception, model: nn.Module) -> None:
+    """Rows of another type or width than the model's; every other error passes."""
+    text = str(error).strip()
+    if isinstance(error, WinsorError):
+        return
+    if "must be Tensor, not" in text:
+        raise LossError(
+            f"the rows must be tensors when they reach the model. Got {text} instead. Convert them "
+            "in the dataset or in collate_fn: text by a tokeniser, images by a transform to "
+            "tensors, and take the inputs out of the batch."
+        ) from error
+    if any(sign in text for sign in MISFITS):
         weights = next(model.parameters())
         raise LossError(
-            f"the rows must fit the model, whose weights are {weights.dtype}. Got {text.strip()} "
+            f"the rows must fit the model, whose weights are {weights.dtype}. Got {text} "
             "instead. Convert the rows once, before training: TensorDataset(x.float(), y); or "
-            "change the width of the first layer."
+            "change the width of the first layer, or the shape of the rows."
         ) from error
+
+
+def refuse_nothing_finite(losses: Tensor, rows: int) -> None:
+    """Losses of several rows, none of them a number. A single row that is not finite counts as
+    nothing, and saying so would tell about it; only when all of them are not, no row is singled
+    out, and nothing would be learnt but noise."""
+    if rows >= len(losses) and not bool(losses.isfinite().any()):
+        raise LossError(
+            "losses must be finite numbers. Got NaN or infinity for every row that was tried "
+            "instead: nothing would be learnt but noise. Look for gaps in the inputs (fill them by "
+            "a public rule), inputs that are far too large (divide by a constant that you know), "
+            "or a logarithm of zero in the loss."
+        )
 
 
 def refuse_used_graph(error: RuntimeError) -> None:

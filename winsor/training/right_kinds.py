@@ -34,7 +34,7 @@ def refuse_wrong_kinds(arguments: Mapping[str, Any]) -> None:
         refuse_no_rule(arguments["rule"])
     if "optimizer" in arguments:
         refuse_no_optimizer(arguments["optimizer"])
-    _refuse_no_scheduler(arguments.get("scheduler"))
+    _refuse_no_scheduler(arguments.get("scheduler"), arguments.get("optimizer"))
     ball, collate = arguments.get("ball"), arguments.get("collate_fn")
     if ball is not None and not isinstance(ball, Ball):
         raise _wrong("ball", "a winsor.Ball", ball, "Write ball=winsor.Ball(radius).")
@@ -51,6 +51,8 @@ def refuse_no_model(model: Any) -> None:
     """A module with weights that can be trained."""
     if not isinstance(model, nn.Module):
         remedy = "Build it first, and pass what you built."
+        if hasattr(model, "budget") and isinstance(getattr(model, "model", None), nn.Module):
+            remedy = "It is a private run already: loop over its batches(), or call detach() first."
         raise _wrong("model", "a torch.nn.Module", model, remedy)
     parameters = list(model.parameters())
     if not any(p.requires_grad for p in parameters):
@@ -82,7 +84,7 @@ def refuse_no_dataset(dataset: Any) -> None:
     elif _are_columns(dataset):
         remedy = "Write torch.utils.data.TensorDataset(x, y), of tensors with one row per record."
     elif hasattr(dataset, "iloc") and hasattr(dataset, "to_numpy"):
-        remedy = "Write TensorDataset(torch.tensor(table[columns].to_numpy()), ...)."
+        remedy = 'Write TensorDataset(torch.from_numpy(table[columns].to_numpy("float32")), ...).'
     elif isinstance(dataset, Mapping):
         remedy = "Its keys are no rows. Write TensorDataset(*its values), or a list of rows."
     elif isinstance(dataset, str | bytes | type) or not hasattr(dataset, "__getitem__"):
@@ -128,7 +130,7 @@ def refuse_no_loss(loss: Any) -> None:
         raise _wrong("loss", "a function loss(model, batch) of one value per row", loss, remedy)
 
 
-def _refuse_no_scheduler(scheduler: Any) -> None:
+def _refuse_no_scheduler(scheduler: Any, optimizer: Any) -> None:
     if scheduler is None:
         return
     if isinstance(scheduler, ReduceLROnPlateau):
@@ -139,6 +141,12 @@ def _refuse_no_scheduler(scheduler: Any) -> None:
     elif isinstance(scheduler, type) or not callable(getattr(scheduler, "step", None)):
         remedy = (
             "Write CosineAnnealingLR(optimizer, T_max=steps): it is stepped once per logical step."
+        )
+    elif getattr(scheduler, "optimizer", optimizer) is not optimizer:
+        raise ConfigurationError(
+            "scheduler must move the learning rate of optimizer=. Got a "
+            f"{type(scheduler).__name__} of another optimiser instead. Build it from the one that "
+            "you pass."
         )
     else:
         return

@@ -14,6 +14,7 @@ import torch
 from torch import nn
 from torch.utils.data import TensorDataset, default_collate
 
+from winsor.contract import ConfigurationError
 from winsor.grads.view import Engine
 from winsor.randomness import stream
 from winsor.sampling.feed import Feed
@@ -41,6 +42,7 @@ class RowChecks:
         self._engine.recording(False)
         try:
             rows = rows_to_check(self._feed, step)
+            refuse_unbatched(rows, self._feed)
             found = check_rows(self._model, loss, rows, collate_of(self._feed))
         finally:
             self._engine.recording(recording)
@@ -74,7 +76,29 @@ def rows_to_check(feed: Feed, step: int) -> list[Any]:
     coins = stream(feed.key, "check", step)
     chosen = coins.choice(n, count, replace=False)
     with same_randomness(int(coins.integers(1 << 31))):
-        return [feed.dataset[int(i)] for i in chosen]
+        try:
+            return [feed.dataset[int(i)] for i in chosen]
+        except (IndexError, KeyError) as error:
+            raise ConfigurationError(
+                f"dataset must have a row at every place below its length, {n}. Got "
+                f"{type(error).__name__} at one of them instead. Correct its __len__ or "
+                "__getitem__."
+            ) from error
+
+
+def refuse_unbatched(rows: list[Any], feed: Feed) -> None:
+    """Rows of several shapes, or of a kind that torch makes no batches of."""
+    if feed.collate_fn is not None or isinstance(feed.dataset, TensorDataset):
+        return
+    try:
+        default_collate(rows)
+    except (RuntimeError, TypeError) as error:
+        what = "of several shapes" if isinstance(error, RuntimeError) else "of another kind"
+        raise ConfigurationError(
+            "rows must be tensors, arrays or numbers of one shape, so that they make a batch. Got "
+            f"some {what} instead. Pad or crop them in the dataset, or pass collate_fn=, a "
+            "function from a list of rows to a batch."
+        ) from error
 
 
 def collate_of(feed: Feed) -> Collate:

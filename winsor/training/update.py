@@ -31,6 +31,11 @@ def refuse_foreign_optimizer(
             "optimizer must take one gradient per step. Got LBFGS, which evaluates the loss "
             "several times per step; each evaluation would have to be paid for. Use SGD or Adam."
         )
+    if isinstance(optimizer, torch.optim.SparseAdam):
+        raise ConfigurationError(
+            "optimizer must take dense gradients: noise is in every coordinate. Got SparseAdam "
+            "instead. Use Adam."
+        )
     owned = {id(p) for group in optimizer.param_groups for p in group["params"]}
     trainable = {id(p): name for name, p in parameters.items()}
     missing = [name for key, name in trainable.items() if key not in owned]

@@ -1,9 +1,12 @@
 """Several ranks against one process: the same weights, the same noise, and how fast.
 
-    .venv/bin/python benchmarks/ranks.py --sections equality replay curve throughput
+    .venv/bin/python benchmarks/ranks.py --sections equality yardstick replay curve throughput
 
 equality     1, 2 and 4 ranks under gloo, plain, in DDP and in FSDP2: ledger, noise and weights
              after 200 steps against one process, for five ways of bounding and three models
+yardstick    how far one process is from itself after as many steps: with its batches in two
+             fragments, and with its first weights each moved to a number next to it. Where that
+             is more than 1e-6, no order of additions could keep several ranks within it
 replay       how often `winsor.audit.replay` finds noise that is left out, scaled by 1/world or
              added by every rank, across two ranks; an honest run must pass
 curve        the same by the curve test (`winsor.audit.curve`), which looks for too little noise
@@ -126,6 +129,24 @@ def equality(options: argparse.Namespace, before: Any) -> Iterator[list[dict[str
 def _what(setting: dict[str, Any]) -> tuple[Any, ...]:
     names = ("wrapper", "kind", "rule", "mechanism", "steps", "double")
     return tuple(setting.get(name) for name in names)
+
+
+def yardstick(options: argparse.Namespace, before: Any) -> Iterator[list[dict[str, Any]]]:
+    """What rounding alone does to a run, whoever rounds otherwise."""
+    kept = list(before or [])
+    known = {(row["changed"], *_what(row)) for row in kept}
+    for setting in settings(options.models, options.rules, options.steps, "none"):
+        one: dict[str, Any] | None = None
+        for changed, more in {"fragments": {"max_physical_batch_size": 8}, "nudged": {}}.items():
+            if (changed, *_what(setting)) in known:
+                continue
+            one = one or jobs.trained(0, **setting)
+            other = jobs.trained(0, **setting, **more, nudged=changed == "nudged")
+            told = compared(one, other)
+            del told["in_parts"], told["equal"]
+            kept.append({"changed": changed, **setting, **told})
+            print(changed, setting, f"{told['worst_tensor_differs_by']:.2g}", flush=True)
+        yield kept
 
 
 # ------------------------------------------------------------------------------------ replay
@@ -300,7 +321,13 @@ def throughput(options: argparse.Namespace, before: Any) -> Iterator[list[dict[s
             yield rows
 
 
-SECTIONS = {"equality": equality, "replay": replay, "curve": curve, "throughput": throughput}
+SECTIONS = {
+    "equality": equality,
+    "yardstick": yardstick,
+    "replay": replay,
+    "curve": curve,
+    "throughput": throughput,
+}
 
 
 def main() -> None:

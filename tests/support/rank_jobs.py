@@ -159,7 +159,7 @@ def train(private: Any, model: nn.Module, steps: int | None = None) -> None:
 
 def trained(
     rank: int, kind: str = "mlp", rule: str = "flat", steps: int = 30, wrapper: str = "none",
-    sliced: bool = False, double: bool = False, **options: Any,
+    sliced: bool = False, double: bool = False, nudged: bool = False, **options: Any,
 ) -> dict[str, Any]:  # fmt: skip
     """A whole training; weights, account and noise of it."""
     torch.manual_seed(1)
@@ -167,6 +167,8 @@ def trained(
     model = MODELS[kind]()
     if double:
         model, options["dataset"] = model.double(), rows(dtype=torch.float64)
+    if nudged:
+        nudge(model)
     shown = wrapped(model, wrapper)
     if options.get("optimizer") == "adam":
         options["optimizer"] = torch.optim.Adam(shown.parameters(), lr=0.01)
@@ -187,6 +189,15 @@ def trained(
         check_given_back(private, model)
         assert str(private.spent()) == result["spent"]
     return result
+
+
+@torch.no_grad()
+def nudge(model: nn.Module) -> None:
+    """Move every weight to a number next to it: up, down or not at all."""
+    chance = torch.Generator().manual_seed(3)
+    for p in model.parameters():
+        way = torch.randint(-1, 2, p.shape, generator=chance)
+        p.copy_(torch.nextafter(p, p + way))
 
 
 def wrapped(model: nn.Module, wrapper: str) -> nn.Module:

@@ -175,6 +175,8 @@ def trained(
     if "mechanism" in options:
         options["mechanism"] = MECHANISMS[options["mechanism"]]()
     private = build(shown, RULES[rule](), steps, **options)
+    for parameter in private._update.parameters.values():
+        parameter.register_post_accumulate_grad_hook(_raw_sum_in_a_weight)
     noises = noted_noise(private)
     train(private, shown)
     result = {
@@ -215,6 +217,10 @@ def wrapped(model: nn.Module, wrapper: str) -> nn.Module:
 
 def _raw_gradients_are_reduced(*_: Any) -> None:
     raise AssertionError("FSDP reduces raw gradients behind the door")
+
+
+def _raw_sum_in_a_weight(parameter: torch.Tensor) -> None:
+    raise AssertionError("a backward pass leaves a sum that nobody has clipped in a weight's grad")
 
 
 def whole(parameter: torch.Tensor) -> torch.Tensor:

@@ -2,8 +2,8 @@
 
     .venv/bin/python benchmarks/ranks_durability.py --kills 50
 
-Two or three ranks under gloo, plain, in DDP and in FSDP2 by turns, are killed with SIGKILL and
-resumed (`tests/support/rank_kills.py`).
+Two or three ranks under gloo, plain, in DDP and in FSDP2 by turns, the last with checkpoints in one
+file and in shards, are killed with SIGKILL and resumed (`tests/support/rank_kills.py`).
 On as many ranks, weights and ledger must be bit by bit those of a run that nobody interrupted; on
 another number the run goes on, with new randomness where steps after its checkpoint are in the
 ledger. The ledger on disk must never know fewer releases than ranks have drawn noise for. Call it

@@ -32,12 +32,17 @@ def replace_file(path: Path, content: bytes, private: bool = False) -> None:
     except OSError:
         temporary.unlink(missing_ok=True)
         raise
+    keep_names(path.parent)
+
+
+def keep_names(folder: Path) -> None:
+    """Make durable which files a folder has."""
     if os.name == "posix":  # elsewhere a folder cannot be opened, nor need it be
-        folder = os.open(path.parent, os.O_RDONLY)
+        descriptor = os.open(folder, os.O_RDONLY)
         try:
-            os.fsync(folder)
+            os.fsync(descriptor)
         finally:
-            os.close(folder)
+            os.close(descriptor)
 
 
 def _refuse_no_file(path: Path) -> None:

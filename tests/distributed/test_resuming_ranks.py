@@ -34,7 +34,7 @@ def same(first, second):
         assert torch.equal(weight, second["weights"][name]), name
 
 
-@pytest.mark.parametrize("case", ["plain", "hidden", "fsdp"])
+@pytest.mark.parametrize("case", ["plain", "hidden", "fsdp", "shards"])
 def test_every_rank_goes_on_exactly(ranks, case):
     for rank in ranks:
         assert rank[case]["at"] == 4
@@ -42,6 +42,41 @@ def test_every_rank_goes_on_exactly(ranks, case):
         same(rank[case]["whole"], rank[case]["resumed"])
     first, second = (rank[case]["whole"]["random"] for rank in ranks)
     assert not torch.equal(first, second)  # each rank has its own dropout, and kept it
+
+
+def test_a_folder_of_shards_is_that_of_its_last_checkpoint(ranks, folder):
+    inside = sorted(path.name for path in (folder / "shards.pt").iterdir())
+    assert [name.split("-")[:2] for name in inside] == [["shards", "4"], ["winsor.pt"]]
+    assert resumes.mode_of(folder / "shards.pt" / "winsor.pt") == 0o600
+    files = {path.name for path in (folder / "shards.pt" / inside[0]).iterdir()}
+    assert files == {".metadata", "__0_0.distcp", "__1_0.distcp"}  # each rank wrote its part
+    state = torch.load(folder / "shards.pt" / "winsor.pt", weights_only=True)
+    assert all(weight.is_meta for weight in state["model"].values())
+    assert state["optimizer"]["state"][0]["exp_avg"].is_meta
+
+
+def test_shards_that_are_not_those_of_the_checkpoint_are_refused(ranks, folder):
+    for rank in ranks:
+        for kind in ("code", "damaged", "gone"):
+            assert rank["refused shards"][kind].startswith("LedgerError"), rank["refused shards"]
+        assert "ConfigurationError: shards=True needs a model" in rank["refused shards"]["plain"]
+    assert not (folder / "code was run").exists()
+
+
+def test_one_process_goes_on_from_shards(ranks, folder):
+    """With new randomness: the run of two ranks has gone on after its checkpoint."""
+    given = resumes.arguments(folder, "shards", 0)
+    private = winsor.resume(folder / "shards.pt", **given, repeat=False)
+    in_one_file = torch.load(folder / "fsdp.pt", weights_only=True)  # of the same run
+    assert private.steps_done == 4
+    for name, weight in private.model.state_dict().items():
+        assert torch.equal(weight, in_one_file["model"][name]), name
+    for place, kept in in_one_file["optimizer"]["state"].items():
+        here = private._update.optimizer.state_dict()["state"][place]
+        assert all(torch.equal(here[name], value) for name, value in kept.items())
+    resumes.go_on(private)
+    assert len(private.ledger) == resumes.STEPS + (resumes.STEPS - 4)
+    private.detach()
 
 
 def test_rank_0_alone_keeps_files(ranks, folder):
@@ -61,8 +96,9 @@ def test_new_randomness_is_shared_and_paid_for(ranks, folder):
         assert torch.equal(weight, second["weights"][name])
 
 
-def test_ranks_without_rows_take_part_in_checkpoints(ranks):
-    first, second = (rank["uneven"] for rank in ranks)
+@pytest.mark.parametrize("case", ["uneven", "uneven shards"])
+def test_ranks_without_rows_take_part_in_checkpoints(ranks, case):
+    first, second = (rank[case] for rank in ranks)
     assert first["seen"] > second["seen"]  # rank 1 had no rows in some steps
     for rank in (first, second):
         assert rank["at"] == rank["stopped"] == first["stopped"]

@@ -159,7 +159,7 @@ def train(private: Any, model: nn.Module, steps: int | None = None) -> None:
 
 def trained(
     rank: int, kind: str = "mlp", rule: str = "flat", steps: int = 30, wrapper: str = "none",
-    sliced: bool = False, double: bool = False, **options: Any,
+    sliced: bool = False, double: bool = False, nudged: bool = False, **options: Any,
 ) -> dict[str, Any]:  # fmt: skip
     """A whole training; weights, account and noise of it."""
     torch.manual_seed(1)
@@ -167,12 +167,16 @@ def trained(
     model = MODELS[kind]()
     if double:
         model, options["dataset"] = model.double(), rows(dtype=torch.float64)
+    if nudged:
+        nudge(model)
     shown = wrapped(model, wrapper)
     if options.get("optimizer") == "adam":
         options["optimizer"] = torch.optim.Adam(shown.parameters(), lr=0.01)
     if "mechanism" in options:
         options["mechanism"] = MECHANISMS[options["mechanism"]]()
     private = build(shown, RULES[rule](), steps, **options)
+    for parameter in private._update.parameters.values():
+        parameter.register_post_accumulate_grad_hook(_raw_sum_in_a_weight)
     noises = noted_noise(private)
     train(private, shown)
     result = {
@@ -187,6 +191,15 @@ def trained(
         check_given_back(private, model)
         assert str(private.spent()) == result["spent"]
     return result
+
+
+@torch.no_grad()
+def nudge(model: nn.Module) -> None:
+    """Move every weight to a number next to it: up, down or not at all."""
+    chance = torch.Generator().manual_seed(3)
+    for p in model.parameters():
+        way = torch.randint(-1, 2, p.shape, generator=chance)
+        p.copy_(torch.nextafter(p, p + way))
 
 
 def wrapped(model: nn.Module, wrapper: str) -> nn.Module:
@@ -204,6 +217,10 @@ def wrapped(model: nn.Module, wrapper: str) -> nn.Module:
 
 def _raw_gradients_are_reduced(*_: Any) -> None:
     raise AssertionError("FSDP reduces raw gradients behind the door")
+
+
+def _raw_sum_in_a_weight(parameter: torch.Tensor) -> None:
+    raise AssertionError("a backward pass leaves a sum that nobody has clipped in a weight's grad")
 
 
 def whole(parameter: torch.Tensor) -> torch.Tensor:

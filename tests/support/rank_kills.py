@@ -7,10 +7,10 @@ prints one JSON object per trial.
 The program imports torch once and forks a child for every rank. A trial starts two or three ranks,
 kills one of them or all: at a random time, at a system call of rank 0 on the run's files
 (`killing.py`), or around a draw of noise of any rank; ends the others as torchrun does, and
-resumes. Models are plain, in DDP or sharded by FSDP2. On as many ranks the end must be equal bit by
-bit to a run that nobody interrupted; on others, where that cannot be, the run must go on by itself
-or be refused and go on with new randomness. After every kill, the ledger on disk must hold every
-release whose noise any rank has drawn.
+resumes. Models are plain, in DDP or sharded by FSDP2, with checkpoints in one file or in shards. On
+as many ranks the end must be equal bit by bit to a run that nobody interrupted; on others, where
+that cannot be, the run must go on by itself or be refused and go on with new randomness. After
+every kill, the ledger on disk must hold every release whose noise any rank has drawn.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ GRACE = 3.0
 """Seconds that survivors have to end by themselves, before they are killed as torchrun does."""
 DRAW = "draw of noise"
 CALLS = ("append", "write", "fsync", "replace", "open")
-WRAPPERS = ("fsdp", "ddp", "none")
-"""Trials take them by turns; one process alone has the plain model."""
+WRAPPERS = ("fsdp in shards", "ddp", "fsdp", "none")
+"""Trials take them by turns; one process alone has the plain model, and saves it in one file."""
 
 
 # ------------------------------------------------------------------------------ inside a rank
@@ -57,30 +57,39 @@ WRAPPERS = ("fsdp", "ddp", "none")
 
 def program(folder: Path, rank: int, wrapper: str) -> None:
     """Begin or resume what is in ``folder``, and end it."""
-    given: dict[str, Any] = {"batch_size": 4, "steps": 12, "wrapper": wrapper}
-    checkpoint = folder / "checkpoint.pt"
-    begun = checkpoint.exists()
+    shards = wrapper == "fsdp in shards"
+    given: dict[str, Any] = {"batch_size": 4, "steps": 12, "wrapper": wrapper.split()[0]}
+    begun = checkpoint_in(folder)
+    checkpoint = folder / ("shards" if shards else "checkpoint.pt")
     if dist.is_initialized():
         dist.barrier()  # all have looked before one writes
-    if not begun:
+    if begun is None:
         private = winsor.make_private(**arguments(folder, "run", rank, **given), resume=True)
-        private.save(checkpoint)
+        private.save(checkpoint, shards=shards)
     else:
         try:
-            private = winsor.resume(checkpoint, **arguments(folder, "run", rank, **given))
+            private = winsor.resume(begun, **arguments(folder, "run", rank, **given))
         except LedgerError as error:
             if "repeat=False" not in str(error):
                 raise
             given["repeat"] = False
-            private = winsor.resume(checkpoint, **arguments(folder, "run", rank, **given))
-            private.save(checkpoint)
+            private = winsor.resume(begun, **arguments(folder, "run", rank, **given))
+            private.save(checkpoint, shards=shards)
     for x, y in private.batches():
         private.step(F.cross_entropy(private.model(x), y, reduction="none"))
         if private.steps_done % 3 == 0:
-            private.save(checkpoint)
+            private.save(checkpoint, shards=shards)
     if rank == 0:
         torch.save(private.model.state_dict(), folder / "model.pt")
     private.detach()
+
+
+def checkpoint_in(folder: Path) -> Path | None:
+    """What there is to resume."""
+    if (folder / "shards" / "winsor.pt").exists():
+        return folder / "shards"
+    file = folder / "checkpoint.pt"
+    return file if file.exists() else None
 
 
 def note_draws(path: Path, kill: Kill | None) -> None:
@@ -263,7 +272,7 @@ class Campaign:
             ranks = Together(folder, world, wrapper, kill, who)
             row["kills"] = int(ranks.end_like_torchrun(kill, who))
             row["lost"] += lost_entries(folder)
-            if (folder / "checkpoint.pt").exists():
+            if checkpoint_in(folder) is not None:
                 row["entries"] = len(Ledger.read(folder / "run.ledger"))
             resumed = Together(folder, after, wrapper)
             if not resumed.wait(2 * PATIENCE):

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import os
+import pickle
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import rank_jobs as jobs
 import torch
+import torch.distributed as dist
 from torch import nn
+from torch.distributed.tensor import DTensor
 from torch.nn import functional as F
 
 import winsor
@@ -69,24 +75,82 @@ def resumes(rank: int, folder: str) -> dict[str, Any]:
         "fsdp": {"wrapper": "fsdp"},
     }.items():
         found[name] = _whole_and_interrupted(at, name, rank, more)
+    with_shards = {"wrapper": "fsdp"}
+    found["shards"] = _whole_and_interrupted(at, "shards", rank, with_shards, shards=True)
+    found["refused shards"] = _refused_shards(at, rank)
     found["fresh"] = _with_new_randomness(at, rank)
-    found["uneven"] = _saved_when_some_have_no_rows(at, rank)
+    found["uneven"] = _saved_when_some_have_no_rows(at, "uneven", rank)
+    found["uneven shards"] = _saved_when_some_have_no_rows(at, "parts", rank, shards=True)
     found["inside"] = _saved_between_fragments(at, rank)
     found["from one"] = _from_one_process(at, rank)
     return found
 
 
-def _whole_and_interrupted(at: Path, name: str, rank: int, more: dict[str, Any]) -> Any:
+def _whole_and_interrupted(
+    at: Path, name: str, rank: int, more: dict[str, Any], shards: bool = False
+) -> Any:
     path = at / f"{name}.pt"
     private = winsor.make_private(**arguments(at, name, rank, **more))
-    go_on(private, 4)
-    private.save(path)
+    go_on(private, 2)
+    if shards:
+        with nothing_gathered():
+            private.save(path, shards=True)
+    go_on(private, 2)
+    private.save(path, shards=shards)
     go_on(private)
     whole = ended(private)
     resumed = winsor.resume(path, **arguments(at, name, rank, **more))
     at_step = resumed.steps_done
     go_on(resumed)
     return {"whole": whole, "resumed": ended(resumed), "at": at_step}
+
+
+@contextmanager
+def nothing_gathered() -> Iterator[None]:
+    """No rank may make a whole tensor of the shards of all."""
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise AssertionError("a sharded tensor is gathered")
+
+    full_tensor, DTensor.full_tensor = DTensor.full_tensor, refuse
+    try:
+        yield
+    finally:
+        DTensor.full_tensor = full_tensor
+
+
+def _refused_shards(at: Path, rank: int) -> dict[str, str]:
+    """Shards that are gone, changed or made into code; and a model that has none."""
+    given = arguments(at, "shards", rank, wrapper="fsdp")
+    (places,) = (at / "shards.pt").glob("shards-*/.metadata")
+    kept = places.read_bytes()
+    found = {}
+    for name, content in {"code": pickle.dumps(Code(at)), "damaged": kept[:40]}.items():
+        _on_rank_0(rank, partial(places.write_bytes, content))
+        found[name] = error_of(lambda: winsor.resume(at / "shards.pt", **given))
+    _on_rank_0(rank, places.unlink)
+    found["gone"] = error_of(lambda: winsor.resume(at / "shards.pt", **given))
+    _on_rank_0(rank, partial(places.write_bytes, kept))
+    plain = winsor.make_private(**arguments(at, "unsharded", rank))
+    found["plain"] = error_of(lambda: plain.save(at / "unsharded.pt", shards=True))
+    return found
+
+
+class Code:
+    """A pickle that makes a file when it is read."""
+
+    def __init__(self, at: Path) -> None:
+        self.at = at
+
+    def __reduce__(self) -> Any:
+        return os.mkdir, (str(self.at / "code was run"),)
+
+
+def _on_rank_0(rank: int, act: Callable[[], Any]) -> None:
+    dist.barrier()
+    if rank == 0:
+        act()
+    dist.barrier()
 
 
 def _with_new_randomness(at: Path, rank: int) -> dict[str, Any]:
@@ -97,23 +161,25 @@ def _with_new_randomness(at: Path, rank: int) -> dict[str, Any]:
     return ended(private)
 
 
-def _saved_when_some_have_no_rows(at: Path, rank: int) -> dict[str, Any]:
+def _saved_when_some_have_no_rows(
+    at: Path, name: str, rank: int, shards: bool = False
+) -> dict[str, Any]:
     """Saved after every step, of which rank 1 has no rows in many; left in the middle."""
-    path = at / "uneven.pt"
-    given = {"batch_size": 1, "steps": 30}
-    private = winsor.make_private(**arguments(at, "uneven", rank, **given))
+    path = at / f"{name}.pt"
+    given = {"batch_size": 1, "steps": 30, "wrapper": "fsdp" if shards else "none"}
+    private = winsor.make_private(**arguments(at, name, rank, **given))
     seen = 0
     for x, y in private.batches():
         seen += 1
         private.step(F.cross_entropy(private.model(x), y, reduction="none"))
-        private.save(path)
+        private.save(path, shards=shards)
         if private.steps_done >= 15:
             break
     stopped = private.steps_done
-    private.save(path)
+    private.save(path, shards=shards)
     go_on(private, 30 - private.steps_done)
     whole = ended(private)
-    resumed = winsor.resume(path, **arguments(at, "uneven", rank, **given))
+    resumed = winsor.resume(path, **arguments(at, name, rank, **given))
     at_step = resumed.steps_done
     go_on(resumed)
     return {

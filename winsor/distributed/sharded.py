@@ -57,6 +57,11 @@ class Shards:
         """For each whole parameter, what the user's optimiser holds."""
         return {name: self._shards.get(id(p), p) for name, p in parameters.items()}
 
+    def by_name(self) -> dict[str, Any]:
+        """The shard of each parameter, by every name the model has for it."""
+        named = self._model.named_parameters(remove_duplicate=False)
+        return {name: self._shards[id(p)] for name, p in named if id(p) in self._shards}
+
     @torch.no_grad()
     def slice(self) -> None:
         """Shards as the whole weights are: those are what the run's guard watches."""
@@ -83,16 +88,20 @@ class Shards:
 
 
 class ShardedOptimizer:
-    """What a checkpoint keeps of an optimiser of shards: its state in whole tensors.
+    """What a checkpoint keeps of an optimiser of shards: its state in whole tensors, if it
+    is to be ``gathered``, or as this rank has it.
 
     All ranks take part, and any number of ranks can go on from it.
     """
 
-    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
+    def __init__(self, optimizer: torch.optim.Optimizer, gathered: bool = True) -> None:
         self._optimizer = optimizer
+        self._gathered = gathered
 
     def state_dict(self) -> dict[str, Any]:
         state = self._optimizer.state_dict()
+        if not self._gathered:
+            return state
         kept = {
             place: {name: _whole(value) for name, value in values.items()}
             for place, values in state["state"].items()
@@ -132,15 +141,16 @@ def own_part(local: Tensor, like: Any) -> Tensor:
 
 
 def _whole(value: Any) -> Any:
-    return value.full_tensor() if _is_sharded(value) else value
+    return value.full_tensor() if is_sharded(value) else value
 
 
 def _as(owner: Any, value: Any) -> Any:
     alike = isinstance(value, Tensor) and value.shape == owner.shape and value.ndim > 0
-    return sliced(value, owner) if alike and _is_sharded(owner) else value
+    to_slice = alike and is_sharded(owner) and not is_sharded(value)
+    return sliced(value, owner) if to_slice else value
 
 
-def _is_sharded(value: Any) -> bool:
+def is_sharded(value: Any) -> bool:
     if not dist.is_available():
         return False
     from torch.distributed.tensor import DTensor  # slow to import: only where it can be needed
@@ -153,7 +163,7 @@ def _sharded_places(model: nn.Module) -> Iterator[tuple[nn.Module, str, Any]]:
     plain = (nn.Parameter, torch.Tensor)
     for module in model.modules():
         for name, parameter in module._parameters.items():
-            if parameter is not None and type(parameter) not in plain and _is_sharded(parameter):
+            if parameter is not None and type(parameter) not in plain and is_sharded(parameter):
                 yield module, name, parameter
 
 

@@ -16,13 +16,16 @@ import copy
 import functools
 import os
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, TypeVar
 
 from torch import nn
 
 from winsor.contract import LedgerError, ProtocolError, UnsoundRelease, Update, WinsorError
 from winsor.distributed.ranks import Ranks, together
+from winsor.distributed.shard_files import forget_others, write_shards
 from winsor.distributed.uneven import SAVE, UnevenSteps
+from winsor.files import keep_names
 from winsor.grads.view import Engine, View
 from winsor.ledger.ledger import Ledger
 from winsor.randomness import HoldsKey, fingerprint, new_key
@@ -30,7 +33,7 @@ from winsor.release.door import Door
 from winsor.rules.rule import Rule, State, Sums
 from winsor.sampling.feed import Feed, Fragment
 from winsor.sampling.random_states import random_states, set_random_states
-from winsor.training import saving
+from winsor.training import in_shards, saving
 from winsor.training.guard import ModelGuard
 from winsor.training.iterates import Ball, Iterates
 from winsor.training.settings import Settings, refuse_different, settings_of_optimizer
@@ -79,7 +82,11 @@ class Resumable(HoldsKey):
     # --------------------------------------------------------------------------- a whole run
 
     def save(
-        self, path: str | os.PathLike[str], also: Mapping[str, saving.Stateful] | None = None
+        self,
+        path: str | os.PathLike[str],
+        also: Mapping[str, saving.Stateful] | None = None,
+        *,
+        shards: bool = False,
     ) -> None:
         """Write everything to continue from here into one file: see `winsor.resume`.
 
@@ -89,8 +96,11 @@ class Resumable(HoldsKey):
         of the noise, so guard it like the data.
 
         Of several ranks all call it, after the same whole steps (decide by ``steps_done``); rank 0
-        writes, and all wait until it has.
+        writes, and all wait until it has. ``shards=True`` is for models of `fully_shard`: ``path``
+        is then a folder that all ranks share, into which each writes its part (`in_shards.py`).
         """
+        if shards:
+            in_shards.refuse_whole(self)
         if self._open is not None:
             raise ProtocolError(
                 "private.save must be called after private.step, or outside the loop. Got a call "
@@ -98,7 +108,8 @@ class Resumable(HoldsKey):
                 "below private.step(losses)."
             )
         if self._ranks is None or self._uneven is None:
-            saving.write(path, saving.everything(self, also or {}))
+            state = saving.everything(self, also or {}, gathered=not shards)
+            self._write(path, state, shards)
             return
         if self._inside_a_step():
             raise ProtocolError(
@@ -107,18 +118,37 @@ class Resumable(HoldsKey):
                 "and private.steps_done % 10 == 0: private.save(path)`."
             )
         self._uneven.say(SAVE)
-        self._save_together(self._ranks, path, also or {})
+        self._save_together(self._ranks, os.fspath(path), also or {}, shards)
 
     def _save_together(
-        self, ranks: Ranks, path: str | os.PathLike[str], also: Mapping[str, saving.Stateful]
+        self, ranks: Ranks, path: str, also: Mapping[str, saving.Stateful], shards: bool = False
     ) -> None:
-        """Rank 0 writes, with the random streams of all."""
+        """Where and how rank 0 says, with the random streams of all."""
         own = {"random": random_states(), "neutralised": self._neutralised}
         ranks.agree(step_to_save=self.steps_done)
-        state = saving.everything(self, also if ranks.rank == 0 else {})
+        path, shards = ranks.from_first((path, shards))
+        state = saving.everything(self, also if ranks.rank == 0 else {}, gathered=not shards)
         state["private"]["ranks"] = ranks.from_all(own)
-        writes = ranks.rank == 0
-        together(ranks, lambda: saving.write(path, state) if writes else None, "save")
+        self._write(path, state, shards)
+
+    def _write(self, path: str | os.PathLike[str], state: dict[str, Any], shards: bool) -> None:
+        """One file, by rank 0; or shards by all, and then the file that names them."""
+        ranks, writes = self._ranks, self._ranks is None or self._ranks.rank == 0
+        if not shards:
+            together(ranks, lambda: saving.write(path, state) if writes else None, "save")
+            return
+        folder, name = Path(path), in_shards.new_name(self.steps_done)
+        name = name if ranks is None else ranks.from_first(name)
+        state, tensors = in_shards.apart(self, state)
+        write_shards(folder / name, tensors)
+
+        def end() -> None:
+            keep_names(folder / name)
+            keep_names(folder)
+            saving.write(folder / in_shards.FILE, {**state, "shards": name})
+            forget_others(folder, in_shards.PREFIX, name)
+
+        together(ranks, lambda: end() if writes else None, "save")
 
     def _follow_others(self) -> bool:
         """After a step without rows on this rank; see `uneven.py`. False if the others leave."""

@@ -30,8 +30,8 @@ def resume(
     Parameters
     ----------
     path
-        A file of `private.save`. It is loaded as data (``weights_only=True``), never run. Of
-        several ranks, rank 0 reads it for all.
+        A file of `private.save`, or a folder of ``private.save(..., shards=True)``. It is loaded
+        as data (``weights_only=True``), never run. Of several ranks, rank 0 reads a file for all.
     also
         The objects that were saved with ``also``, under the same names.
     repeat

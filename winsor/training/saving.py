@@ -22,6 +22,7 @@ from winsor.contract import ConfigurationError, LedgerError, WinsorError
 from winsor.distributed.ranks import Ranks, together
 from winsor.distributed.sharded import ShardedOptimizer
 from winsor.files import replace_file
+from winsor.training import in_shards
 from winsor.training.settings import refuse_different, settings_of_model
 
 if TYPE_CHECKING:
@@ -37,8 +38,10 @@ class Stateful(Protocol):
     def load_state_dict(self, state_dict: dict[str, Any], /) -> Any: ...
 
 
-def everything(private: Resumable, also: Mapping[str, Stateful]) -> dict[str, Any]:
-    """All that continues a run, as plain values."""
+def everything(
+    private: Resumable, also: Mapping[str, Stateful], gathered: bool = True
+) -> dict[str, Any]:
+    """All that continues a run, as plain values; what the optimiser has in shards, ``gathered``."""
     state = {
         "whole_run": FORMAT,
         "settings": settings_of_model(private.model) | private._built_with,
@@ -46,7 +49,7 @@ def everything(private: Resumable, also: Mapping[str, Stateful]) -> dict[str, An
         "also": {name: thing.state_dict() for name, thing in also.items()},
         "private": private.state_dict(),
     }
-    for name, thing in _beside(private).items():
+    for name, thing in _beside(private, gathered).items():
         state[name] = thing.state_dict()
     _refuse_objects(state, "")
     return state
@@ -72,9 +75,11 @@ def restore(
 
     try:
         together(private._ranks, check, "resume")
+        if "shards" in state:
+            state = in_shards.filled(private, state)
     except WinsorError:
         raise
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise _damaged(error) from error
     things = {**_beside(private), **{f"also {name}": thing for name, thing in also.items()}}
     saved = {**state, **{f"also {name}": value for name, value in state["also"].items()}}
@@ -116,9 +121,11 @@ def write(path: str | os.PathLike[str], state: Mapping[str, Any]) -> None:
 def read(path: str | os.PathLike[str], ranks: Ranks | None = None) -> dict[str, Any]:
     """A checkpoint as plain values; a file that holds anything else is refused.
 
-    Of several ranks, rank 0 reads the file, and the others may not have it.
+    Of several ranks, rank 0 reads the file, and the others may not have it; shards are read later,
+    by all of them.
     """
     content: bytes | None = None
+    path = _file_of(path, ranks)
     if ranks is not None:
         with contextlib.suppress(OSError):
             content = Path(path).read_bytes() if ranks.rank == 0 else None
@@ -141,7 +148,16 @@ def read(path: str | os.PathLike[str], ranks: Ranks | None = None) -> dict[str, 
         raise LedgerError(
             f"{path} must be a checkpoint of private.save. Got {type(state).__name__} instead."
         )
+    if "shards" in state:
+        state["shards"] = in_shards.shards_beside(Path(path), state)
     return state
+
+
+def _file_of(path: str | os.PathLike[str], ranks: Ranks | None) -> str | os.PathLike[str]:
+    """The file to read: in a folder of shards, the one that is not of shards."""
+    inside = Path(path) / in_shards.FILE
+    found = inside.is_file() if ranks is None or ranks.rank == 0 else None
+    return inside if (found if ranks is None else ranks.from_first(found)) else path
 
 
 def as_bytes(state: Mapping[str, Any]) -> bytes:
@@ -153,12 +169,12 @@ def as_bytes(state: Mapping[str, Any]) -> bytes:
 # -------------------------------------------------------------------------------------- checks
 
 
-def _beside(private: Resumable) -> dict[str, Stateful]:
+def _beside(private: Resumable, gathered: bool = True) -> dict[str, Stateful]:
     """What the update uses beside the model."""
     names = ("optimizer", "scheduler")
     found: dict[str, Any] = {name: getattr(private._update, name, None) for name in names}
     if getattr(private._update, "shards", None) is not None:
-        found["optimizer"] = ShardedOptimizer(found["optimizer"])
+        found["optimizer"] = ShardedOptimizer(found["optimizer"], gathered)
     return {name: thing for name, thing in found.items() if thing is not None}
 
 

@@ -34,7 +34,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from winsor.features import Pretrained, Scattering
+from winsor.features import Scattering
 from winsor.features.pretrained import CHUNK, efficientnet_lite0, frozen_features
 
 CACHE = Path(os.environ.get("WINSOR_CACHE", Path.home() / ".cache" / "winsor"))

@@ -332,6 +332,7 @@ def main() -> None:
     parser.add_argument("--task", choices=[*RECORDS, "audit"])
     parser.add_argument("--ways", nargs="+")
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--first", type=int, default=0, help="seed to begin with")
     parser.add_argument("--page", action="store_true")
     parser.add_argument("--report", action="store_true")
     args = parser.parse_args()
@@ -350,7 +351,9 @@ def main() -> None:
             print(written)
         return
     cells = [] if args.task == "audit" else [
-        (args.task, way, seed) for seed in range(args.seeds) for way in args.ways or ways(args.task)
+        (args.task, way, seed)
+        for seed in range(args.first, args.seeds)
+        for way in args.ways or ways(args.task)
     ]  # fmt: skip
     for task, way, seed in cells:
         key = f"{task} | {way} | {seed}"

@@ -94,10 +94,10 @@ RECORDS = {
     ),
     "cifar10_scattering": Record("cifar10_scattering", 3.0, Setting(8.0, 2.5, 5000, 250)),
     "cifar10_efficientnet": Record(
-        "cifar10_efficientnet", 3.0, Setting(1.0, 2.0, 8192, 120), norm="layer"
+        "cifar10_efficientnet", 3.0, Setting(4.0, 1.4, 10_000, 100), norm="root layer", white=5.0
     ),
     "cifar10_efficientnet_1": Record(
-        "cifar10_efficientnet", 1.0, Setting(1.0, 2.0, 8192, 120), norm="layer"
+        "cifar10_efficientnet", 1.0, Setting(4.0, 0.8, 10_000, 100), norm="root layer", white=15.0
     ),
     "fashion_mnist_long_tailed": Record(
         "fashion_mnist", 3.0, Setting(8.0, 2.5, 3000, 200), long_tailed=True, norm="groups"

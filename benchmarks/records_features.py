@@ -175,7 +175,17 @@ def unit_groups(x: Tensor) -> Tensor:
     return F.normalize(rows) * math.sqrt(rows.shape[1])
 
 
-PER_ROW: dict[str, Transform] = {"groups": groups, "layer": layer, "unit groups": unit_groups}
+def root_layer(x: Tensor) -> Tensor:
+    """Square roots, which bring means of rectified maps to alike spreads, then all together."""
+    return layer(x.clamp_min(0).sqrt())
+
+
+PER_ROW: dict[str, Transform] = {
+    "groups": groups,
+    "layer": layer,
+    "unit groups": unit_groups,
+    "root layer": root_layer,
+}
 """Normalisations of each row by itself: nothing is released."""
 
 

@@ -88,7 +88,7 @@ class Record:
 
 
 RECORDS = {
-    "mnist": Record("mnist", 3.0, Setting(2.0, 2.0, 6000, 250)),
+    "mnist": Record("mnist", 3.0, Setting(4.0, 1.9, 15_000, 100), norm="unit groups", white=5.0),
     "fashion_mnist": Record(
         "fashion_mnist", 3.0, Setting(4.0, 1.9, 15_000, 100), norm="unit groups", white=5.0
     ),

@@ -70,7 +70,7 @@ REASONS = {
     "for another network, whose best linear head without privacy reaches 86",
     "cifar10_efficientnet_1": "as above",
 }
-"""Why an aim was missed, where it was: shown only then."""
+"""Of figures of earlier settings, or of none: why an aim was missed."""
 
 CLAIMS = """
 ## From nothing
@@ -121,7 +121,7 @@ def page(
     missing = [f"{task} ({way})" for task, way in expected if (task, way) not in groups]
     if missing:
         lines += ["", f"Not measured yet: {', '.join(missing)}."]
-    lines += ["", *_sources(groups), *_verdicts(groups), *_audit(results)]
+    lines += ["", *_sources(groups), *_verdicts(groups, earlier), *_audit(results)]
     lines += ["## What each figure assumes", ""]
     lines += ["| figure | extra data | tuning | sampling |", "|---|---|---|---|"]
     lines += [f"| {' | '.join(row)} |" for row in ASSUMED]
@@ -147,18 +147,19 @@ def grouped(
     return groups, earlier
 
 
-def _verdicts(groups: Groups) -> list[str]:
+def _verdicts(groups: Groups, earlier: set[tuple[str, str]]) -> list[str]:
     """Every aim with what came of it."""
     lines = ["## Aims", ""]
     for task, aim in AIMS.items():
         cells = groups.get((task, "tuned"))
-        reason = f": {REASONS[task]}" if task in REASONS else ""
+        told = task in REASONS and (not cells or (task, "tuned") in earlier)
+        reason = f": {REASONS[task]}" if told else ""
         if not cells:
             lines.append(f"- {task}, {aim}: not measured{reason}.")
             continue
         found = statistics.mean(cell["accuracy"] for cell in cells)
         if found >= aim:
-            lines.append(f"- {task}, {aim}: reached, {found:.2f} ({len(cells)} seeds).")
+            lines.append(f"- {task}, {aim}: reached, {found:.2f} (seeds: {len(cells)}).")
         else:
             lines.append(f"- {task}, {aim}: missed by {aim - found:.2f}{reason}.")
     return [

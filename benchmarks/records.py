@@ -53,6 +53,7 @@ DELTA, CLASSES = 1e-5, 10
 NORM_NOISE = 10.0
 """Over its sensitivity: moments at epsilon 0.4, a few thousandths of the training's noise."""
 BLIND_EPOCHS = 40
+BLIND = f"recipe, {BLIND_EPOCHS} epochs, steps of one length"
 LEDGERS = CACHE / "ledgers"
 
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -258,7 +259,7 @@ def described(task: str, way: str) -> dict[str, Any]:
         "features": stored(record.features, "train").stem.removesuffix("-train"),
         "norm": record.norm,
         "white": record.white,
-        "setting": "recipe" if way.startswith("blind") else asdict(record.tuned),
+        "setting": BLIND if way.startswith("blind") else asdict(record.tuned),
     }
 
 

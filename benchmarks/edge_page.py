@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from edge_beds import beds
+from edge_figure import draw
 from edge_methods import FRESH, METHODS, POINTS, SELECTION, TUNING, Method
 from saving import FOLDER
 
-from winsor.charts import Chart, Mark, Series, save
 from winsor.runs.intervals import Interval, paired_difference
 
 WHAT = {
@@ -276,27 +276,7 @@ audit (`tests/audit/test_honest.py`). The filters see released gradients only.
 
 
 def figure(table: Table, path: Path) -> None:
-    series = []
-    shown = [name for name in WHAT if any(compared(table, bed, name) for bed in table)]
-    for place, name in enumerate(shown):
-        points = []
-        for column, bed in enumerate(table, start=1):
-            both = compared(table, bed, name)
-            if both is not None:
-                shift = (place - (len(shown) - 1) / 2) * 0.07
-                points.append((column + shift, max(-20.0, min(20.0, both[1]))))
-        series.append(Series(name, tuple(points), colour=place, dots=True, markers=True))
-    edges = (0.5, len(table) + 0.5)
-    for height in (2.0, -1.0):
-        line = ((edges[0], height), (edges[1], height))
-        series.append(Series(f"{height:+.0f}", line, colour=len(shown), dashed=True))
-    chart = Chart(
-        "edge",
-        "Ahead of tuned flat clipping, in standard errors of the paired difference",
-        "test bed",
-        "standard errors (cut at 20)",
-        tuple(series),
-        marks=tuple(Mark(float(column), bed) for column, bed in enumerate(table, start=1)),
-        note="Eight fresh seeds. Dashed: the aim is above 2 on three beds and never below -1.",
-    )
-    save(chart, path)
+    compared_all = {(name, bed): compared(table, bed, name) for name in WHAT for bed in table}
+    errors = {key: both[1] for key, both in compared_all.items() if both is not None}
+    shown = [name for name in WHAT if any(name == each for each, _ in errors)]
+    draw(shown, list(table), errors, path)

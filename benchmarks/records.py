@@ -3,12 +3,15 @@
     OMP_NUM_THREADS=1 .venv/bin/python benchmarks/records.py --task fashion_mnist [--seeds 3]
     .venv/bin/python benchmarks/records.py --task audit         # replay of a small version of each
     .venv/bin/python benchmarks/records.py --page                # docs/records.md
+    .venv/bin/python benchmarks/records.py --report              # an HTML page for each record
 
 Linear models on frozen features (`records_features.py`), delta 1e-5, epsilon 3 unless said.
 Features are normalised per image in groups of channels, or by channel moments that are released
-once with noise (`PrivateNorm`); then flat clipping in large Poisson batches with momentum and a
-rate that falls to zero. The training's noise is calibrated so that all releases together spend
-epsilon (``after=[...]``), and the figure beside every accuracy is `winsor.total` of their ledgers.
+once with noise (`PrivateNorm`); where a record says so, their longest directions are shortened by
+second moments that are released in two rounds (`PrivateWhitening`); then flat clipping in large
+Poisson batches with momentum and a rate that falls to zero. The training's noise is calibrated so
+that all releases together spend epsilon (``after=[...]``), and the figure beside every accuracy is
+`winsor.total` of their ledgers.
 Ways for every task:
 
     tuned    threshold and step length found on the test rows by `records_tuning.py`: outside
@@ -17,7 +20,8 @@ Ways for every task:
     blind    `winsor.recipe(n, d, epsilon, delta, epochs=40)` on the same features: no look at rows
 
 and for the long-tailed task flat clipping with plain and with adjusted logits. A cell (task, way,
-seed) is saved when it is finished, in benchmarks/results/records.json, and not repeated.
+seed) is saved when it is finished, in benchmarks/results/records.json, and not repeated unless the
+record's features or setting have changed.
 """
 
 from __future__ import annotations
@@ -31,7 +35,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from records_features import CACHE, PER_ROW, by_chunks, load
+from records_features import CACHE, PER_ROW, by_chunks, load, stored
 from records_inside import smaller, within_epsilon
 from saving import FOLDER, save
 from torch import Tensor, nn
@@ -41,7 +45,7 @@ from torch.utils.data import TensorDataset
 import winsor
 from winsor.advise.recipes import falling, recipe
 from winsor.audit import replay
-from winsor.features import PrivateNorm
+from winsor.features import PrivateNorm, PrivateWhitening
 from winsor.losses import LogitAdjusted, exponential_profile, released_counts
 from winsor.tuning import Job
 
@@ -49,6 +53,7 @@ DELTA, CLASSES = 1e-5, 10
 NORM_NOISE = 10.0
 """Over its sensitivity: moments at epsilon 0.4, a few thousandths of the training's noise."""
 BLIND_EPOCHS = 40
+BLIND = f"recipe, {BLIND_EPOCHS} epochs, steps of one length"
 LEDGERS = CACHE / "ledgers"
 
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -79,17 +84,21 @@ class Record:
     long_tailed: bool = False
     norm: str = "moments"
     """"moments" of channels are released; otherwise one of `PER_ROW`, each row by itself."""
+    white: float | None = None
+    """Noise multiplier of each of two releases of second moments; None for none."""
 
 
 RECORDS = {
-    "mnist": Record("mnist", 3.0, Setting(2.0, 2.0, 6000, 250)),
-    "fashion_mnist": Record("fashion_mnist", 3.0, Setting(8.0, 2.5, 6000, 250), norm="groups"),
+    "mnist": Record("mnist", 3.0, Setting(4.0, 1.9, 15_000, 100), norm="unit groups", white=5.0),
+    "fashion_mnist": Record(
+        "fashion_mnist", 3.0, Setting(4.0, 1.9, 15_000, 100), norm="unit groups", white=5.0
+    ),
     "cifar10_scattering": Record("cifar10_scattering", 3.0, Setting(8.0, 2.5, 5000, 250)),
     "cifar10_efficientnet": Record(
-        "cifar10_efficientnet", 3.0, Setting(1.0, 2.0, 8192, 120), norm="layer"
+        "cifar10_efficientnet", 3.0, Setting(4.0, 1.4, 10_000, 100), norm="root layer", white=5.0
     ),
     "cifar10_efficientnet_1": Record(
-        "cifar10_efficientnet", 1.0, Setting(1.0, 2.0, 8192, 120), norm="layer"
+        "cifar10_efficientnet", 1.0, Setting(4.0, 0.8, 10_000, 100), norm="root layer", white=15.0
     ),
     "fashion_mnist_long_tailed": Record(
         "fashion_mnist", 3.0, Setting(8.0, 2.5, 3000, 200), long_tailed=True, norm="groups"
@@ -114,14 +123,7 @@ def train(
 ) -> Trained:  # fmt: skip
     """The whole private training of one record; ``small`` replaces its setting in the audit."""
     large = small is not None  # so few rows that delta is not below 1/n
-    spent: list[Any] = []
-    norm = PER_ROW.get(record.norm)
-    if norm is None:
-        norm = PrivateNorm(
-            noise_multiplier=NORM_NOISE, delta=DELTA, seed=seed, allow_large_delta=large,
-            mean_bound=record.bounds[0], square_bound=record.bounds[1],
-        ).fit(x)  # fmt: skip
-        spent.append(norm)
+    norm, spent = _normalised(x, record, seed, large)
     loss: Loss = _cross_entropy
     if way.endswith("adjusted"):
         counts = released_counts(
@@ -146,6 +148,25 @@ def train(
     _run(private, model, loss)
     spent.append(private)
     return Trained(model, norm, spent, {"noise_multiplier": round(private.noise_multiplier, 4)})
+
+
+def _normalised(
+    x: Tensor, record: Record, seed: int, large: bool
+) -> tuple[Transform, list[PrivateNorm | PrivateWhitening]]:
+    """The transform of a row of features, and what was released for it."""
+    shared: dict[str, Any] = {"delta": DELTA, "seed": seed, "allow_large_delta": large}
+    norm = PER_ROW.get(record.norm)
+    spent: list[PrivateNorm | PrivateWhitening] = []
+    if norm is None:
+        mean, square = record.bounds
+        options = {"mean_bound": mean, "square_bound": square, "noise_multiplier": NORM_NOISE}
+        norm = PrivateNorm(**options, **shared).fit(x)
+        spent.append(norm)
+    if record.white is None:
+        return norm, spent
+    white = PrivateWhitening(noise_multiplier=record.white, **shared).fit(by_chunks(x, norm))
+    before: Transform = norm
+    return lambda rows: white(before(rows).flatten(1).half().float()), [*spent, white]
 
 
 def train_inside(x: Tensor, y: Tensor, record: Record, seed: int, folder: Path) -> Trained:
@@ -226,6 +247,22 @@ def recalls(trained: Trained, x: Tensor, y: Tensor) -> tuple[float, list[float]]
     return 100 * float(right.float().mean()), each
 
 
+def current(cell: dict[str, Any], task: str, way: str) -> bool:
+    """Whether a finished cell is of the record as it now stands."""
+    return all(cell.get(name) == value for name, value in described(task, way).items())
+
+
+def described(task: str, way: str) -> dict[str, Any]:
+    """What a cell says of how it was made."""
+    record = RECORDS[task]
+    return {
+        "features": stored(record.features, "train").stem.removesuffix("-train"),
+        "norm": record.norm,
+        "white": record.white,
+        "setting": BLIND if way.startswith("blind") else asdict(record.tuned),
+    }
+
+
 def run_cell(task: str, way: str, seed: int) -> dict[str, Any]:
     record = RECORDS[task]
     data = load(record.features)
@@ -254,8 +291,7 @@ def run_cell(task: str, way: str, seed: int) -> dict[str, Any]:
         "guarantee": str(total),
         **trained.found,
         "rows": len(y),
-        "norm": record.norm,
-        "setting": asdict(record.tuned) if not way.startswith("blind") else "recipe",
+        **described(task, way),
         "processor_seconds": round(seconds, 1),
         "wall_seconds": round(wall, 1),
     }
@@ -268,8 +304,10 @@ def audit() -> dict[str, Any]:
     x = torch.rand(120, 3, 2, 2, generator=generator)
     y = torch.randint(CLASSES, (120,), generator=generator)
     small = Setting(1.0, 0.5, 40, 4)
-    for way in ("tuned", "blind", "tuned adjusted"):
-        record = Record("", 3.0, small, bounds=(2.0, 2.0))
+    plain = Record("", 3.0, small, bounds=(2.0, 2.0))
+    kinds = {way: (way, plain) for way in ("tuned", "blind", "tuned adjusted")}
+    kinds["tuned, whitened"] = ("tuned", replace(plain, white=5.0))
+    for name, (way, record) in kinds.items():
 
         def once(rows: TensorDataset, way: str = way, record: Record = record) -> Any:
             found = [rows[i] for i in range(len(rows))]
@@ -278,7 +316,7 @@ def audit() -> dict[str, Any]:
             return [p.detach().clone() for p in trained.model.parameters()]
 
         report = replay(once, TensorDataset(x, y), rows=[3])
-        found[way] = {"passed": report.passed, "report": str(report).splitlines()[0]}
+        found[name] = {"passed": report.passed, "report": str(report).splitlines()[0]}
     return found
 
 
@@ -286,7 +324,8 @@ def ways(task: str) -> list[str]:
     found = ["tuned", "blind"]
     if RECORDS[task].long_tailed:
         return [*found, "tuned adjusted"]
-    return [*found, "inside"] if RECORDS[task].norm in PER_ROW else found
+    alone = RECORDS[task].norm in PER_ROW and RECORDS[task].white is None
+    return [*found, "inside"] if alone else found
 
 
 def main() -> None:
@@ -294,7 +333,9 @@ def main() -> None:
     parser.add_argument("--task", choices=[*RECORDS, "audit"])
     parser.add_argument("--ways", nargs="+")
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--first", type=int, default=0, help="seed to begin with")
     parser.add_argument("--page", action="store_true")
+    parser.add_argument("--report", action="store_true")
     args = parser.parse_args()
     path = FOLDER / "records.json"
     if args.page:
@@ -302,14 +343,22 @@ def main() -> None:
 
         target = Path(__file__).parent.parent / "docs" / "records.md"
         expected = [(task, way) for task in RECORDS for way in ways(task)]
-        target.write_text(page(json.loads(path.read_text()), expected))
+        target.write_text(page(json.loads(path.read_text()), expected, current))
+        return
+    if args.report:
+        from records_report import write
+
+        for written in write(json.loads(path.read_text()), LEDGERS):
+            print(written)
         return
     cells = [] if args.task == "audit" else [
-        (args.task, way, seed) for seed in range(args.seeds) for way in args.ways or ways(args.task)
+        (args.task, way, seed)
+        for seed in range(args.first, args.seeds)
+        for way in args.ways or ways(args.task)
     ]  # fmt: skip
     for task, way, seed in cells:
         key = f"{task} | {way} | {seed}"
-        if key in _kept(path):
+        if current(_kept(path).get(key, {}), task, way):
             continue
         cell = run_cell(task, way, seed)
         save("records", {**_kept(path), key: cell})  # read anew: another process may have saved

@@ -5,11 +5,13 @@
 fashion_mnist, mnist      scattering (J = 2, 8 angles): 81 channels of 7 x 7; 1.2 ms per image
 cifar10_scattering        the same of each colour: 243 channels of 8 x 8
 ..._mirror                the same of the images turned left to right
-cifar10_efficientnet      the last map of EfficientNet-Lite0 at 192 pixels: 1,280; 26 ms per image,
-                          or 10 ms where the package openvino is found (equal to 1e-5)
+cifar10_efficientnet      EfficientNet-Lite0 at 224 pixels, means over positions of its last map
+                          (1,280) and of the widened maps of blocks 12 and 13 (672 and 1,152);
+                          18 ms per image where the package openvino is found
 
-Extraction goes in parts of 1,000 images, each saved when it is done, so that it can be stopped. The
-images of CIFAR-10 come from ../shared/data/full_cifar10.py. WINSOR_CACHE names another folder.
+Extraction goes in parts of 1,000 images, each saved when it is done, so that it can be stopped, and
+two processes can share it (--begin 25000 in one of them). The images of CIFAR-10 come from
+../shared/data/full_cifar10.py. WINSOR_CACHE names another folder.
 Files of features are transforms of the rows: as private as they are.
 """
 
@@ -18,6 +20,7 @@ from __future__ import annotations
 import argparse
 import functools
 import importlib.util
+import math
 import os
 import subprocess
 import sys
@@ -31,7 +34,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from winsor.features import Pretrained, Scattering
+from winsor.features import Scattering
 from winsor.features.pretrained import CHUNK, efficientnet_lite0, frozen_features
 
 CACHE = Path(os.environ.get("WINSOR_CACHE", Path.home() / ".cache" / "winsor"))
@@ -41,7 +44,9 @@ TASKS = (
     "mnist", "fashion_mnist", "fashion_mnist_mirror", "cifar10_scattering",
     "cifar10_scattering_mirror", "cifar10_efficientnet",
 )  # fmt: skip
-SIDE, AT_ONCE = 192, CHUNK
+SIDE, AT_ONCE = 224, CHUNK
+WIDENED = (11, 12)
+"""Blocks, from 0, whose widened maps are kept beside the last one."""
 
 Transform = Callable[[Tensor], Tensor]
 
@@ -66,13 +71,19 @@ def images(task: str) -> dict[str, np.ndarray]:
         return {name: found[name] for name in found.files}
 
 
-def extract(task: str, part: str, pixels: np.ndarray) -> np.ndarray:
-    """Features of all images, part by part."""
+def stored(task: str, part: str) -> Path:
+    """Where features are kept; a network's name has the side of its images."""
+    name = f"{task}_{SIDE}" if task.endswith("efficientnet") else task
+    return CACHE / "features" / f"{name}-{part}.npy"
+
+
+def extract(task: str, part: str, pixels: np.ndarray, begin: int = 0) -> np.ndarray:
+    """Features of all images, part by part, those from ``begin`` on first."""
     transform = network() if task.endswith("efficientnet") else Scattering(groups=None)
-    folder = CACHE / "features" / f"{task}-{part}"
+    folder = stored(task, part).with_suffix("")
     folder.mkdir(parents=True, exist_ok=True)
-    found = []
-    for first in range(0, len(pixels), PART):
+    starts = range(0, len(pixels), PART)
+    for first in sorted(starts, key=lambda first: (first < begin, first)):
         path = folder / f"{first:05d}.npy"
         if not path.is_file():
             begun = time.process_time()
@@ -82,53 +93,61 @@ def extract(task: str, part: str, pixels: np.ndarray) -> np.ndarray:
             np.save(fresh := path.with_suffix(".tmp.npy"), transform(rows).half().numpy())
             fresh.rename(path)
             print(f"{path}: {time.process_time() - begun:.1f} s", flush=True)
-        found.append(np.load(path))
-    return np.concatenate(found)
+    return np.concatenate([np.load(folder / f"{first:05d}.npy") for first in starts])
 
 
 @functools.cache
 def network() -> Transform:
     """EfficientNet-Lite0 as the library has it, run by openvino where that is installed."""
+    module = PooledMaps(efficientnet_lite0()).eval()
     if importlib.util.find_spec("openvino") is None:
-        return Pretrained(side=SIDE)
+        return lambda images: frozen_features(images, module, side=SIDE)
     import openvino
 
-    module = MeanOverPositions(efficientnet_lite0())
     example = torch.zeros(AT_ONCE, 3, SIDE, SIDE)
     converted = openvino.convert_model(module, example_input=example)
     converted.reshape(list(example.shape))
     options = {"INFERENCE_NUM_THREADS": 1, "INFERENCE_PRECISION_HINT": "f32"}
     request = openvino.Core().compile_model(converted, "CPU", options).create_infer_request()
 
-    def maps(images: Tensor) -> Tensor:
+    def pooled(images: Tensor) -> Tensor:
         padded = F.pad(images, (0, 0, 0, 0, 0, 0, 0, AT_ONCE - len(images))).contiguous()
         (found,) = request.infer([padded.numpy()]).values()
-        return torch.from_numpy(found.copy())[: len(images), :, None, None]
+        return torch.from_numpy(found.copy())[: len(images)]
 
-    return lambda images: frozen_features(images, maps, side=SIDE)
+    return lambda images: frozen_features(images, pooled, side=SIDE)
 
 
-class MeanOverPositions(nn.Module):
-    """A network of one output per channel."""
+class PooledMaps(nn.Module):
+    """Means over positions of the last map and of some widened ones: (n, 3,104, 1, 1)."""
 
     def __init__(self, extract: Transform) -> None:
         super().__init__()
         self.network = getattr(extract, "__self__")  # noqa: B009  (a bound method's module)
+        self.widened: dict[int, Tensor] = {}
+        for place in WIDENED:  # what goes into the narrow convolution at the end of a block
+            narrow = self.network._blocks[place]._project_conv
+            narrow.register_forward_pre_hook(functools.partial(self._keep, place))
+
+    def _keep(self, place: int, module: nn.Module, inputs: tuple[Tensor]) -> None:
+        del module
+        self.widened[place] = inputs[0]
 
     def forward(self, images: Tensor) -> Tensor:
-        found: Tensor = self.network.extract_features(images).mean((2, 3))
-        return found
+        last = self.network.extract_features(images)
+        maps = [last, *(self.widened[place] for place in WIDENED)]
+        return torch.cat([one.mean((2, 3)) for one in maps], 1)[:, :, None, None]
 
 
-def load(task: str) -> Rows:
+def load(task: str, begin: int = 0) -> Rows:
     """From the cache, or from nothing."""
     data = images(task)
     parts: dict[str, Tensor] = {}
-    for part in ("test", "train"):
-        kept = CACHE / "features" / f"{task}-{part}.npy"
+    for part in ("train", "test"):
+        kept = stored(task, part)
         if not kept.is_file():
             kept.parent.mkdir(parents=True, exist_ok=True)
-            np.save(kept, extract(task, part, data[f"x_{part}"]))
+            np.save(kept, extract(task, part, data[f"x_{part}"], begin))
         parts[f"x_{part}"] = torch.from_numpy(np.load(kept))
         parts[f"y_{part}"] = torch.from_numpy(data[f"y_{part}"].astype(np.int64))
     return Rows(**parts)
@@ -150,7 +169,23 @@ def layer(x: Tensor) -> Tensor:
     return F.layer_norm(x, x.shape[1:])
 
 
-PER_ROW: dict[str, Transform] = {"groups": groups, "layer": layer}
+def unit_groups(x: Tensor) -> Tensor:
+    """Groups of three channels, then all rows to one norm: coordinates of mean square 1."""
+    rows = groups(x).flatten(1)
+    return F.normalize(rows) * math.sqrt(rows.shape[1])
+
+
+def root_layer(x: Tensor) -> Tensor:
+    """Square roots, which bring means of rectified maps to alike spreads, then all together."""
+    return layer(x.clamp_min(0).sqrt())
+
+
+PER_ROW: dict[str, Transform] = {
+    "groups": groups,
+    "layer": layer,
+    "unit groups": unit_groups,
+    "root layer": root_layer,
+}
 """Normalisations of each row by itself: nothing is released."""
 
 
@@ -169,5 +204,7 @@ def standardised(data: Rows, norm: str) -> tuple[Tensor, Tensor]:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--task", choices=TASKS, required=True)
-    rows = load(parser.parse_args().task)
+    parser.add_argument("--begin", type=int, default=0)
+    args = parser.parse_args()
+    rows = load(args.task, args.begin)
     print(tuple(rows.x_train.shape), tuple(rows.x_test.shape))

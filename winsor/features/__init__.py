@@ -1,7 +1,8 @@
 """Frozen features of images: fixed or public transforms that treat each row on its own.
 
 `Scattering`, `Pretrained` and `RandomFeatures` are callables; `PrivateNorm` standardises channels
-by a release with noise. `named.py` has them by name, as the [features] table of a configuration.
+by a release with noise, `PrivateWhitening` shortens the longest directions by a few. `named.py` has
+features by name, as the [features] table of a configuration.
 """
 
 from __future__ import annotations
@@ -9,12 +10,14 @@ from __future__ import annotations
 from winsor.features.oriented import oriented_gradients
 from winsor.features.pretrained import Pretrained, frozen_features
 from winsor.features.private_norm import PrivateNorm
+from winsor.features.private_whitening import PrivateWhitening
 from winsor.features.random import RandomFeatures
 from winsor.features.scattering import Scattering, scattering_features
 
 __all__ = [
     "Pretrained",
     "PrivateNorm",
+    "PrivateWhitening",
     "RandomFeatures",
     "Scattering",
     "frozen_features",

@@ -5,7 +5,7 @@
 
 The package's own page standardises pixels by ImageNet's means instead. The weights behave as if
 trained on pixels in [-1, 1]: on 2,500 images of CIFAR-10 ridge regression without privacy reaches
-87.9 % of 1,500 others so, 84.0 % with ImageNet's means, and 82.3 % with these and bilinear resizing.
+87.9 % on 1,500 others so, 84.0 % with ImageNet's means, 82.3 % with these and bilinear resizing.
 
 The network is EfficientNet-Lite0 with its ImageNet weights, from two small packages:
 

@@ -3,8 +3,9 @@
     pixels in [0, 1] -> resized to 224 x 224 (bicubic), then (255 x - 127) / 128
                      -> last convolutional map, averaged over positions: 1,280 features
 
-The Lite networks were trained on pixels brought to [-1, 1] in this way, not on pixels standardised
-by ImageNet's means: with those, linear heads on the features are several points worse.
+The package's own page standardises pixels by ImageNet's means instead. The weights behave as if
+trained on pixels in [-1, 1]: on 2,500 images of CIFAR-10 ridge regression without privacy reaches
+87.9 % on 1,500 others so, 84.0 % with ImageNet's means, 82.3 % with these and bilinear resizing.
 
 The network is EfficientNet-Lite0 with its ImageNet weights, from two small packages:
 

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import winsor
+from winsor.audit import replay
 from winsor.contract import ConfigurationError, ProtocolError
 from winsor.features import PrivateWhitening
 from winsor.features import private_whitening as module
@@ -141,3 +142,27 @@ def test_a_seed_belongs_to_its_rows():
     assert torch.equal(one.rounds_[0].mean, again.rounds_[0].mean)
     gap = (one.rounds_[0].mean - other.rounds_[0].mean).abs()
     assert gap.max() > 0.05
+
+
+def test_replay_finds_nothing():
+    """No row moves a round further than was paid for, and nothing else of it is left behind."""
+
+    def train(rows):
+        white = PrivateWhitening(noise_multiplier=3.0, delta=1e-3, bound=2.0).fit(rows)
+        return [(one.mean, one.directions, one.shrunk) for one in white.rounds_], white.size_
+
+    report = replay(train, table(n=40, d=5))
+    report.assert_passed()
+    assert report.releases == 2 and report.largest_share > 0.5
+
+
+def test_replay_finds_rows_that_are_not_cut(monkeypatch):
+    def uncut(rows, bound):
+        return torch.nan_to_num(rows).clamp(-99, 99).trunc().float()
+
+    monkeypatch.setattr(module, "_integers", uncut)
+
+    def train(rows):
+        return PrivateWhitening(noise_multiplier=3.0, delta=1e-3, bound=0.01).fit(rows).size_
+
+    assert not replay(train, table(n=40, d=5)).passed

@@ -48,6 +48,8 @@ from winsor.features.kept import kept
 
 SIDE = 224
 MEAN, DEVIATION = 127 / 255, 128 / 255
+PIXELS = "bicubic-1to1"
+"""Part of the name under which results are kept: other pixels, other features."""
 CHUNK = 4
 
 Extractor = Callable[[Tensor], Tensor]
@@ -80,7 +82,7 @@ class Pretrained:
         def compute(rows: Tensor) -> Tensor:
             return frozen_features(rows, NETWORKS[self.name](), side=self.side)
 
-        return kept(f"{self.name}-{self.side}", compute, images, self.cache)
+        return kept(f"{self.name}-{self.side}-{PIXELS}", compute, images, self.cache)
 
 
 @torch.no_grad()

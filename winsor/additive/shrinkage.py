@@ -93,7 +93,7 @@ def _basis(term: Term) -> tuple[Array, NDArray[np.int64]]:
     own = [_waves(knots, mass) for knots, mass in zip(term.knots, term.masses, strict=True)]
     basis, blocks = own[0]
     for other, more in own[1:]:
-        basis = np.kron(basis, other)
+        basis = np.asarray(np.kron(basis, other), dtype=np.float64)
         blocks = (blocks[:, None] * 64 + more[None, :]).ravel()
     return basis, blocks
 

@@ -57,7 +57,7 @@ def look_of(task: BoundedTask, regression: bool, shares: tuple[float, float], mu
     nothing, used = np.empty(0, dtype=np.intp), all_of_them
     visible = visibility(task.design.size, n, mu)
     if visible < 2:
-        used = ~np.isnan(bounds).any(axis=1)
+        used = np.asarray(~np.isnan(bounds).any(axis=1))
     if visible < 1 and regression:
         used = ~all_of_them
     bounds = np.where(np.isnan(bounds), STANDARD, bounds)

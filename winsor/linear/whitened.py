@@ -297,7 +297,7 @@ class Run:
         table, constant = theta.reshape(self.p, -1), None
         level = np.zeros(table.shape[1])
         if self.task.design.intercept:
-            constant = np.linalg.inv(root)[:, -1]
+            constant = np.asarray(np.linalg.inv(root)[:, -1], dtype=np.float64)
             level = constant @ table / (constant @ constant)
         known = information(self.loss, level)
         square = deviation**2 if self.regression else known

@@ -69,7 +69,7 @@ class Bins:
         """Which columns have no bounds."""
         if self.bounds is None:
             return np.ones(self.columns, dtype=bool)
-        return ~np.isfinite(self.bounds).all(axis=1)
+        return np.asarray(~np.isfinite(self.bounds).all(axis=1))
 
     @property
     def zoom(self) -> Zoom:

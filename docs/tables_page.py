@@ -290,7 +290,7 @@ def figure(found: Cells) -> Chart:
             run = [share for share in shares if not math.isnan(share)]
             if len(run) >= len(shares) - 1:  # medians over other tables are not comparable
                 points.append((epsilon, median(run)))
-        drawn.append(Series(method, tuple(points), colour=colour))
+        drawn.append(Series(method, tuple(points), colour=colour, markers=True))
     return Chart(
         key="tables",
         title="What is left of the score without privacy",

@@ -76,7 +76,9 @@ CONFIGURATIONS = {  # what is written instead of what, and words of the line
     "delta above 1/n": ("delta = 1e-4", "delta = 0.1", "delta must be below 1/n"),
     "batches beyond n": ("batch_size = 20", "batch_size = 2000", "at most n = "),
     "negative noise": ("epsilon = 3.0", "noise_multiplier = -1", "positive finite number"),
-    "pictures for a table": ("[model]", '[features]\nname = "scattering"\n[model]', "images must"),
+    "pictures for a table": (
+        "[model]", '[features]\nname = "oriented_gradients"\n[model]', "images must"
+    ),
 }  # fmt: skip
 
 

@@ -27,7 +27,7 @@ from winsor.grads.layers.attention import attention_forward
 from winsor.grads.layers.layer import Layer
 from winsor.grads.layers.linear import recorded_linear
 from winsor.grads.layers.recurrent import recurrent_forward
-from winsor.grads.linear_plan import LinearPlan
+from winsor.grads.linear_plan import LinearPlan, Met
 from winsor.grads.parameters import Site, find_sites
 from winsor.grads.piece_view import PieceView
 from winsor.grads.pieces import Piece, Rows, merged
@@ -134,7 +134,12 @@ class GhostEngine:
         met, stray = plan.backward(losses, seed)
         if stray:
             self._tape.refuse_stray(stray)
-        losses = losses if shares is None else losses.detach() * shares
+        own = losses if shares is None else losses.detach() * shares
+        return self._by_plan(own, met, plan)
+
+    def _by_plan(self, losses: Tensor, met: Met, plan: LinearPlan) -> View:
+        """The view of what was ``met``, whichever way it came: a run that goes on begins with the
+        tape's hooks where the one before went by the plan, and must find the same digits."""
         view = plan.view(self._parameters, losses, met)
         if view is not None:
             return view
@@ -144,13 +149,17 @@ class GhostEngine:
             receive(*each)
         return PieceView(self._parameters, kept.pieces(), losses, self._layout)
 
-    def _pieces(
-        self, losses: Tensor, retain: bool = False, shares: Tensor | None = None
-    ) -> PieceView:
+    def _pieces(self, losses: Tensor, retain: bool = False, shares: Tensor | None = None) -> View:
         """One backward pass that keeps, for each parameter, what norms and sums will need."""
+        own = losses if shares is None else losses.detach() * shares
+        if self._plan is not None and losses.shape[0] and not retain:
+            self._plan.leave_to(self._tape)
+            self._plan.forget()
+            met: list[tuple[Call, int, Tensor]] = []
+            self._tape.backward(losses, lambda *each: met.append(each), shares)
+            return self._by_plan(own, met, self._plan)
         kept = Kept()
         self._backward(losses, shares, kept.keep, retain)
-        own = losses if shares is None else losses.detach() * shares
         return PieceView(self._parameters, kept.pieces(), own, self._layout)
 
     def _sweep(self, losses: Tensor, seed: Tensor) -> Tree:

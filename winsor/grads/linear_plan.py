@@ -135,7 +135,8 @@ class LinearPlan:
             maps[layer] = OuterMap(e, x, 0 if layer.bias is None else 1)
         if n * size > SMALL or len(maps) != len(met):
             return None
-        return LinearView(parameters, maps, losses, self._layout)
+        in_order = {layer: maps[layer] for layer in self._layers}  # hooks deliver them backwards
+        return LinearView(parameters, in_order, losses, self._layout)
 
 
 def _plain(x: Tensor, n: int, dimensions: int) -> bool:

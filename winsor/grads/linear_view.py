@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -42,6 +42,11 @@ class LinearView(PieceView):
                 yield layer.weight, Outer(left, Rows(x.detach()))
             if layer.bias is not None:
                 yield layer.bias, left
+
+    def group_norms(self, groups: Sequence[Sequence[str]]) -> Tensor:
+        if self._maps and self._pieces:  # their squares are float32: rows near its limits again
+            self._checked = False
+        return super().group_norms(groups)
 
     def _check(self) -> None:
         if self._checked:

@@ -64,8 +64,9 @@ class Columns:
 
     def numbers(self, name: str, low: float, high: float, odd: float) -> Array:
         """A column clipped to [low, high] row by row; NaN becomes ``odd``."""
+        column = self.need(name)
         try:
-            values = self.need(name).astype(np.float64)
+            values = column.astype(np.float64)
         except (TypeError, ValueError):
             raise ConfigurationError(
                 f"{name} must be numbers for this metric. Got words instead. Convert them first."

@@ -142,7 +142,7 @@ def _refuse_no_scheduler(scheduler: Any, optimizer: Any) -> None:
         remedy = (
             "Write CosineAnnealingLR(optimizer, T_max=steps): it is stepped once per logical step."
         )
-    elif getattr(scheduler, "optimizer", optimizer) is not optimizer:
+    elif _moves_another(scheduler, optimizer):
         raise ConfigurationError(
             "scheduler must move the learning rate of optimizer=. Got a "
             f"{type(scheduler).__name__} of another optimiser instead. Build it from the one that "
@@ -151,6 +151,14 @@ def _refuse_no_scheduler(scheduler: Any, optimizer: Any) -> None:
     else:
         return
     raise _wrong("scheduler", "a schedule of torch.optim.lr_scheduler", scheduler, remedy)
+
+
+def _moves_another(scheduler: Any, optimizer: Any) -> bool:
+    """Whether its learning rates are not those of ``optimizer``, or of what a framework wraps."""
+    own = getattr(scheduler, "optimizer", None)
+    if own is None or optimizer is None:
+        return False
+    return getattr(own, "param_groups", own) is not getattr(optimizer, "param_groups", optimizer)
 
 
 def _are_columns(dataset: Any) -> bool:

@@ -3,6 +3,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+USABLE := $(VENV)/.usable
 READY := $(VENV)/.ready
 ONE := OMP_NUM_THREADS=1
 
@@ -13,7 +14,7 @@ FAST := tests/test_architecture.py tests/ledger tests/release tests/sampling tes
 
 .PHONY: demo test check fast lint types unit docs site examples peers sbom lock hooks install bench-install clean
 
-demo: install
+demo: $(USABLE)
 	$(BIN)/python examples/demo.py
 
 test: lint types unit
@@ -75,11 +76,16 @@ hooks: install
 install: $(READY)
 
 # torch first and pinned: anything else may ask for "torch" and would otherwise bring a CUDA build.
-$(READY): pyproject.toml constraints.txt reproductions/pyproject.toml
+# What a user has, without what only tests need: the demo waits for no more than this.
+$(USABLE): pyproject.toml constraints.txt reproductions/pyproject.toml
 	$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
 	$(BIN)/python -m pip install --quiet -c constraints.txt torch
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[dev]"
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e .
 	$(BIN)/python -m pip install --quiet --no-deps -c constraints.txt -e reproductions
+	touch $(USABLE)
+
+$(READY): $(USABLE)
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[dev]"
 	touch $(READY)
 
 bench-install: install

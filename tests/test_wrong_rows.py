@@ -26,6 +26,7 @@ from wrong_uses import (
     fit,
     linear,
     logistic,
+    losses,
     make,
     mean,
     refused,
@@ -226,6 +227,20 @@ def test_one_row_with_gaps_counts_as_none():
     broken[3] = torch.nan
     private = fit(dataset=TensorDataset(broken, Y))
     assert all(bool(p.isfinite().all()) for p in private.model.parameters())
+
+
+def test_a_run_under_way_is_not_stopped_by_what_its_rows_are():
+    """Before the first release the data holder is told; from then on others may watch."""
+    private = make(dataset=TensorDataset(X * torch.nan, Y))
+
+    def loss(model, batch):
+        return losses(private, batch)
+
+    with pytest.raises(c.LossError, match="gaps in the inputs"):
+        private.check(loss)
+    for batch in private.batches(1):
+        private.step(losses(private, batch))
+    private.check(loss)
 
 
 @pytest.mark.parametrize(

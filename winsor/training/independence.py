@@ -68,7 +68,11 @@ class _Trial:
 
 
 def check_rows(
-    model: nn.Module, loss: Loss, rows: Sequence[Any], collate: Collate = default_collate
+    model: nn.Module,
+    loss: Loss,
+    rows: Sequence[Any],
+    collate: Collate = default_collate,
+    begun: bool = False,
 ) -> tuple[str, ...]:
     """Raise `UnsupportedModel` if the loss or the gradient of a row depends on other rows.
 
@@ -82,6 +86,9 @@ def check_rows(
         Samples as the dataset gives them; nine or more are best.
     collate
         What makes a batch of a list of samples.
+    begun
+        Whether something was released already. Rows without a single finite loss are refused only
+        before that: it is the rows that decide it, and not the code.
 
     Returns
     -------
@@ -91,7 +98,8 @@ def check_rows(
     apart = len(rows)
     rows = list(itertools.islice(itertools.cycle(rows), max(len(rows), BASE + SPARE)))
     rehearsal, tolerance, losses = _prepared(model, loss, collate, rows[:BASE])
-    refuse_nothing_finite(losses, apart)
+    if not begun:
+        refuse_nothing_finite(losses, apart)
     rows = [*_extremes_watched(rows[:BASE], losses), *rows[BASE:]]
     steady, rehearsal = _steadied(rehearsal, rows[:BASE], tolerance)
     if steady == "never":

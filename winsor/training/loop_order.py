@@ -80,9 +80,12 @@ def refuse_misfit(error: Exception, model: nn.Module) -> None:
 
 
 def refuse_nothing_finite(losses: Tensor, rows: int) -> None:
-    """Losses of several rows, none of them a number. A single row that is not finite counts as
-    nothing, and saying so would tell about it; only when all of them are not, no row is singled
-    out, and nothing would be learnt but noise."""
+    """Losses of several rows, none of them a number: nothing would be learnt but noise.
+
+    A row that is not finite counts as nothing, and saying so would tell about it. This refusal does
+    tell, in the case that one finite row among broken ones decides it: so it is for the data holder
+    before the first release, and never for a run under way, whose releases others may watch.
+    """
     if rows >= len(losses) and not bool(losses.isfinite().any()):
         raise LossError(
             "losses must be finite numbers. Got NaN or infinity for every row that was tried "

@@ -43,7 +43,7 @@ class RowChecks:
         try:
             rows = rows_to_check(self._feed, step)
             refuse_unbatched(rows, self._feed)
-            found = check_rows(self._model, loss, rows, collate_of(self._feed))
+            found = check_rows(self._model, loss, rows, collate_of(self._feed), begun=step > 0)
         finally:
             self._engine.recording(recording)
         earlier = () if self.loss is None else self.conditions

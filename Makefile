@@ -34,7 +34,7 @@ types: install
 
 unit: install
 	.ci/browser
-	$(ONE) $(BIN)/python -m pytest -n 2 --dist loadfile -q
+	$(ONE) $(BIN)/python -m pytest -n 2 --dist loadfile -q --durations 25
 
 # Every page that is written from docstrings, results or the source; tests/test_docs.py compares.
 docs: install

@@ -2,6 +2,7 @@
 
     OMP_NUM_THREADS=1 .venv/bin/python benchmarks/feed.py            # writes and deletes 10 GB
     OMP_NUM_THREADS=1 .venv/bin/python benchmarks/feed.py --gigabytes 1
+    OMP_NUM_THREADS=1 .venv/bin/python benchmarks/feed.py --file rows.npy   # written before, or now; kept
 
 Writes benchmarks/results/feed.json. Two questions:
 
@@ -79,15 +80,14 @@ def in_memory() -> list[dict[str, Any]]:
     return rows
 
 
-def written(path: Path, gigabytes: float) -> int:
-    """A file of random rows, piece by piece; returns how many."""
+def written(path: Path, gigabytes: float) -> None:
+    """A file of random rows, piece by piece."""
     count = int(gigabytes * 1e9 / (4 * WIDTH))
     array = np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=(count, WIDTH))
     piece = np.random.default_rng(0).normal(size=(20_000, WIDTH)).astype(np.float32)
     for first in range(0, count, len(piece)):
         array[first : first + len(piece)] = piece[: count - first]
     array.flush()
-    return count
 
 
 def dropped(path: Path) -> None:
@@ -106,10 +106,13 @@ def plain_read(path: Path) -> float:
     return total / (time.perf_counter() - start) / 1e6
 
 
-def on_disk(gigabytes: float) -> dict[str, Any]:
+def on_disk(gigabytes: float, file: Path | None) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "rows.npy"
-        count = written(path, gigabytes)
+        path = file or Path(folder) / "rows.npy"
+        if not path.exists():
+            written(path, gigabytes)
+        count = len(np.load(path, mmap_mode="r"))
+        gigabytes = round(path.stat().st_size / 1e9, 2)
         dropped(path)
         found: dict[str, Any] = {"gigabytes": gigabytes, "plain_read": plain_read(path)}
         for name, rate, steps in (
@@ -131,8 +134,10 @@ def on_disk(gigabytes: float) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
     parser.add_argument("--gigabytes", type=float, default=10.0)
-    gigabytes = parser.parse_args().gigabytes
-    save("feed", {"in_memory": in_memory(), "on_disk": on_disk(gigabytes)})
+    parser.add_argument("--file", type=Path, help="a file of rows to read, which is kept")
+    options = parser.parse_args()
+    found = {"in_memory": in_memory(), "on_disk": on_disk(options.gigabytes, options.file)}
+    save("feed", {"load": os.getloadavg(), **found})
 
 
 if __name__ == "__main__":

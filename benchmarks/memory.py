@@ -23,7 +23,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from saving import save
+from saving import made_by, save
 
 RESULTS = Path(__file__).parent / "results" / "memory.json"
 REACH = {
@@ -77,7 +77,7 @@ def in_own_process(framework: str, name: str) -> dict[str, Any]:
     command = [sys.executable, __file__, "--one", framework, "--tasks", name]
     environment = {**os.environ, **RETURN_MEMORY}
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
-    row: dict[str, Any] = {"model": name, "framework": framework}
+    row: dict[str, Any] = {"model": name, "framework": framework, "commit": made_by()["commit"]}
     if done.returncode != 0:
         row["refused"] = done.stderr.strip().splitlines()[-1][:300]
     else:
@@ -127,12 +127,18 @@ def main() -> None:
             if framework == "plain" or any(part in framework for part in parts):
                 rows.append(in_own_process(framework, task.name))
         print(table(rows), "\n", flush=True)
-    measured = {(row["model"], row["framework"]) for row in rows}
-    if RESULTS.exists():  # what was not measured now stays
-        known = json.loads(RESULTS.read_text())["rows"]
-        rows += [row for row in known if (row["model"], row["framework"]) not in measured]
-    save("memory", {"reach": REACH, "rows": rows})
+        keep(rows)
     print(f"written to {RESULTS}")
+
+
+def keep(rows: list[dict[str, Any]]) -> None:
+    """Save; what was not measured now stays, with the commit that it was measured at."""
+    measured = {(row["model"], row["framework"]) for row in rows}
+    known: list[dict[str, Any]] = []
+    if RESULTS.exists():
+        known = json.loads(RESULTS.read_text())["rows"]
+    known = [row for row in known if (row["model"], row["framework"]) not in measured]
+    save("memory", {"reach": REACH, "rows": rows + known})
 
 
 if __name__ == "__main__":

@@ -286,10 +286,29 @@ FAST void winsor_draw(const law_t *law, const uint8_t *key, uint64_t entry, uint
     }
 }
 
+/* Four values: v = rint(v / gamma, within the limits) + noise, times gamma. The comparisons are those of
+ * the loop below: -LIMIT > v ? -LIMIT : v, then LIMIT < v ? LIMIT : v, which keep not-a-number. */
+static FAST inline __m256d on_lattice(__m256d v, __m256d noise, __m256d gamma, __m256d inverse) {
+    v = _mm256_mul_pd(v, inverse);
+    v = _mm256_max_pd(_mm256_set1_pd(-LIMIT), v);
+    v = _mm256_min_pd(_mm256_set1_pd(LIMIT), v);
+    v = _mm256_round_pd(v, _MM_FROUND_CUR_DIRECTION);
+    return _mm256_mul_pd(_mm256_add_pd(v, noise), gamma);
+}
+
+static FAST inline __m256d load_f32(const float *x) { return _mm256_cvtps_pd(_mm_loadu_ps(x)); }
+static FAST inline __m256d load_f64(const double *x) { return _mm256_loadu_pd(x); }
+static FAST inline void store_f32(float *x, __m256d v) { _mm_storeu_ps(x, _mm256_cvtpd_ps(v)); }
+static FAST inline void store_f64(double *x, __m256d v) { _mm256_storeu_pd(x, v); }
+
 /* x = ((rounded to the lattice) + noise) * gamma, through float64. */
-#define APPLY(name, real)                                                                     \
+#define APPLY(name, real, load, store)                                                        \
     FAST void name(const double *noise, int64_t count, double gamma, double inverse, real *x) { \
-        for (int64_t i = 0; i < count; i++) {                                                 \
+        const __m256d g = _mm256_set1_pd(gamma), n = _mm256_set1_pd(inverse);                 \
+        int64_t i = 0;                                                                        \
+        for (; i + 4 <= count; i += 4)                                                        \
+            store(x + i, on_lattice(load(x + i), _mm256_loadu_pd(noise + i), g, n));          \
+        for (; i < count; i++) {                                                              \
             double v = (double)x[i] * inverse;                                                \
             v = v < -LIMIT ? -LIMIT : v;                                                      \
             v = v > LIMIT ? LIMIT : v;                                                        \
@@ -297,8 +316,8 @@ FAST void winsor_draw(const law_t *law, const uint8_t *key, uint64_t entry, uint
             x[i] = (real)(v * gamma);                                                         \
         }                                                                                     \
     }
-APPLY(winsor_apply_f32, float)
-APPLY(winsor_apply_f64, double)
+APPLY(winsor_apply_f32, float, load_f32, store_f32)
+APPLY(winsor_apply_f64, double, load_f64, store_f64)
 
 #define ADD(name, apply, real)                                                                \
     FAST void name(const law_t *law, const uint8_t *key, uint64_t entry, uint64_t first,      \

@@ -24,7 +24,8 @@ from torch import Tensor, nn
 
 from winsor.grads.budget import MAC
 from winsor.grads.layers.layer import Layer, Named, as_dtype
-from winsor.grads.layers.patch_grams import Axis, patch_grams
+from winsor.grads.layers.patch_grams import Axis
+from winsor.grads.layers.patch_squares import patch_squares
 from winsor.grads.pieces import (
     HELD,
     Piece,
@@ -39,6 +40,12 @@ from winsor.grads.tape import Call
 CHUNK = 1 << 22
 """Floats of rows that one call of the library's kernel forms: it needs as much again inside."""
 
+
+SHORT = 32
+"""Numbers in a patch up to which patches are copied: the first layer of a net on images."""
+
+IN_CACHE = 1 << 19
+"""Numbers in the patches of a few rows, which are gone before the next are made."""
 
 GROUPED, SMALL_PRODUCT, VISIT = 1.3, 2.0, 10.0
 """A multiply-add of a convolution with as many groups as rows, and of the product of many small
@@ -94,6 +101,19 @@ class Geometry:
             rows[i : i + size] = self._rows(x[i : i + size], g[i : i + size], shape)
         return rows
 
+    def _from_patches(self, x: Tensor, g: Tensor, shape: torch.Size) -> Tensor:
+        """The same rows from patches of a padded copy, a cacheful at a time: where patches are
+        short, the library's kernel spends most of its time on finding them."""
+        padded = F.pad(x, [pad for each in reversed(self.padding) for pad in (each, each)])
+        for axis, (places, step) in enumerate(zip(g.shape[2:], self.dilation, strict=True)):
+            padded = padded.unfold(2 + axis, places, step)
+        g = g.flatten(2)
+        rows, size = g.new_empty(len(g), *shape), max(1, IN_CACHE // padded[0].numel())
+        for i in range(0, len(g), size):
+            patches = padded[i : i + size].reshape(-1, shape[1:].numel(), g.shape[2])
+            torch.bmm(g[i : i + size], patches.mT, out=rows[i : i + size].flatten(2))
+        return rows
+
     def axes(self, kernel: Sequence[int], places: Sequence[int]) -> list[Axis]:
         """How the kernel walks over an input; not for transposed maps."""
         parts = zip(kernel, self.stride, self.padding, self.dilation, places, strict=True)
@@ -101,6 +121,9 @@ class Geometry:
 
     def _rows(self, x: Tensor, g: Tensor, shape: torch.Size) -> Tensor:
         n = len(x)
+        plain = not self.transposed and self.groups == 1 and all(s == 1 for s in self.stride)
+        if plain and n and shape[1:].numel() <= SHORT and x.device.type == "cpu":
+            return self._from_patches(x, g, shape)
         wide = torch.Size((n * shape[0], *shape[1:]))
         rows = self.weight_gradient(
             x.reshape(1, -1, *x.shape[2:]), g.reshape(1, -1, *g.shape[2:]), wide, n * self.groups
@@ -166,11 +189,8 @@ class ConvolutionPiece(Piece):
         """<E E^T, X X^T> of the places of each row, group by group of the channels."""
         x, g = self.x[start:stop], self.g[start:stop]
         m, groups = stop - start, self.geometry.groups
-        e = g.unflatten(1, (groups, -1)).flatten(0, 1).flatten(2)
-        gram = patch_grams(x.unflatten(1, (groups, -1)).flatten(0, 1), axes)
-        gram *= torch.bmm(e.mT, e)
-        square = gram.view(m, -1).sum(1)
-        diagonal = gram.diagonal(dim1=1, dim2=2).reshape(m, -1).sum(1)
+        of_x, of_g = (t.unflatten(1, (groups, -1)).flatten(0, 1) for t in (x, g))
+        square, diagonal = (found.view(m, -1).sum(1) for found in patch_squares(of_x, of_g, axes))
         return careful(self._with(x, g), square, diagonal)
 
     def weighted(self, w: Tensor | None, out: Tensor) -> None:

@@ -5,6 +5,9 @@
 GroupNorm and InstanceNorm: the library's backward kernel already has these sums per row before it
 adds them up. Read the batch as one row with n * channels channels and n * groups groups, and it
 returns them per row, together with the input-gradient, at the cost of plain training.
+
+LayerNorm: that kernel adds up all places it is given, so it is given one row after the other where
+rows are long; short ones are formed by the formula, in one go.
 """
 
 from __future__ import annotations
@@ -19,6 +22,15 @@ from winsor.grads.layers.layer import Layer, Named, as_dtype
 from winsor.grads.pieces import Rows
 from winsor.grads.tape import Call
 
+LONG = 1 << 14
+"""Numbers in a row from which on a call of the kernel per row costs less than the formula: it reads
+each number once and writes none (16 rows of 128 x 256: 0.8 instead of 1.4 ms)."""
+
+MANY_PLACES = 1 << 12
+"""The kernel adds up places one after the other in float32; more are left to the formula."""
+
+_one_row = torch.ops.aten.native_layer_norm_backward.default
+
 
 class LayerNormLayer(Layer):
     kind = "layer norm"
@@ -27,8 +39,29 @@ class LayerNormLayer(Layer):
     def forward(self, input: Tensor) -> Tensor:
         m = self.module
         weight, bias = self.tape.detached(self.module)
+        if self.weight is not None and self._in_long_rows(input):
+            made = torch.native_layer_norm(input, m.normalized_shape, weight, bias, m.eps)
+            note = made[1].detach(), made[2].detach()
+            return self.tape.record(self, made[0], input, note=note)
         out = F.layer_norm(input, m.normalized_shape, weight, bias, m.eps)
         return self.tape.record(self, out, *([input] if self.weight is not None else []))
+
+    def _in_long_rows(self, x: Tensor) -> bool:
+        own = len(self.module.normalized_shape)
+        if x.dim() <= 1 + own or x.dtype is not self.dtype or x.device.type != "cpu":
+            return False
+        places = x.shape[1:-own].numel()
+        return places <= MANY_PLACES and places * x.shape[-own:].numel() >= LONG
+
+    def _row_by_row(self, x: Tensor, g: Tensor, mean: Tensor, rstd: Tensor) -> list[Tensor]:
+        """[(n, features) of the scale, (n, features) of the shift]."""
+        shape, (weight, bias) = self.module.normalized_shape, self.tape.detached(self.module)
+        each = zip(*(part.unbind(0) for part in (g, x, mean, rstd)), strict=True)
+        rows = [
+            _one_row(g, x, shape, m, r, weight, bias, [False, True, bias is not None])[1:]
+            for g, x, m, r in each
+        ]
+        return [torch.stack(part) for part in zip(*rows, strict=True) if part[0] is not None]
 
     def normalised(self, x: Tensor) -> Tensor:
         return F.layer_norm(x, self.module.normalized_shape, None, None, self.module.eps)
@@ -38,6 +71,11 @@ class LayerNormLayer(Layer):
         own = len(self.module.normalized_shape)
         if g.dim() <= own:
             raise self.unbatched(g)
+        if call.note is not None and g.shape == call.inputs[0].shape:
+            rows = self._row_by_row(call.inputs[0].detach(), g, *call.note)
+            names = (self.weight, self.bias)[: len(rows)]
+            yield from ((name, Rows(r)) for name, r in zip(names, rows, strict=True) if name)
+            return
         places = tuple(range(1, g.dim() - own))
         if self.weight is not None:
             product = g * self.normalised(as_dtype(call.inputs[0], self.dtype))

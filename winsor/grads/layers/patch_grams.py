@@ -32,7 +32,12 @@ class Axis(NamedTuple):
 def patch_grams(x: Tensor, axes: Sequence[Axis]) -> Tensor:
     """(n, channels, *sides) -> (n, places, places), zeros beyond the edges."""
     flat = x.flatten(2)
-    gram = torch.bmm(flat.mT, flat).view(len(x), *x.shape[2:], *x.shape[2:])
+    return shifted(torch.bmm(flat.mT, flat), x.shape[2:], axes)
+
+
+def shifted(pixels: Tensor, sides: Sequence[int], axes: Sequence[Axis]) -> Tensor:
+    """(n, pixels, pixels) -> (n, places, places)."""
+    gram = pixels.view(len(pixels), *sides, *sides)
     for number, axis in enumerate(axes):
         gram = _along(gram, 1 + number, 1 + number + len(axes), axis)
     return gram.flatten(1 + len(axes)).flatten(1, -2)

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
+from dp_accounting.dp_event import GaussianDpEvent
 from torch import nn
 from torch.distributed import checkpoint
 from torch.distributed.device_mesh import init_device_mesh
@@ -36,7 +37,8 @@ from winsor.audit.curve import curve_test
 from winsor.audit.suite import certified
 from winsor.audit.training_worlds import TrainingExperiment
 from winsor.distributed import noise as shared_noise
-from winsor.distributed.ranks import fingerprint_of
+from winsor.distributed.ledger import SharedLedger
+from winsor.distributed.ranks import Ranks, fingerprint_of
 from winsor.distributed.shard_sums import ShardingRanks
 from winsor.mechanisms.noise import AHEAD, leaves_of
 from winsor.tails import PrivateMonitor
@@ -397,6 +399,38 @@ def with_ledger(rank: int, path: str, dies_at: int | None = None) -> dict[str, A
     except winsor.contract.WinsorError as error:
         told = f"{type(error).__name__}: {error}"
     return {"told": told, "released": released, "entries": len(private.ledger)}
+
+
+def one_word_before_noise(rank: int, path: str) -> dict[str, Any]:
+    """What the shared ledger says when ranks differ, and when rank 0 cannot write."""
+    ledger = SharedLedger({"n": 1}, path, Ranks.here())
+    collectives = [0]
+    gather, broadcast = dist.all_gather, dist.broadcast
+
+    def counted(act: Callable[..., Any]) -> Callable[..., Any]:
+        def counting(*given: Any, **named: Any) -> Any:
+            collectives[0] += 1
+            return act(*given, **named)
+
+        return counting
+
+    dist.all_gather, dist.broadcast = counted(gather), counted(broadcast)
+    event = GaussianDpEvent(1.0)
+    ledger.record("run", 0, event, "00" * 16)
+    found: dict[str, Any] = {"collectives": collectives[0]}
+    for name, digest in {"differ": f"0{rank}" * 16, "cannot write": "02" * 16}.items():
+        if name == "cannot write" and rank == 0:
+            ledger._write = _full  # type: ignore[method-assign]
+        try:
+            ledger.record("other run", int(rank == 0 and name != "differ"), event, digest)
+        except (winsor.contract.WinsorError, OSError) as error:
+            found[name] = f"{type(error).__name__}: {error}"
+    dist.all_gather, dist.broadcast = gather, broadcast
+    return found | {"entries": len(ledger)}
+
+
+def _full(text: bytes) -> None:
+    raise OSError("no space left")
 
 
 def replayed(rank: int, mutants: list[str], repeats: int, first: int = 0) -> dict[str, int]:

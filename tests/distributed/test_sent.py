@@ -1,0 +1,58 @@
+"""Trees cross between ranks in few messages, whatever memory they lie in."""
+
+import pytest
+import torch
+
+from winsor.distributed import sent
+from winsor.distributed.sent import Sent
+from winsor.tree import SMALL, FlatTree, Layout
+
+SHAPES = {"wide": (600, 500), "bias": (500,), "turned": (200, 300), "norm": (3,), "none": (0,)}
+
+
+def tree_of(**shapes):
+    chance = torch.Generator().manual_seed(0)
+    found = {name: torch.randn(shape, generator=chance) for name, shape in shapes.items()}
+    if "turned" in found:
+        found["turned"] = found["turned"].t()
+    return found
+
+
+def doubled(tree):
+    """As if another rank had the same: what comes out, and what was sent."""
+    one = Sent(tree)
+    for buffer in one.buffers:
+        buffer *= 2
+    return one.received(), [len(buffer.reshape(-1)) for buffer in one.buffers]
+
+
+def test_small_leaves_share_a_message_and_large_ones_are_not_copied():
+    tree = tree_of(**SHAPES)
+    expected = {name: 2 * leaf for name, leaf in tree.items()}
+    found, sizes = doubled(tree)
+    assert sizes == [300_000, 60_000, 503]
+    assert list(found) == list(SHAPES)
+    assert all(torch.equal(found[name], expected[name]) for name in SHAPES)
+    assert found["wide"].data_ptr() == tree["wide"].data_ptr()
+
+
+@pytest.mark.parametrize("shapes", [{"a": (4, 5), "b": (7,)}, SHAPES], ids=["small", "large"])
+def test_messages_do_not_depend_on_the_memory_of_a_tree(shapes):
+    apart = tree_of(**shapes)
+    flat = Layout(apart)._over(torch.cat([leaf.reshape(-1) for leaf in apart.values()]))
+    assert isinstance(flat, FlatTree)
+    (one, sizes), (other, other_sizes) = doubled(apart), doubled(flat)
+    assert sizes == other_sizes
+    assert type(one) is type(other)
+    assert all(torch.equal(one[name], other[name]) for name in shapes)
+
+
+def test_leaves_of_several_types_are_sent_one_by_one():
+    tree = tree_of(**SHAPES) | {"double": torch.ones(4, dtype=torch.float64)}
+    found, sizes = doubled(tree)
+    assert len(sizes) == len(tree)
+    assert found["double"].dtype == torch.float64 and bool((found["double"] == 2).all())
+
+
+def test_what_is_small_is_smaller_than_what_is_packed_whole():
+    assert sent.TOGETHER < SMALL

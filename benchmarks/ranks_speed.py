@@ -5,8 +5,9 @@
 
 Rows per second of 1, 2 and 4 ranks with one core each, by turns: private, plain DDP, and plain
 processes that exchange nothing, which is what the machine can give. A rank is kept on its core with
-all of its threads: else a rank alone would have its noise drawn by the core of another. On the wall, for a machine with
-nothing else to do; and by processor time, which waiting does not enter and others disturb less.
+all of its threads: else a rank alone would have its noise drawn by the core of another. On the
+wall, for a machine with nothing else to do; and by processor time, which waiting does not enter and
+others disturb less.
 
 The model of docs/several-processes.md, T(W) = a B/W + c + what ranks exchange, is fitted to one
 process at B, B/2 and B/4 rows (a and c) and to single exchanges, and compared with steps of W

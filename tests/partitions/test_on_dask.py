@@ -5,13 +5,13 @@ import subprocess
 import sys
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 import dask
 import numpy as np
 import pytest
 from dask import array
 from distributed import Client, LocalCluster
+from fragile_loaders import Fragile
 
 from winsor import means, partitions
 from winsor.contract import ConfigurationError
@@ -47,7 +47,7 @@ def client():
 def workers_of(address, count):
     command = [sys.executable, "-m", "distributed.cli.dask_worker", address]
     command += ["--no-nanny", "--nthreads", "1", "--memory-limit", "0", "--no-dashboard"]
-    paths = os.pathsep.join(sys.path)  # loaders of this file are unpickled there
+    paths = os.pathsep.join(sys.path)  # where loaders are found when they are unpickled
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": paths}
     workers = [
         subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL) for _ in range(count)
@@ -64,20 +64,6 @@ def workers_of(address, count):
 def table():
     x = np.random.default_rng(0).standard_t(3, size=(6_000, 2))
     return np.column_stack([x, x @ [1.0, -2.0] + 1])
-
-
-@dataclass(frozen=True)
-class Fragile:
-    """A partition whose first worker is killed while it loads it."""
-
-    rows: np.ndarray
-    mark: Path | None = None
-
-    def __call__(self):
-        if self.mark is not None and not self.mark.exists():
-            self.mark.touch()
-            os.kill(os.getpid(), 9)
-        return self.rows
 
 
 def test_a_worker_that_dies_changes_nothing(client, table, tmp_path):

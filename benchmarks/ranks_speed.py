@@ -33,6 +33,7 @@ import numpy as np
 import torch
 from models import TASKS, Task
 from saving import FOLDER, save
+from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import TensorDataset
 
@@ -129,18 +130,17 @@ def timed(rank: int, name: str, steps: int, turns: int) -> dict[str, Times]:
             if turn:  # the first turn warms up
                 for clock, now in CLOCKS.items():
                     found[way][clock].append((now() - begun[clock]) / max(1, rows))
-    return found | exchanges(sum(p.numel() for p in task.model().parameters()))
+    return found | exchanges(task.model())
 
 
-def exchanges(size: int) -> dict[str, Times]:
-    """Seconds of one all-reduce of ``size`` values, and of the words that go with a release."""
+def exchanges(model: nn.Module) -> dict[str, Times]:
+    """Seconds of adding up a gradient over ranks, and of the word that goes with a release."""
     ranks = Ranks.here()
     if ranks is None:
         return {name: {clock: [0.0] for clock in CLOCKS} for name in ("all_reduce", "words")}
-    held = torch.zeros(size)
-
+    sums = {"grad": {name: torch.zeros(p.shape) for name, p in model.named_parameters()}}
     acts = {
-        "all_reduce": lambda: torch.distributed.all_reduce(held),
+        "all_reduce": lambda: ranks.add_up(sums),
         "words": lambda: ranks.same_release("run", 0, "00" * 16),
     }
     found: dict[str, Times] = {name: {clock: [] for clock in CLOCKS} for name in acts}

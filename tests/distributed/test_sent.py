@@ -5,7 +5,7 @@ import torch
 
 from winsor.distributed import sent
 from winsor.distributed.sent import Sent
-from winsor.tree import SMALL, FlatTree, Layout
+from winsor.tree import FlatTree, Layout
 
 SHAPES = {"wide": (600, 500), "bias": (500,), "turned": (200, 300), "norm": (3,), "none": (0,)}
 
@@ -26,7 +26,8 @@ def doubled(tree):
     return one.received(), [len(buffer.reshape(-1)) for buffer in one.buffers]
 
 
-def test_small_leaves_share_a_message_and_large_ones_are_not_copied():
+def test_small_leaves_share_a_message_and_large_ones_are_not_copied(monkeypatch):
+    monkeypatch.setattr(sent, "IN_ONE_PIECE", 0)
     tree = tree_of(**SHAPES)
     expected = {name: 2 * leaf for name, leaf in tree.items()}
     found, sizes = doubled(tree)
@@ -36,15 +37,24 @@ def test_small_leaves_share_a_message_and_large_ones_are_not_copied():
     assert found["wide"].data_ptr() == tree["wide"].data_ptr()
 
 
-@pytest.mark.parametrize("shapes", [{"a": (4, 5), "b": (7,)}, SHAPES], ids=["small", "large"])
-def test_messages_do_not_depend_on_the_memory_of_a_tree(shapes):
-    apart = tree_of(**shapes)
-    flat = Layout(apart)._over(torch.cat([leaf.reshape(-1) for leaf in apart.values()]))
+@pytest.mark.parametrize(("most", "messages"), [(1 << 23, 1), (0, 3)])
+def test_messages_do_not_depend_on_the_memory_of_a_tree(monkeypatch, most, messages):
+    monkeypatch.setattr(sent, "IN_ONE_PIECE", most)
+    apart = tree_of(**SHAPES)
+    flat = Layout(apart).joined(list(apart.values()))
     assert isinstance(flat, FlatTree)
     (one, sizes), (other, other_sizes) = doubled(apart), doubled(flat)
     assert sizes == other_sizes
+    assert len(sizes) == messages
     assert type(one) is type(other)
-    assert all(torch.equal(one[name], other[name]) for name in shapes)
+    assert all(torch.equal(one[name], other[name]) for name in SHAPES)
+
+
+def test_a_tree_in_one_piece_is_sent_where_it_lies():
+    tree = tree_of(**SHAPES)
+    flat = Layout(tree).joined(list(tree.values()))
+    assert Sent(flat).buffers[0] is flat.flat
+    assert Sent(flat).received() is flat
 
 
 def test_leaves_of_several_types_are_sent_one_by_one():
@@ -52,7 +62,3 @@ def test_leaves_of_several_types_are_sent_one_by_one():
     found, sizes = doubled(tree)
     assert len(sizes) == len(tree)
     assert found["double"].dtype == torch.float64 and bool((found["double"] == 2).all())
-
-
-def test_what_is_small_is_smaller_than_what_is_packed_whole():
-    assert sent.TOGETHER < SMALL

@@ -1,8 +1,9 @@
 """A tree of sums as it crosses between ranks: in few messages.
 
 A message between processes costs about as much as adding up ten thousand values, and models have
-many leaves that are smaller than that: biases, norms. Those travel together, in one buffer; large
-ones as they are, without a copy.
+many leaves that are smaller than that: biases, norms. So a tree travels in one piece, in which most
+lie already. Of larger trees, which could not afford the copy, the small leaves travel in one
+buffer and the large ones as they are.
 
 Guarantee
 ---------
@@ -17,10 +18,13 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from winsor.tree import SMALL, FlatTree, Layout
+from winsor.mechanisms.noise import AHEAD
+from winsor.tree import FlatTree, Layout
 
+IN_ONE_PIECE = AHEAD
+"""Values of the largest tree that is sent in one piece: those whose noise is drawn ahead."""
 TOGETHER = 1 << 15
-"""Leaves of at most so many values share a buffer."""
+"""Leaves of at most so many values share a buffer, in larger trees."""
 
 
 class Sent:
@@ -30,14 +34,12 @@ class Sent:
         self._tree: dict[str, Tensor] = dict(tree)
         self._flat: FlatTree | None = None
         leaves = list(tree.values())
-        if sum(leaf.numel() for leaf in leaves) <= SMALL:
-            whole = tree if isinstance(tree, FlatTree) else Layout(tree).packed(leaves)
-            assert isinstance(whole, FlatTree)
-            self._flat = whole
-            self.buffers = [whole.flat]
+        alike = len({(leaf.dtype, leaf.device) for leaf in leaves}) == 1
+        if alike and sum(leaf.numel() for leaf in leaves) <= IN_ONE_PIECE:
+            self._flat = tree if isinstance(tree, FlatTree) else Layout(tree).joined(leaves)
+            self.buffers = [self._flat.flat]
             return
-        kinds = {(leaf.dtype, leaf.device) for leaf in leaves}
-        few = TOGETHER if len(kinds) == 1 else 0
+        few = TOGETHER if alike else 0
         self._small = [leaf for leaf in leaves if leaf.numel() <= few]
         self._large = [leaf for leaf in leaves if leaf.numel() > few]
         self.buffers = [leaf.contiguous() for leaf in self._large]

@@ -37,7 +37,7 @@ RULES = ("flat", "quantile", "per layer", "averaged", "modelmix")
 MUTANTS = ("none", "scaled by 1/world", "on every rank", "honest")
 TOLERANCE = 1e-6
 AT_ONCE = 25
-"""Repeats between two writes of the result."""
+"""Repeats, or settings, between two writes of the result: starting ranks is what takes time."""
 PATIENCE = 3600.0
 """Seconds for one group of runs: the machine may have others to serve."""
 
@@ -89,28 +89,37 @@ def equality(options: argparse.Namespace, before: Any) -> Iterator[list[dict[str
     known = {(row["world"], *_what(row)) for row in rows}
     alone: dict[Any, Any] = {}
     for world in (w for w in options.worlds if w > 1):
-        for wrapper in options.wrappers:
-            asked = settings(options.models, options.rules, options.steps, wrapper)
-            asked = [setting for setting in asked if (world, *_what(setting)) not in known]
-            if not asked:
-                continue
-            for setting in asked:
-                plain = setting | {"wrapper": "none"}
-                if _what(plain) not in alone:
-                    alone[_what(plain)] = jobs.trained(0, **plain)
-            found = jobs.on_ranks(world, jobs.many, asked, patience=PATIENCE)
-            for place, setting in enumerate(asked):
-                one = alone[_what(setting | {"wrapper": "none"})]
-                for rank, answers in enumerate(found):
-                    row = {"world": world, "rank": rank, **setting}
-                    failed = isinstance(answers, str)
-                    told = {"equal": False, "error": answers} if failed else {}
-                    rows.append(row | (told or compared(one, answers[place])))
+        asked = [
+            setting
+            for wrapper in options.wrappers
+            for setting in settings(options.models, options.rules, options.steps, wrapper)
+            if (world, *_what(setting)) not in known
+        ]
+        for first in range(0, len(asked), AT_ONCE):
+            some = asked[first : first + AT_ONCE]
+            rows += _compared_on(world, some, alone)
             bad = sum(not row["equal"] for row in rows)
-            print(
-                f"{world} ranks, {wrapper}: {len(rows)} compared so far, {bad} differ", flush=True
-            )
+            print(f"{world} ranks: {len(rows)} compared so far, {bad} differ", flush=True)
             yield rows
+
+
+def _compared_on(
+    world: int, asked: list[dict[str, Any]], alone: dict[Any, Any]
+) -> list[dict[str, Any]]:
+    """Every rank of every setting against one process: ``alone``, which is kept for later."""
+    for setting in asked:
+        plain = setting | {"wrapper": "none"}
+        if _what(plain) not in alone:
+            alone[_what(plain)] = jobs.trained(0, **plain)
+    found = jobs.on_ranks(world, jobs.many, asked, patience=PATIENCE)
+    rows = []
+    for place, setting in enumerate(asked):
+        one = alone[_what(setting | {"wrapper": "none"})]
+        for rank, answers in enumerate(found):
+            failed = isinstance(answers, str)
+            told = {"equal": False, "error": answers} if failed else compared(one, answers[place])
+            rows.append({"world": world, "rank": rank, **setting} | told)
+    return rows
 
 
 def _what(setting: dict[str, Any]) -> tuple[Any, ...]:
@@ -152,10 +161,7 @@ def curve(options: argparse.Namespace, before: Any) -> Iterator[dict[str, Any]]:
 def alarms(
     job: Callable[..., dict[str, int]], mutants: Sequence[str], options: Any, before: Any
 ) -> Iterator[dict[str, Any]]:
-    """Alarms for each mutant, so many repeats of all at a time: starting ranks is what takes time.
-
-    What is known is not asked again.
-    """
+    """Alarms for each mutant, so many repeats of all at a time; what is known is not asked again."""
     found: dict[str, Any] = dict(before or {"of": {}, "alarms": {}, "ranks_agree": True})
     while (done := min(found["of"].get(mutant, 0) for mutant in mutants)) < options.repeats:
         count = min(AT_ONCE, options.repeats - done)

@@ -161,7 +161,7 @@ def curve(options: argparse.Namespace, before: Any) -> Iterator[dict[str, Any]]:
 def alarms(
     job: Callable[..., dict[str, int]], mutants: Sequence[str], options: Any, before: Any
 ) -> Iterator[dict[str, Any]]:
-    """Alarms for each mutant, so many repeats of all at a time; what is known is not asked again."""
+    """Alarms of each mutant, so many repeats of all at a time; what is known is not asked again."""
     found: dict[str, Any] = dict(before or {"of": {}, "alarms": {}, "ranks_agree": True})
     while (done := min(found["of"].get(mutant, 0) for mutant in mutants)) < options.repeats:
         count = min(AT_ONCE, options.repeats - done)

@@ -1,11 +1,13 @@
 """How fast several ranks are: against one, against plain DDP, and against the model of the docs.
 
     .venv/bin/python benchmarks/ranks_speed.py
-    .venv/bin/python benchmarks/ranks_speed.py --tasks "CNN 28x28" --timed-steps 5 --turns 3
+    .venv/bin/python benchmarks/ranks_speed.py --worlds 2 --timed-steps 4 --turns 5
 
-Rows per second of 1, 2 and 4 ranks with one thread each, by turns: private, plain DDP, and plain
-processes that exchange nothing, which is what the machine can give. On the wall, for a machine with
-nothing else to do; and by processor time, which waiting does not enter and others disturb less.
+Rows per second of 1, 2 and 4 ranks with one core each, by turns: private, plain DDP, and plain
+processes that exchange nothing, which is what the machine can give. A rank is kept on its core with
+all of its threads: else a rank alone would have its noise drawn by the core of another. On the
+wall, for a machine with nothing else to do; and by processor time, which waiting does not enter and
+others disturb less.
 
 The model of docs/several-processes.md, T(W) = a B/W + c + what ranks exchange, is fitted to one
 process at B, B/2 and B/4 rows (a and c) and to single exchanges, and compared with steps of W
@@ -19,6 +21,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import sys
 import time
@@ -30,6 +33,7 @@ import numpy as np
 import torch
 from models import TASKS, Task
 from saving import FOLDER, save
+from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import TensorDataset
 
@@ -100,8 +104,16 @@ def plain_steps(task: Task, apart: bool = False) -> Callable[[int], int]:
     return run
 
 
+def stay_on_core(rank: int) -> None:
+    """This process with the threads it has (those of gloo) and will have (that of the noise)."""
+    cores = sorted(os.sched_getaffinity(0))
+    for thread in Path("/proc/self/task").iterdir():
+        os.sched_setaffinity(int(thread.name), {cores[rank % len(cores)]})
+
+
 def timed(rank: int, name: str, steps: int, turns: int) -> dict[str, Times]:
     """Seconds per row of this rank by both clocks, ways by turns; and of what ranks exchange."""
+    stay_on_core(rank)
     task = next(task for task in TASKS if task.name == name)
     runs = {
         "private": private_steps(task, task.batch_size),
@@ -118,21 +130,19 @@ def timed(rank: int, name: str, steps: int, turns: int) -> dict[str, Times]:
             if turn:  # the first turn warms up
                 for clock, now in CLOCKS.items():
                     found[way][clock].append((now() - begun[clock]) / max(1, rows))
-    return found | exchanges(sum(p.numel() for p in task.model().parameters()))
+    return found | exchanges(task.model())
 
 
-def exchanges(size: int) -> dict[str, Times]:
-    """Seconds of one all-reduce of ``size`` values, and of the words that go with a release."""
+def exchanges(model: nn.Module) -> dict[str, Times]:
+    """Seconds of adding up a gradient over ranks, and of the word that goes with a release."""
     ranks = Ranks.here()
     if ranks is None:
         return {name: {clock: [0.0] for clock in CLOCKS} for name in ("all_reduce", "words")}
-    held = torch.zeros(size)
-
-    def words() -> None:
-        ranks.same_release("run", 0, "00" * 16)
-        ranks.all_well(True)
-
-    acts = {"all_reduce": lambda: torch.distributed.all_reduce(held), "words": words}
+    sums = {"grad": {name: torch.zeros(p.shape) for name, p in model.named_parameters()}}
+    acts = {
+        "all_reduce": lambda: ranks.add_up(sums),
+        "words": lambda: ranks.same_release("run", 0, "00" * 16),
+    }
     found: dict[str, Times] = {name: {clock: [] for clock in CLOCKS} for name in acts}
     for name, act in acts.items():
         for _ in range(20):
@@ -179,7 +189,7 @@ def row_of(
         modelled[clock] = (each * task.batch_size / world + once) * slower + sent
     each, once = fitted(one, task.batch_size, "work")
     return {
-        "task": task.name, "world": world,
+        "task": task.name, "world": world, "one_core_each": True,
         "rows_per_second": round(rate["private"], 1),
         "plain_rows_per_second": round(rate["plain"], 1),
         "overhead": round(rate["plain"] / rate["private"], 3),

@@ -186,9 +186,13 @@ def one_run(name: str, options: argparse.Namespace) -> dict[str, Any]:
         if last is None:  # of a run that goes on, this process has seen a part
             found |= speeds(ended, worked, sum(lengths) / len(dev))
         if isinstance(trainer, PrivateTrainer):
+            private = trainer._begun()
             found["spent"] = str(trainer.spent())
-            trainer._begun().detach()
+            found["ledger"] = [[str(event), count] for event, count in private.ledger.history()]
+            private.detach()
     found["peak_memory_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+    if int(os.environ.get("RANK", "0")) != 0:
+        return found  # every rank has the same model: one of them shows it
     found["loss"] = loss_of(model, dev, options.physical)
     found |= said(model, tokenizer, read_pairs(data, "test_w_refs"), options)
     return found

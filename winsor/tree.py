@@ -62,6 +62,10 @@ class Layout:
         """A tree of these leaves, in one piece where the copy is worth it."""
         if self.total > SMALL:
             return dict(zip(self.names, leaves, strict=True))
+        return self.joined(leaves)
+
+    def joined(self, leaves: Sequence[Tensor]) -> FlatTree:
+        """A tree of a copy of these leaves, in one piece."""
         return self._over(torch.cat([leaf.reshape(-1) for leaf in leaves]))
 
     def _over(self, flat: Tensor) -> FlatTree:

@@ -8,6 +8,7 @@ from torch import nn
 
 from winsor.contract import UnsupportedModel
 from winsor.distributed.wrapped import inside
+from winsor.ledger.ledger import Ledger
 
 SETTINGS = [
     {"kind": "mlp", "rule": "flat", "steps": 40},
@@ -104,6 +105,18 @@ def test_one_ledger_and_nothing_released_before_it_is_written(tmp_path):
     assert "ProtocolError" in first["told"]
     assert "broken connection" in first["told"]
     assert first["released"] <= first["entries"] <= 6
+
+
+def test_one_word_tells_ranks_that_differ_and_ledgers_that_cannot_be_written(tmp_path):
+    path = tmp_path / "run.ledger"
+    first, second = jobs.on_ranks(2, jobs.one_word_before_noise, str(path))
+    for rank in (first, second):
+        assert rank["collectives"] == 1
+        assert rank["differ"].startswith("ProtocolError: every rank must release the same sum")
+    assert first["cannot write"] == "OSError: no space left"
+    assert second["cannot write"].startswith("LedgerError: rank 0 must keep the ledger")
+    assert len(Ledger.read(path)) == first["entries"] == 2  # what was not released is paid for
+    assert second["entries"] == 1
 
 
 def test_replay_across_ranks_finds_noise_that_is_not_added_once():

@@ -55,15 +55,17 @@ class Alone(ShardingRanks):
     def scatter_sum(self, own, whole):
         own.copy_(whole[: len(own)])
 
-    def _do(self, *_, **__):
-        return
+    def _add_up_buffers(self, buffers):
+        self.sent = [buffer.clone() for buffer in buffers]
 
 
 def test_the_whole_sum_is_given_up_and_counts_stay():
     parts = {"a": Part((3, 2), 0, 2, False), "b": Part((3,), 0, 2, False)}
     sums = {"grad": {"a": torch.arange(6.0).view(3, 2), "b": torch.ones(3)}, "count": 4.0}
-    found = Alone(parts).add_up(sums)
+    alone = Alone(parts)
+    found = alone.add_up(sums)
     assert found is sums
+    assert alone.sent == [torch.tensor(4.0)]  # the gradient is scattered, not added up whole
     tree = found["grad"]
     assert isinstance(tree, PartTree)
     assert (tree.whole_size, tree.places, found["count"]) == (9, [0, 6], 4.0)

@@ -69,6 +69,7 @@ def test_it_trains_measures_and_goes_on(example, folders, capsys):
         for n in ("zero-shot", "epsilon-8", "not-private")
     ]
     assert "certified" in found[1]["spent"]
+    assert [count for _, count in found[1]["ledger"]] == [2]  # one kind of step, twice
     assert found[0]["loss"] != found[1]["loss"] != found[2]["loss"]
     assert all(0 <= one["bleu"] <= 1 and one["peak_memory_mb"] > 0 for one in found)
     example.show(found)

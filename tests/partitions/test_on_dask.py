@@ -1,15 +1,17 @@
 """Partitions on a Dask cluster of two workers, one of which dies in the middle."""
 
 import os
-from contextlib import suppress
+import subprocess
+import sys
+from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 import dask
 import numpy as np
 import pytest
 from dask import array
 from distributed import Client, LocalCluster
+from fragile_loaders import Fragile
 
 from winsor import means, partitions
 from winsor.contract import ConfigurationError
@@ -20,44 +22,48 @@ KEY = bytes(range(32))
 OPTIONS = {"radius": 5.0, "epsilon": 1.0, "random_state": KEY}
 
 
+PATIENCE = 120
+"""Seconds for workers to come; without any, tasks fail after as many instead of waiting."""
+
+
 @pytest.fixture(scope="module")
 def client():
+    """Two workers that nobody starts again: the one that is left has to do all of the work."""
     quiet = {
-        "distributed.worker.memory.terminate": False,
+        "distributed.scheduler.no-workers-timeout": f"{PATIENCE}s",
         "distributed.admin.system-monitor.gil.enabled": False,
-        "distributed.nanny.pre-spawn-environ.OMP_NUM_THREADS": 1,
     }
-    with dask.config.set(quiet):
-        cluster = LocalCluster(
-            n_workers=2,
-            threads_per_worker=1,
-            dashboard_address=":0",
-            silence_logs=50,
-        )
-        with Client(cluster) as found:
-            yield found
-        with suppress(TimeoutError):  # a busy machine may let a worker end after its nanny's 5 s
-            cluster.close()
+    with (
+        dask.config.set(quiet),
+        LocalCluster(n_workers=0, dashboard_address=":0", silence_logs=50) as cluster,
+        workers_of(cluster.scheduler_address, 2),
+        Client(cluster) as found,
+    ):
+        found.wait_for_workers(2, timeout=PATIENCE)
+        yield found
+
+
+@contextmanager
+def workers_of(address, count):
+    command = [sys.executable, "-m", "distributed.cli.dask_worker", address]
+    command += ["--no-nanny", "--nthreads", "1", "--memory-limit", "0", "--no-dashboard"]
+    paths = os.pathsep.join(sys.path)  # where loaders are found when they are unpickled
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": paths}
+    workers = [
+        subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL) for _ in range(count)
+    ]
+    try:
+        yield
+    finally:
+        for worker in workers:
+            worker.kill()
+            worker.wait()
 
 
 @pytest.fixture(scope="module")
 def table():
     x = np.random.default_rng(0).standard_t(3, size=(6_000, 2))
     return np.column_stack([x, x @ [1.0, -2.0] + 1])
-
-
-@dataclass(frozen=True)
-class Fragile:
-    """A partition whose first worker is killed while it loads it."""
-
-    rows: np.ndarray
-    mark: Path | None = None
-
-    def __call__(self):
-        if self.mark is not None and not self.mark.exists():
-            self.mark.touch()
-            os.kill(os.getpid(), 9)
-        return self.rows
 
 
 def test_a_worker_that_dies_changes_nothing(client, table, tmp_path):
@@ -69,6 +75,7 @@ def test_a_worker_that_dies_changes_nothing(client, table, tmp_path):
     source = partitions.Partitions.of_loaders(loaders, columns=3, client=client)
     found = partitions.clipped_mean(source, **OPTIONS)
     assert mark.exists()
+    assert len(client.scheduler_info()["workers"]) == 1
     assert np.abs(found.estimate - means.clipped_mean(table, **OPTIONS).estimate).max() < 1e-9
 
 

@@ -1,9 +1,13 @@
 """One ledger for all ranks: rank 0 keeps the file, and all know what is in it.
 
-    1  every rank shows the digest of what it is about to cover: they must be equal (of sums that
-       are sharded: one digest of all parts is made)
-    2  rank 0 writes the entry to disk
-    3  it tells the others, who note the same; only then is noise drawn, on any rank
+    1  rank 0 writes the entry to disk (of sums that are sharded, one digest of all parts is made
+       before)
+    2  every rank shows the digest of what it is about to cover, and rank 0 with it whether the
+       entry is written: digests must be equal
+    3  the others note the same; only then is noise drawn, on any rank
+
+So the ranks of a step wait for each other once before the noise, and the write of rank 0 is under
+way while others still come to it. Where digests differ, the entry stays, paid for and not released.
 
 Guarantee
 ---------
@@ -42,9 +46,11 @@ class SharedLedger(Ledger):
         if self._copying:
             return super().record(run, step, event, digest)
         digest = self._ranks.digest_of_all(digest)
-        self._ranks.same_release(run, step, digest)
         write = super().record
-        self._first_of_all(lambda: write(run, step, event, digest), f"record step {step}")
+        self._first_of_all(
+            lambda: write(run, step, event, digest), f"record step {step}",
+            lambda well: self._ranks.same_release(run, step, digest, well),
+        )  # fmt: skip
         return step if self._ranks.rank == 0 else write(run, step, event, digest)
 
     def record_many(self, run: str, event: dp_event.DpEvent, count: int) -> int:
@@ -52,8 +58,10 @@ class SharedLedger(Ledger):
         if self._copying:
             return super().record_many(run, event, count)
         write, first = super().record_many, self.steps(run)
-        self._ranks.same_release(run, first, f"{count} steps")
-        self._first_of_all(lambda: write(run, event, count), f"record {count} steps")
+        self._first_of_all(
+            lambda: write(run, event, count), f"record {count} steps",
+            lambda well: self._ranks.same_release(run, first, f"{count} steps", well),
+        )  # fmt: skip
         return first if self._ranks.rank == 0 else write(run, event, count)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -75,15 +83,17 @@ class SharedLedger(Ledger):
         finally:
             self._copying = False
 
-    def _first_of_all(self, write: Callable[[], Any], what: str) -> None:
-        """Rank 0 writes, and every rank learns whether it could."""
+    def _first_of_all(
+        self, write: Callable[[], Any], what: str, tell: Callable[[bool], bool] | None = None
+    ) -> None:
+        """Rank 0 writes, and every rank learns by ``tell`` whether it could."""
         failure: Exception | None = None
         if self._ranks.rank == 0:
             try:
                 write()
             except Exception as error:
                 failure = error
-        well = self._ranks.all_well(failure is None)
+        well = (tell or self._ranks.all_well)(failure is None)
         if failure is not None:
             raise failure
         if not well:

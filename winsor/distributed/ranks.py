@@ -23,9 +23,9 @@ import torch.distributed as dist
 from torch import Tensor
 
 from winsor.contract import ProtocolError
+from winsor.distributed.sent import Sent
 from winsor.rules.rule import Sums
 from winsor.sampling.samplers import Indices
-from winsor.tree import SMALL, FlatTree, Layout
 
 _Value = TypeVar("_Value")
 
@@ -93,35 +93,31 @@ class Ranks:
         """The sums over the rows of all ranks, in place of those of this one.
 
         How a rank holds its sums depends on its rows: those without any have no flat memory, and
-        plain numbers. What is sent must not, nor what comes out: it is digested.
+        plain numbers. What is sent must not, nor what comes out: it is digested. All that a step
+        has to add up is under way at once, so that ranks wait for each other once.
         """
-        for name, value in sums.items():
-            if isinstance(value, Mapping):
-                sums[name] = self._tree_of_all(value)
-            else:
-                held = torch.as_tensor(value, dtype=torch.float64, device=self.device).clone()
-                self._do(dist.all_reduce, held)
-                whole = held.to(value.dtype) if isinstance(value, Tensor) else held.item()
-                sums[name] = int(whole) if isinstance(value, int) else whole
+        trees = {name: Sent(value) for name, value in sums.items() if isinstance(value, Mapping)}
+        numbers = {
+            name: torch.as_tensor(value, dtype=torch.float64, device=self.device).clone()
+            for name, value in sums.items()
+            if name not in trees
+        }
+        sent = [buffer for tree in trees.values() for buffer in tree.buffers]
+        self._add_up_buffers([*sent, *numbers.values()])
+        for name, held in numbers.items():
+            value = sums[name]
+            whole = held.to(value.dtype) if isinstance(value, Tensor) else held.item()
+            sums[name] = int(whole) if isinstance(value, int) else whole
+        sums |= {name: tree.received() for name, tree in trees.items()}
         return sums
 
-    def _tree_of_all(self, tree: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """In one piece of memory if it is small, in one per leaf if not."""
-        leaves = list(tree.values())
-        if sum(leaf.numel() for leaf in leaves) > SMALL:
-            for leaf in leaves:
-                self._add_up_leaf(leaf)
-            return dict(tree)
-        whole = tree if isinstance(tree, FlatTree) else Layout(tree).packed(leaves)
-        assert isinstance(whole, FlatTree)
-        self._do(dist.all_reduce, whole.flat)
-        return whole
-
-    def _add_up_leaf(self, leaf: Tensor) -> None:
-        held = leaf.contiguous()
-        self._do(dist.all_reduce, held)
-        if held is not leaf:
-            leaf.copy_(held)
+    def _add_up_buffers(self, buffers: list[Tensor]) -> None:
+        try:
+            works = [dist.all_reduce(buffer, async_op=True) for buffer in buffers]
+            for work in works:
+                work.wait()
+        except RuntimeError as error:
+            _refuse_broken(error)
 
     def slice_of(self, size: int) -> slice:
         """The places of a vector that this rank answers for; perhaps none."""
@@ -165,17 +161,22 @@ class Ranks:
         """What the ledger is to say of a release: every rank holds all of it."""
         return digest
 
-    def same_release(self, run: str, step: int, digest: str) -> None:
-        """Refuse unless every rank is about to cover the same value, as the same step."""
+    def same_release(self, run: str, step: int, digest: str, well: bool = True) -> bool:
+        """Whether rank 0 is well; refuses unless every rank is about to cover the same value.
+
+        One word for both: rank 0 speaks it when the release is in the ledger, or could not be.
+        """
         named = hashlib.blake2b(f"{run} {step} {digest}".encode(), digest_size=16).digest()
-        own = torch.tensor(list(named), dtype=torch.uint8, device=self.device)
+        own = torch.tensor([*named, well], dtype=torch.uint8, device=self.device)
         found = [torch.empty_like(own) for _ in range(self.world)]
         self._do(dist.all_gather, found, own)
-        if any(not torch.equal(one, own) for one in found):
+        first_is_well = bool(found[0][-1])
+        if first_is_well and any(not torch.equal(one[:-1], own[:-1]) for one in found):
             raise ProtocolError(
                 "every rank must release the same sum. Got different ones: the models or the rules "
                 "of the ranks have come apart. Start all ranks from one checkpoint."
             )
+        return first_is_well
 
     def all_well(self, well: bool) -> bool:
         """Whether rank 0 says so."""

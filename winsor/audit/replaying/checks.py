@@ -21,7 +21,7 @@ DIGITS = 12.0
 """Two independent draws agree by chance to so many digits, over all coordinates, once in 1e12."""
 FALSE_ALARM = 1e-10
 CORRELATED = 4.0
-"""Noise may be correlated over steps (`mechanisms/banded.py`); so many values count as one."""
+"""So many values count as one where noise is correlated over steps (`mechanisms/banded.py`)."""
 _BEGINNING = 8  # coordinates that are looked at before all of them are
 _DRAWS = 200
 
@@ -55,7 +55,7 @@ def noise_findings(tape: Tape) -> Iterator[Finding]:
 
 def loudness_findings(tape: Tape) -> Iterator[Finding]:
     """Gaussian noise that is softer than was paid for, or louder: added twice, by every rank."""
-    squares, count = 0.0, 0
+    squares, count, free = 0.0, 0, 0.0
     for passage in tape.passages:
         for name, part in passage.parts.items():
             known = passage.std.get(name, 0.0) > 0 and not part.claim.laplace
@@ -63,9 +63,10 @@ def loudness_findings(tape: Tape) -> Iterator[Finding]:
                 noise = _noise(passage, name)
                 squares += float(noise @ noise)
                 count += noise.size
+                free += noise.size / (1.0 if part.claim.independent else CORRELATED)
     if not count:
         return
-    free = max(1.0, count / CORRELATED)
+    free = max(1.0, free)
     scaled = squares / count * free
     if min(stats.chi2.cdf(scaled, free), stats.chi2.sf(scaled, free)) < FALSE_ALARM / 2:
         found = math.sqrt(squares / count)

@@ -16,6 +16,7 @@ from winsor.audit.replaying.tape import Claim, Tape, part_of
 from winsor.contract import Bounded
 from winsor.linear.base import PrivateLinearModel
 from winsor.mechanisms.laplace import Laplace
+from winsor.mechanisms.protocol import Correlated
 from winsor.release.door import Door
 from winsor.release.prepaid import PrepaidDoor, Receipt
 from winsor.training.loop import PrivateTraining
@@ -52,10 +53,11 @@ class Taps:
             self._fresh = False
             self._see_ledger(door.ledger, door.sampler)
             laplace = isinstance(door.mechanism, Laplace)
+            own = not isinstance(door.mechanism, Correlated)
             copies = {
                 name: part_of(
                     part.value,
-                    Claim(part.sensitivity, door.relation, laplace, part.coordinate_bound),
+                    Claim(part.sensitivity, door.relation, laplace, part.coordinate_bound, own),
                 )
                 for name, part in parts.items()
             }

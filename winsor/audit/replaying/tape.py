@@ -37,6 +37,8 @@ class Claim(NamedTuple):
     relation: Neighbouring
     laplace: bool = False
     coordinate: float | None = None
+    independent: bool = False
+    """Whether the noise of each value is known to be its own, over parts and steps."""
 
     def bounds(self, removed: bool) -> list[tuple[str, float, float]]:
         """(name, order of the norm, bound) of every bound that the noise or the event rests on."""

@@ -165,3 +165,18 @@ def test_predictions_stay_where_targets_are(loss):
     low, high = model._units.ends
     predicted = model.predict(1e3 * x)
     assert (predicted >= low).all() and (predicted <= high).all() and high < 2_000
+
+
+@pytest.mark.parametrize("bounds", [None, (0, 1e5)])
+def test_a_classifier_of_few_rows_has_lines_of_a_few_columns(bounds):
+    draw = np.random.default_rng(0)
+    y = draw.random(500) < 0.5
+    x = 1000 * np.exp(0.4 * draw.normal(size=(500, 30)) + y[:, None])
+    models = [
+        PrivateAdditiveClassifier(0.3, bounds=bounds, random_state=seed).fit(x, y)
+        for seed in range(3)
+    ]
+    used = {shape.features for model in models for shape in model.terms_}
+    assert used == {(3,), (11,), (18,), (26,)}
+    assert np.mean([model.score(x, y) for model in models]) > 0.7
+    assert all(0.28 < model.epsilon_ <= 0.3 for model in models)

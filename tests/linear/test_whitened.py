@@ -16,7 +16,9 @@ from winsor.linear import (
     SufficientStatistics,
     Whitened,
 )
+from winsor.linear.metric import Metric
 from winsor.linear.scaled import Scaling
+from winsor.ranges.distribution import Distribution
 from winsor.release.prepaid import PrepaidDoor, Receipt
 
 RAW = [PrivateLinearRegression, PrivateRidge]
@@ -94,9 +96,56 @@ def test_predictions_are_winsorised_like_the_fit(raw):
 
 
 def test_few_rows_are_taken_for_standardised_ones():
-    x = np.random.default_rng(0).normal(size=(100, 30))
+    x = np.random.default_rng(0).normal(size=(50, 30))
     model = PrivateLogisticRegression(random_state=0).fit(x, (x[:, 0] > 0).astype(int))
     assert model.feature_range_.tolist() == [[-4.0, 4.0]] * 30
+    assert not model.coef_.any()
+
+
+def test_a_classifier_of_few_rows_looks_at_a_few_columns():
+    rng = np.random.default_rng(0)
+    y = rng.random(500) < 0.5
+    x = 1000 + 200 * rng.normal(size=(500, 30)) + 300 * y[:, None]
+    found = [PrivateLogisticRegression(0.3, random_state=i).fit(x, y) for i in range(5)]
+    assert {tuple(np.flatnonzero(model.coef_)) for model in found} <= {(3, 11, 18, 26)}
+    assert np.mean([model.score(x, y) for model in found]) > 0.75
+    assert all(model.epsilon_ <= 0.3 for model in found)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_bounds_of_few_rows_are_worth_more_than_the_majority(seed):
+    """Noise hides X'X here, and was in proportion to rows far longer than any is."""
+    rng = np.random.default_rng(seed)
+    y = rng.random(500) < 0.6
+    x = 14 + 3 * rng.normal(size=(500, 30)) + 5 * y[:, None]
+    models = [
+        PrivateLogisticRegression(0.3, bounds=(0, 40), random_state=i).fit(x, y) for i in range(5)
+    ]
+    assert np.mean([model.score(x, y) for model in models]) > 0.8
+
+
+def test_the_metric_knows_how_long_rows_are_in_it():
+    rng = np.random.default_rng(0)
+    table = rng.uniform(-1, 1, size=(1000, 9)) * 0.3
+    gram = table.T @ table / 1000
+    seen, hidden = Metric.of(gram, 1e-6), Metric.of(gram, 0.1)
+    assert seen.size == pytest.approx(9)
+    length = np.mean(np.sum((table @ hidden.root) ** 2, axis=1))
+    assert hidden.size == 1.0 > length
+    half = Metric.of(gram, 0.004)
+    length = np.mean(np.sum((table @ half.root) ** 2, axis=1))
+    assert half.size == pytest.approx(length) and 1 < length < 9
+
+
+def test_learnt_ranges_stay_within_bounds():
+    found = Distribution(np.array([0.0, 10.0, 20.0]), np.array([0.5, 0.5]))
+    scaling = Scaling.of(np.full((2, 2), np.nan), [found, found])
+    assert scaling.low[0] < 0 and scaling.high[0] > 20
+    inside = scaling.within(np.array([[0.0, 15.0], [np.nan, np.nan]]))
+    assert (inside.low[0], inside.high[0]) == (0.0, 15.0)
+    assert (inside.low[1], inside.high[1]) == (scaling.low[1], scaling.high[1])
+    nowhere = scaling.within(np.array([[50.0, 60.0], [np.nan, np.nan]]))
+    assert nowhere.low[0] == scaling.low[0] and nowhere.reach.min() > 0
 
 
 # ------------------------------------------------------------------------- sufficient statistics

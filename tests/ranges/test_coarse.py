@@ -104,3 +104,28 @@ def test_replay(monkeypatch, relation, bounds):
     report = replay(train, (x, np.exp(x[:, 0])))
     report.assert_passed()
     assert report.releases == 8 and report.largest_share > 0.1
+
+
+@pytest.mark.parametrize("relation", ["add_or_remove_one", "replace_one"])
+@pytest.mark.parametrize(
+    ("estimator", "options"),
+    [(PrivateLogisticRegression, {}), (PrivateAdditiveClassifier, {"bounds": (-1, 1)})],
+)
+def test_replay_of_a_look_at_a_few_columns(monkeypatch, estimator, options, relation):
+    monkeypatch.setattr(plan, "FIRST_STEPS", 2)
+    monkeypatch.setattr(plan, "LAST_STEPS", 3)
+    x = np.random.default_rng(0).uniform(-1, 1, size=(40, 30))
+    fitted = []
+
+    def train(data):
+        model = estimator(epsilon=5.0, delta=1e-3, relation=relation, **options)
+        fitted.append(model.fit(data[0], data[1]))
+        return fitted[-1]
+
+    report = replay(train, (x, (x[:, 2] > 0).astype(int)))
+    report.assert_passed()
+    assert report.releases >= 7 and report.largest_share > 0.1
+    if estimator is PrivateLogisticRegression:
+        assert 0 < np.count_nonzero(np.diff(fitted[0].feature_range_) != 8.0) < 30  # a few
+    else:
+        assert 0 < len(fitted[0].terms_) < 30

@@ -57,6 +57,27 @@ def test_noise_alone_does_not_stretch_a_range():
     assert max(each.high - each.low for each in found) < 100
 
 
+def test_a_range_is_seldom_stretched_by_noise():
+    """Years in a cell of the grid from 256 to 4,096: a few dozen empty cells beside them."""
+    wide = 0
+    for seed in range(30):
+        table = np.random.default_rng(seed).uniform(1950, 2010, size=(4000, 4))
+        door = PrepaidDoor(Ledger({}), Neighbouring.ADD_OR_REMOVE_ONE, seed.to_bytes(32, "little"))
+        found = Zoom(4).release(table, door, Gaussian(10.0))
+        wide += sum(each.quantile(0.998) - each.quantile(0.002) > 90 for each in found)
+        assert all(each.low < 1953 and each.high > 2007 for each in found)
+    assert wide <= 3
+
+
+def test_a_small_group_far_out_stays_in_the_range():
+    counts = np.r_[0.0, 5.0, -3.0, 900.0, 1000.0, 900.0, 2.0, -4.0, 60.0, 1.0, 0.0]
+    found = Distribution.of(np.arange(10.0), counts, 10.0, 2861, finer=True)
+    assert (found.low, found.high) == (2.0, 8.0)
+    likely = np.r_[0.0, 5.0, -3.0, 900.0, 1000.0, 900.0, 2.0, -4.0, 55.0 - 5.0, 1.0, 0.0]
+    near = Distribution.of(np.arange(10.0), likely / 2, 10.0, 1430, finer=True)
+    assert near.high == 5.0  # two deviations, but three cells away
+
+
 number = st.floats(allow_nan=False, allow_infinity=False, width=32)
 
 

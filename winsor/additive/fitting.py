@@ -32,6 +32,8 @@ LEVEL_NOISE = 0.02
 """Noise of the overall level, over the spread of the target."""
 FEWEST, MOST = 6, 64
 FEWEST_OF_PAIR, MOST_OF_PAIR = 3, 8
+LEFT_OUT = Distribution(np.array([-1e-300, 1e-300]), np.ones(1))
+"""The distribution of a column that gets no line: one value."""
 _ILL_CONDITIONED = 2.0  # correlated features make predictions noisier than knots alone do
 
 
@@ -82,18 +84,24 @@ def _distributions(rows: Rows, features: int, plan: Plan, door: PrepaidDoor) -> 
     bins = plan.bins
     found: list[Distribution | None] = [None] * bins.columns
     if "ranges" in plan.parts:
-        skipped = bins.skipped
+        looked = bins.looked
 
         def counted(edges: Sequence[Array], width: int) -> Array:
-            none = [np.empty(0)] * skipped  # of columns that are not looked at
-            return rows.counted([*none, *edges], width)[skipped:]
+            own = [np.empty(0)] * (looked[-1] + 1)  # none of columns that are not looked at
+            for column, each in zip(looked, edges, strict=True):
+                own[column] = each
+            return rows.counted(own, width)[looked]
 
         mechanism = plan.mechanism("ranges")
-        found[skipped:] = bins.zoom.release_counts(counted, rows.n, door, mechanism, bins.start)
+        seen = bins.zoom.release_counts(counted, rows.n, door, mechanism, bins.start)
+        for column, each in zip(looked, seen, strict=True):
+            found[column] = each
     if plan.lines:
         cut = [bins.by_bounds(column, found[column]) for column in range(features)]
         values = range(features, bins.columns)
         found = [*cut, *(found[column] or bins.by_bounds(column) for column in values)]
+    if plan.used is not None:
+        found = [each if j in plan.used else LEFT_OUT for j, each in enumerate(found)]
     return [each or anywhere(*STANDARD) for each in found]
 
 

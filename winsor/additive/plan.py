@@ -10,7 +10,8 @@ looked for inside bounds too, which may be wide. If rows are too few for histogr
 takes three times the share (`winsor/ranges/coarse.py`); where even that would show nothing, bounds
 are used as they are, columns without are taken for standardised ones, and the look is at the values
 of the loss alone (a target), unless their bounds are stated; a regression then learns its level
-alone, if lines would be noise (`winsor/linear/looks.py`).
+alone, if lines would be noise, and a classifier looks at a few of the columns and leaves out the
+others (`winsor/linear/looks.py`).
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ from dataclasses import dataclass, replace
 from winsor.additive import masses, pairs
 from winsor.contract import Sensitivity
 from winsor.linear import residual_cut
-from winsor.linear.looks import visibility
+from winsor.linear.looks import spread, visibility
 from winsor.mechanisms.gaussian import Gaussian
 from winsor.ranges.binner import Bins
-from winsor.ranges.coarse import enough, share_alone, share_of_ranges
+from winsor.ranges.coarse import affordable, enough, share_alone, share_of_ranges
 from winsor.release.budget import Payment, Target, noise_multiplier
 from winsor.sampling.samplers import FullBatch
 
@@ -68,6 +69,8 @@ class Plan:
     """Whether shapes are lines, for want of rows."""
     flat: bool = False
     """Whether there are none: a regression of so few rows that lines would be noise too."""
+    used: tuple[int, ...] | None = None
+    """The features that have lines, where rows are too few for all of them."""
 
     @staticmethod
     def of(bins: Bins, values: int, looks_for_pairs: bool, n: int, target: Target) -> Plan:
@@ -95,7 +98,8 @@ class Plan:
             for part in parts.values()
         ]
         unseen = bins.looked_at is not None and visibility(bins.columns, n, mu) < 1
-        return Plan(parts, noise_multiplier(payments, target), bins, lines, bool(values) and unseen)
+        flat, used = (unseen, None) if values else (False, bins.looked_at)
+        return Plan(parts, noise_multiplier(payments, target), bins, lines, flat, used)
 
     def mechanism(self, name: str) -> Gaussian:
         part = self.parts[name]
@@ -112,10 +116,20 @@ def _looks(bins: Bins, values: int, n: int, mu: float) -> tuple[Bins, float]:
         return replace(bins, inside=True), RANGES
     if enough(n, bins.columns, 3 * RANGES, mu):
         return replace(bins, coarse=True), 3 * RANGES
-    bins = replace(bins, looked_at=values)
-    share = share_of_ranges(RANGES, n, values, mu) if values else None
+    if not values:
+        some = _a_few(bins.columns, n, mu)
+        return replace(bins, coarse=True, looked_at=some), 3 * RANGES if some else 0.0
+    bins = replace(bins, looked_at=tuple(range(bins.columns - values, bins.columns)))
+    share = share_of_ranges(RANGES, n, values, mu)
     if share is not None:
         return bins, share
-    unknown = bool(bins.unknown[bins.columns - values :].any())
+    needed = bool(bins.unknown[bins.columns - values :].any())
     bins = replace(bins, coarse=True)
-    return bins, min(share_alone(n, values, mu), MOST_ALONE) if unknown else 0.0
+    return bins, min(share_alone(n, values, mu), MOST_ALONE) if needed else 0.0
+
+
+def _a_few(features: int, n: int, mu: float) -> tuple[int, ...] | None:
+    """The features of a classifier that get lines, if all of them would be noise."""
+    most = affordable(n, 3 * RANGES, mu)
+    few = visibility(features + 1, n, mu) < 2 and most > 0
+    return tuple(spread(features, most).tolist()) if few else None

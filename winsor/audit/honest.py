@@ -25,6 +25,7 @@ from winsor.audit.mean_worlds import (
     ClippedMeanExperiment,
     RadiusExperiment,
 )
+from winsor.audit.range_worlds import RangeExperiment
 from winsor.audit.records import MODEL, Parts
 from winsor.audit.suite import Audit, Prepared, certified
 from winsor.audit.table_worlds import WORLDS, TableExperiment
@@ -218,6 +219,10 @@ def _tables() -> Iterator[Audit]:
             released = TableExperiment(name, SINGLE * 2.0, relation)
             prepare = partial(certified, released, "the record that moves the sum most")
             yield Audit(f"sums of a table: {name}, {short(relation)}", prepare, 20_000, 2_500)
+    for relation in (ADD, REPLACE):
+        ranges = RangeExperiment(SINGLE * 2**0.5, relation)
+        prepare = partial(certified, ranges, "a record that is no indicator, both rounds")
+        yield Audit(f"ranges of the columns left, {short(relation)}", prepare, 10_000, 1_000)
 
 
 def _training() -> Iterator[Audit]:

@@ -32,6 +32,7 @@ from winsor.audit.honest import (
     turning,
     units,
 )
+from winsor.audit.range_worlds import AllColumns, RangeExperiment
 from winsor.audit.suite import Audit, Prepared, certified
 from winsor.audit.training_mutants import Centred, Remembering, mistaken
 from winsor.audit.worlds import AuditSetting, Floats, RuleExperiment, StackedExperiment, log_sum
@@ -116,7 +117,14 @@ def mutants() -> list[Audit]:
             400,
             150,
         ),
+        Audit("histograms of columns not paid for", _unpaid_columns, 10_000, 1_000),
     ]
+
+
+def _unpaid_columns() -> Prepared:
+    zoom = AllColumns(RangeExperiment.columns, rounds=2, indicators=True)
+    experiment = RangeExperiment(SINGLE * 2**0.5, ADD, zoom)
+    return certified(experiment, "a record that is no indicator, both rounds")
 
 
 # ---------------------------------------------------------------------------------------- noise

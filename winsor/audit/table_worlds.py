@@ -42,7 +42,7 @@ from winsor.audit.worlds import Floats, audit_key
 from winsor.contract import Neighbouring, Sensitivity
 from winsor.grads import glm
 from winsor.ledger.ledger import Ledger
-from winsor.linear import information, residual_cut, scaler, whitened
+from winsor.linear import information, metric, residual_cut, scaler, whitened
 from winsor.linear.bounded import BoundedTask
 from winsor.linear.score_rows import ScoreRows
 from winsor.linear.task import Session
@@ -138,7 +138,7 @@ def _histograms(rows: Floats, door: PrepaidDoor, noise: Gaussian) -> None:
 
 def _gram(rows: Floats, door: PrepaidDoor, noise: Gaussian) -> None:
     design = glm.Design(rows[:, :2], False)
-    whitened.release_triangle(whitened.gram_of(design, REACH), REACH, len(rows), door, noise)
+    metric.release_triangle(metric.gram_of(design, REACH), REACH, len(rows), door, noise)
 
 
 def _steps(rows: Floats, door: PrepaidDoor, noise: Gaussian) -> None:
@@ -148,7 +148,7 @@ def _steps(rows: Floats, door: PrepaidDoor, noise: Gaussian) -> None:
     target = Target(1.0, 1e-5, None, door.relation)
     run = whitened.Run(whitened.Whitened(steps=1), task, Session(door, target, b"", 1.0))
     run.multiplier = noise.noise_multiplier / run.plan["steps"].scale  # all of it on the step
-    run.descend(design, rows[:, 2], np.eye(2), start, 1.0)
+    run.descend(design, rows[:, 2], metric.Metric.of(np.eye(2), 0.0), start, 1.0)
 
 
 def _score(rows: Floats, door: PrepaidDoor, noise: Gaussian) -> None:

@@ -1,13 +1,18 @@
 """What a fit looks at before it descends, decided on public values alone: n, the budget, the number
 of columns, and which bounds were given.
 
-    histograms   of the columns whose bounds are not those of scaled ones, and of y
+    histograms   of the columns whose bounds are not those of scaled ones, (0, 1) or (-1, 1), and of
+                 y: inside wider bounds a column may be anywhere
     blunt        rows too few for histograms of so many columns: a blunt look at what has no bounds,
                  and y (`winsor/ranges/coarse.py`); bounds that were given are used as they are
-    y alone      rows too few even for that: columns without bounds are taken for standardised ones;
-                 with hardly any rows, y is not looked for where ``target_range`` says enough.
-                 Where slopes would be noise, a regression learns its level alone; columns that
-                 are taken for standardised ones get no slopes unless they would stand out twice
+    a few        rows too few even for that, and slopes of all columns would be noise: a classifier
+                 takes a blunt look at as many of them as it affords, spread over the table for
+                 neighbours are often alike, and leaves the others alone
+    y alone      a regression, or rows too few even for one column: columns without bounds are taken
+                 for standardised ones; with hardly any rows, y is not looked for where
+                 ``target_range`` says enough. Where slopes would be noise, a regression learns its
+                 level alone; columns that are taken for standardised ones get no slopes unless they
+                 would stand out twice
 """
 
 from __future__ import annotations
@@ -18,7 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from winsor.linear.bounded import BoundedTask
-from winsor.ranges.coarse import STANDARD, Coarse, enough, share_alone, share_of_ranges
+from winsor.ranges.bounds import scaled
+from winsor.ranges.coarse import STANDARD, Coarse, affordable, enough, share_alone, share_of_ranges
 from winsor.ranges.zoom import Zoom
 
 Array = NDArray[np.float64]
@@ -44,7 +50,7 @@ def look_of(task: BoundedTask, regression: bool, shares: tuple[float, float], mu
     """The look for ``task``; ``shares`` are its usual one and the largest that may be spent. ``mu``
     is that of the one release that would spend the budget."""
     n, bounds, (least, most) = task.n, task.bounds, shares
-    unknown, all_of_them = np.flatnonzero(~_scaled(bounds)), np.ones(len(bounds), dtype=bool)
+    unknown, all_of_them = np.flatnonzero(~scaled(bounds)), np.ones(len(bounds), dtype=bool)
     share = share_of_ranges(least, n, len(unknown) + 1, mu)
     columns = len(unknown) + regression
     if share is not None:
@@ -58,6 +64,11 @@ def look_of(task: BoundedTask, regression: bool, shares: tuple[float, float], mu
     visible = visibility(task.design.size, n, mu)
     if visible < 2:
         used = ~np.asarray(np.isnan(bounds).any(axis=1))
+        some = unknown[spread(len(unknown), affordable(n, 3 * least, mu))]
+        if len(some) and not regression:
+            used[some] = True
+            bounds = np.where(np.isnan(bounds) & ~used[:, None], STANDARD, bounds)
+            return Look(Coarse(len(some)), 3 * least, some, False, bounds, used)
     if visible < 1 and regression:
         used = ~all_of_them
     bounds = np.where(np.isnan(bounds), STANDARD, bounds)
@@ -67,6 +78,16 @@ def look_of(task: BoundedTask, regression: bool, shares: tuple[float, float], mu
     if share is not None:
         return Look(Zoom(1), min(share, most), nothing, True, bounds, used)
     return Look(Coarse(1), min(share_alone(n, 1, mu), most), nothing, True, bounds, used)
+
+
+def spread(columns: int, most: int) -> NDArray[np.intp]:
+    """Numbers of at most ``most`` of the columns, at equal distances.
+
+    >>> spread(30, 3).tolist(), spread(2, 5).tolist(), spread(4, 0).tolist()
+    ([5, 15, 25], [0, 1], [])
+    """
+    count = min(columns, most)
+    return (np.arange(1, 2 * count, 2) * columns // max(2 * count, 1)).astype(np.intp)
 
 
 def share_of_lengths(least: float, n: int, mu: float) -> float | None:
@@ -80,9 +101,3 @@ def visibility(p: int, n: int, mu: float) -> float:
     sqrt(2 p) B^2 / (n mu) for rows of length B, about sqrt(p/2); a quarter of the budget doubles
     that, and what is below twice it is not seen. Second moments of columns are at most 1."""
     return 0.7 * n * mu / p**1.5
-
-
-def _scaled(bounds: Array) -> NDArray[np.bool_]:
-    """Columns in (0, 1) and (-1, 1) are taken as they are; inside wider bounds a column may be
-    anywhere, and is looked for."""
-    return np.asarray(np.isin(bounds[:, 0], (-1.0, 0.0)) & (bounds[:, 1] == 1.0))

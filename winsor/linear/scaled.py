@@ -1,7 +1,8 @@
 """Columns brought to [-1, 1]: by public bounds where there are any, else by released histograms.
 
-    u = clip((x - c)/h, -1, 1)     bounds (a, b):  c the point of [a, b] nearest to 0, h the reach
-                                   learnt:         c the median, h the reach of the cells
+    u = clip((x - c)/h, -1, 1)     (0, 1), (-1, 1):  c = 0, h = 1
+                                   bounds (a, b):    c the middle, h half the width
+                                   learnt:           c the median, h the reach of the cells
 
 A centre near the bulk (zero, for the indicator of a rare category) keeps rows short, and the noise
 of everything that is released later is in proportion to the squared length of a row.
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from winsor.ranges.bounds import scaled
 from winsor.ranges.distribution import Distribution
 
 Array = NDArray[np.float64]
@@ -46,16 +48,25 @@ class Scaling:
         """``bounds`` (d, 2) with NaN where unknown; ``found`` in the order of those columns."""
         low, high = bounds[:, 0].copy(), bounds[:, 1].copy()
         centre = np.clip(0.0, low, high)
+        centre = np.where(scaled(bounds), centre, (low + high) / 2)
         for column, each in zip(np.flatnonzero(np.isnan(low)), found, strict=True):
             low[column], high[column], centre[column] = learnt_range(each)
         return Scaling(low, high, centre)
 
+    def within(self, bounds: Array) -> Scaling:
+        """The same, nowhere beyond public ``bounds`` (d, 2), NaN where there are none: what a noisy
+        look saw there is nothing."""
+        low, high = np.fmax(self.low, bounds[:, 0]), np.fmin(self.high, bounds[:, 1])
+        outside = low >= high
+        low, high = np.where(outside, self.low, low), np.where(outside, self.high, high)
+        return Scaling(low, high, np.clip(self.centre, low, high))
+
     def apply(self, table: Array) -> Array:
         """A new table in [-1, 1]."""
-        scaled = np.clip(table, self.low, self.high)
-        scaled -= self.centre
-        scaled /= self.reach * (1 + 1e-12)
-        return scaled
+        inside = np.clip(table, self.low, self.high)
+        inside -= self.centre
+        inside /= self.reach * (1 + 1e-12)
+        return inside
 
 
 def learnt_range(found: Distribution) -> tuple[float, float, float]:

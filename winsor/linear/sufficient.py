@@ -32,6 +32,7 @@ from winsor.checks import choice, positive, probability, whole
 from winsor.contract import ConfigurationError, Sensitivity
 from winsor.grads.glm import Design, Squared
 from winsor.linear.bounded import BoundedSolution, BoundedTask
+from winsor.linear.metric import Metric
 from winsor.linear.options import Method
 from winsor.linear.scaled import Scaling
 from winsor.linear.task import LinearTask, Session, Solution
@@ -160,11 +161,11 @@ class SufficientRun(Run):
         if options.refine:
             design = self._design(scaling)
             deviation = statistics.residual_deviation(theta)
-            root = self._from_gram(statistics.gram, statistics.noise)
-            start = np.asarray(np.linalg.solve(root, theta), dtype=np.float64)
+            metric = Metric.of(statistics.gram, statistics.noise)
+            start = np.asarray(np.linalg.solve(metric.root, theta), dtype=np.float64)
             y = (task.y - centre) / unit
-            whitened = self.descend(design, y, root, start, deviation, options.refine)
-            theta = np.asarray(root @ whitened)
+            whitened = self.descend(design, y, metric, start, deviation, options.refine)
+            theta = metric.root @ whitened
         releases = sum(line.steps for line in self.plan.values())
         return BoundedSolution(
             statistics.outside(theta), releases, scaling=scaling, statistics=statistics

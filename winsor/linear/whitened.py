@@ -15,13 +15,17 @@ matters. The mean of the last half of the iterates is kept: with it the noise of
 depend on the number of steps. Eigenvalues of H below twice those of its noise are raised to
 that.
 
-The clipping bound is k s sqrt(p), with s the deviation of the target (1/2 for classes) and
-k = n mu / (64 p) between 1 and 4: at k the noise adds 2 k^2 p^2/(n mu)^2 of the variance of the
-target to the loss, less than 1/2000 until it is the least bound that lets typical rows through.
+The clipping bound is k s sqrt(m), with s the deviation of the target (1/2 for classes), m at most p
+and k = n mu / (64 sqrt(p m)) between 1 and 4: there the noise adds 2 k^2 p m/(n mu)^2 of the
+variance of the target to the loss, less than 1/2000 until it is the least bound that lets typical
+rows through. These are of length sqrt(p) where X'X is seen, and shorter where noise hides it
+(`metric.py`): m is `PASSING` times their mean square, so that residuals of up to two deviations
+pass, and of classes, which have no tails, up to one and a half.
 
 Bounds that are given save the budget of step 1, if they are those of scaled columns, (0, 1) or
 (-1, 1); inside wider ones it looks for where the rows are, from a better start. Where rows are few,
-step 1 takes more of the budget or looks at less (`looks.py`), and step 2 may be left out.
+step 1 takes more of the budget or looks at less (`looks.py`): bounds are then taken at their word,
+a few columns without are looked at. Step 2 may be left out.
 
 Slopes are drawn towards zero by what chance explains of them, at the end of step 4
 (`shrinkage.py`): where that is all, the mean is left.
@@ -52,6 +56,7 @@ from winsor.grads.glm import Design, Huber, Loss, Squared, clip_residuals
 from winsor.linear.bounded import BoundedSolution, BoundedTask
 from winsor.linear.flat import FlatDescent
 from winsor.linear.looks import look_of, share_of_lengths
+from winsor.linear.metric import Metric, gram_of, release_triangle
 from winsor.linear.options import Method
 from winsor.linear.scaled import Scaling
 from winsor.linear.shrinkage import information, towards_level
@@ -62,7 +67,7 @@ from winsor.ranges.coarse import anywhere
 from winsor.ranges.distribution import Distribution
 from winsor.ranges.zoom import Counted, Zoom, counts_between
 from winsor.release.budget import Payment
-from winsor.release.prepaid import PrepaidDoor, Receipt
+from winsor.release.prepaid import Receipt
 from winsor.sampling.samplers import FullBatch
 
 Array = NDArray[np.float64]
@@ -73,8 +78,10 @@ WIDEST = 2000
 FEW_ROWS = 10_000.0
 """(n mu)^2 times a share below which a histogram with it is no more than noise."""
 
+PASSING = {True: 4.0, False: 2.0}
+"""m of the clipping bound over the mean square of rows, of a regression and of classes."""
+
 _SLACK = 1 + 1e-9
-_PROOF_GRAM = "rows cut to length B: the triangle of (u, 1)(u, 1)' has length at most B^2"
 _PROOF_STEPS = "residuals limited row by row so that |r_i v_i| <= C, v_i = H^-1/2 (u_i, 1)"
 
 
@@ -168,10 +175,10 @@ class Run:
         design = Design(table, task.design.intercept)
         centre, deviation = self._target(found[-1]) if self.regression else (0.0, 0.5)
         y = task.y - centre
-        root = self._root(design)
+        metric = self._metric(design)
         inside = self._inside(task.start, scaling, centre)
-        start = np.asarray(np.linalg.solve(root, inside[self.used]), dtype=np.float64)
-        theta: Array = np.asarray(root @ self.descend(design, y, root, start, deviation))
+        start = np.asarray(np.linalg.solve(metric.root, inside[self.used]), dtype=np.float64)
+        theta: Array = metric.root @ self.descend(design, y, metric, start, deviation)
         if self.level is not None:
             theta[-1] += self._level(design, y, theta)
         inside[self.used] = theta
@@ -183,7 +190,7 @@ class Run:
         """By the bounds, or by what was found where that was looked for."""
         bounds = self.look.bounds.copy()
         bounds[self.look.unknown] = np.nan
-        return Scaling.of(bounds, found)
+        return Scaling.of(bounds, found).within(self.look.bounds)
 
     def _target(self, found: Distribution) -> tuple[float, float]:
         """Centre and deviation of y; without an intercept nothing may be subtracted."""
@@ -239,38 +246,35 @@ class Run:
         lengths = zoom.release_counts(counted, self.n, self.session.door, mechanism, [cells])
         return float(lengths[0].quantile(0.99))
 
-    def _root(self, design: Design) -> Array:
-        """(p, p) released H^-1/2."""
+    def _metric(self, design: Design) -> Metric:
         bound = self._longest(design)
-        return self._from_gram(*self._release_triangle(gram_of(design, bound), bound))
+        return Metric.of(*self._release_triangle(gram_of(design, bound), bound))
 
     def _release_triangle(self, total: Array, bound: float) -> tuple[Array, float]:
         mechanism = self._mechanism("gram")
         return release_triangle(total, bound, self.n, self.session.door, mechanism)
 
-    def _from_gram(self, gram: Array, noise: float) -> Array:
-        values, vectors = np.linalg.eigh(gram)
-        # Twice the largest eigenvalue that the noise has by itself, sqrt(2 p) times its deviation.
-        floor = 2 * noise * math.sqrt(2 * len(gram))
-        return np.asarray(vectors / np.sqrt(np.maximum(values, floor)))
-
-    def clipping(self) -> float:
-        """k of the clipping bound."""
-        mu = 1 / self.multiplier
-        return self.options.clip or min(4.0, max(1.0, self.n * mu / (64 * self.p)))
+    def clipping(self, size: float | None = None) -> float:
+        """k of the clipping bound, for rows of m = ``size`` effective coordinates, or p."""
+        m = self.p if size is None else size
+        affordable = self.n / (self.multiplier * 64 * math.sqrt(self.p * m))
+        return self.options.clip or min(4.0, max(1.0, affordable))
 
     def descend(
         self,
         design: Design,
         y: Array,
-        root: Array,
+        metric: Metric,
         start: Array,
         deviation: float,
         steps: int | None = None,
     ) -> Array:
         """The mean of the last half of the iterates, in whitened coordinates."""
         task, count = self.task, self.options.steps if steps is None else steps
-        bound = positive("the clipping bound", self.clipping() * deviation * math.sqrt(self.p))
+        root = metric.root
+        size = min(PASSING[self.regression] * metric.size, self.p)
+        bound = self.clipping(size) * deviation * math.sqrt(size)
+        positive("the clipping bound", bound)
         lengths = _lengths(design, root)
         limits = bound / (np.maximum(lengths, 1e-300) * _SLACK)
         receipt = self.session.door.pay(
@@ -350,31 +354,6 @@ class Run:
         )
         cuts, totals, _ = self.level.release(residual[:, None], self.session.door, self.multiplier)
         return float(cuts.mean(totals.sums[0] / self.n)[0])
-
-
-def release_triangle(
-    total: Array, bound: float, n: int, door: PrepaidDoor, mechanism: Gaussian
-) -> tuple[Array, float]:
-    """A symmetric sum of outer products of rows no longer than ``bound``, per row, and the noise of
-    an entry of its diagonal."""
-    upper = np.triu_indices(len(total))
-    weight = np.where(upper[0] == upper[1], 1.0, math.sqrt(2))
-    sensitivity = Sensitivity.per_sample(bound**2, _PROOF_GRAM)
-    receipt = door.pay(mechanism, FullBatch(n), sensitivity, 1, (len(weight),))
-    table = np.zeros_like(total)
-    table[upper] = receipt.release(total[upper] * weight) / weight / n
-    return table + np.triu(table, 1).T, receipt.std / n
-
-
-def gram_of(design: Design, bound: float) -> Array:
-    """sum_i (u_i, 1)(u_i, 1)' with rows cut to length ``bound``, a chunk at a time."""
-    total = np.zeros((design.size, design.size))
-    for piece, rows in design.chunks(1 << 20):
-        cut = np.minimum(1.0, bound / (design.norms[piece] * _SLACK + 1e-300))
-        table = np.column_stack([rows.x, np.ones(len(cut))]) if design.intercept else rows.x
-        table = table * cut[:, None]
-        total += table.T @ table
-    return total
 
 
 def _column(reach: Array, like: Array) -> Array:

@@ -48,8 +48,8 @@ class Bins:
     ``bounds`` (columns, 2) are public, NaN where a column's are not known. With all of them known
     one round of histograms is enough, otherwise three, or two that are read bluntly (``coarse``).
     ``inside`` looks for the rows as if there were no bounds, which may be far too wide;
-    ``indicators`` recognises columns of zeros and ones. ``looked_at`` limits the look to so
-    many columns, the last ones.
+    ``indicators`` recognises columns of zeros and ones. ``looked_at`` are the
+    numbers of the columns that are looked at, all if it is None.
     """
 
     columns: int
@@ -58,7 +58,7 @@ class Bins:
     coarse: bool = False
     inside: bool = False
     indicators: bool = False
-    looked_at: int | None = None
+    looked_at: tuple[int, ...] | None = None
 
     @property
     def known(self) -> bool:
@@ -74,17 +74,18 @@ class Bins:
 
     @property
     def zoom(self) -> Zoom:
-        columns = self.columns - self.skipped
+        looked = self.looked
+        columns = len(looked)
         if self.coarse:
             return Coarse(columns)
-        one_round = not self.unknown[self.skipped :].any() and not self.inside
+        one_round = not self.unknown[looked].any() and not self.inside
         cells, rounds = max(2 * self.bins, 32), 1 if one_round else 3
         return Zoom(columns, cells, rounds, self.indicators)
 
     @property
-    def skipped(self) -> int:
-        """How many columns, the first ones, are not looked at."""
-        return 0 if self.looked_at is None else self.columns - self.looked_at
+    def looked(self) -> list[int]:
+        """Numbers of the columns that are looked at."""
+        return list(range(self.columns) if self.looked_at is None else self.looked_at)
 
     def by_bounds(self, column: int, found: Distribution | None = None) -> Distribution | None:
         """What was found, inside the bounds; or all that bounds say: anywhere between them."""
@@ -112,10 +113,10 @@ class Bins:
         """Edges of the first round, where bounds say them."""
         cells = self.zoom.cells
         if self.bounds is None or self.coarse or self.inside:
-            return [None] * (self.columns - self.skipped)
+            return [None] * len(self.looked)
         return [
             np.linspace(low, high, cells + 1) if np.isfinite(high - low) else None
-            for low, high in self.bounds[self.skipped :]
+            for low, high in self.bounds[self.looked]
         ]
 
 

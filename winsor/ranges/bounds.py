@@ -46,6 +46,11 @@ def as_bounds(bounds: Any, columns: int) -> Array | None:
     return np.where(known[:, None], table, np.nan)
 
 
+def scaled(bounds: Array) -> NDArray[np.bool_]:
+    """Columns in (0, 1) and (-1, 1), which are taken as they are."""
+    return np.asarray(np.isin(bounds[:, 0], (-1.0, 0.0)) & (bounds[:, 1] == 1.0))
+
+
 def _refused(bounds: Any, columns: int) -> ConfigurationError:
     return ConfigurationError(
         f"bounds must be None, a pair (low, high), or a pair or None for each of {columns} columns."

@@ -131,6 +131,11 @@ def enough(n: int, columns: int, share: float, mu: float) -> bool:
     return math.sqrt(2 * columns / share) / (mu * n) < _MOST_NOISE
 
 
+def affordable(n: int, share: float, mu: float) -> int:
+    """The largest number of columns for which there are `enough` rows."""
+    return max(math.ceil(share * (_MOST_NOISE * mu * n) ** 2 / 2) - 1, 0)
+
+
 def share_alone(n: int, columns: int, mu: float) -> float:
     """The share at which a blunt look at so few ``columns`` alone has a count's noise of a
     sixteenth of the rows, between 0.1 and 0.6: where a target is, is worth that much, for nothing

@@ -17,8 +17,13 @@ ALONE, BESIDE = 6.0, 4.0
 """Standard deviations of noise above which a cell is not empty, alone and beside another one."""
 TOGETHER = 2.0
 """The same for all cells beyond a point, once a first look has found where the rows are."""
+FARTHER = 0.25
+"""How much farther than where rows are for certain a range reaches on the evidence of `TOGETHER`,
+in widths: of a few dozen empty cells some sum is that large in one column of ten, and a range that
+is stretched costs a slope more than one that is a little short."""
 
 _NEARLY_ALL = 0.9
+_SELDOM = 0.05  # a bound on how often noise alone makes cells certain
 _NARROWEST = 1e-9  # cells narrower than this share of their magnitude are one value
 
 
@@ -43,7 +48,7 @@ class Distribution:
         ``finer`` says that an earlier look found rows from the first edge to the last.
         """
         inner = counts[1:-1]
-        first, last = _trimmed(inner, std) if finer else _run(inner, std, n)
+        first, last = _trimmed(edges, inner, std) if finer else _run(inner, std, n)
         kept = np.zeros_like(inner)
         kept[first:last] = _rising(inner[first:last])
         outside = counts[0] + inner[:first].sum(), counts[-1] + inner[last:].sum()
@@ -140,14 +145,43 @@ def _run(inner: Array, std: float, n: int) -> tuple[int, int]:
     return 0, len(inner)
 
 
-def _trimmed(inner: Array, std: float) -> tuple[int, int]:
-    """The cells without those at the ends that, taken together, noise alone explains."""
-    ends = []
-    for side in (inner, inner[::-1]):
-        heavy = np.cumsum(side) > TOGETHER * std * np.sqrt(np.arange(1, len(side) + 1))
-        ends.append(int(np.argmax(heavy)) if heavy.any() else 0)
-    first, last = ends[0], len(inner) - ends[1]
-    return (first, last) if first < last else (0, len(inner))
+def _trimmed(edges: Array, inner: Array, std: float) -> tuple[int, int]:
+    """The cells without those at the ends that, taken together, noise alone explains.
+
+    Cells are certain in runs with more than the noise of the largest of so many runs has. Beyond
+    them a sum above `TOGETHER` counts no farther than `FARTHER`.
+    """
+    first, last = _likely(inner, std), len(inner) - _likely(inner[::-1], std)
+    if first >= last:
+        first, last = 0, len(inner)
+    before, after = _certain(inner, std), _certain(inner[::-1], std)
+    if before is None or after is None:
+        return first, last
+    sure, beyond = before, len(inner) - after
+    room = FARTHER * (edges[beyond] - edges[sure])
+    near = np.flatnonzero((edges >= edges[sure] - room) & (edges <= edges[beyond] + room))
+    return min(max(first, int(near[0])), sure), max(min(last, int(near[-1])), beyond)
+
+
+def _likely(side: Array, std: float) -> int:
+    """How many cells from the start on noise explains, if it may be two deviations together."""
+    heavy = np.cumsum(side) > TOGETHER * std * np.sqrt(np.arange(1, len(side) + 1))
+    return int(np.argmax(heavy)) if heavy.any() else 0
+
+
+def _certain(side: Array, std: float) -> int | None:
+    """Where the first run of 1, 2, 4, ... cells begins that noise does not explain, among all there
+    are; of those that end together, the shortest."""
+    lengths = 2 ** np.arange(math.floor(math.log2(len(side))) + 1)
+    level = std * math.sqrt(2 * math.log(len(side) * len(lengths) / _SELDOM))
+    sums = np.concatenate([[0.0], np.cumsum(side)])
+    found = []
+    for length in lengths.tolist():
+        heavy = sums[length:] - sums[:-length] > level * math.sqrt(length)
+        if heavy.any():
+            begin = int(np.argmax(heavy))
+            found.append((begin + length, -begin))
+    return -min(found)[1] if found else None
 
 
 def _full(inner: Array, std: float) -> NDArray[np.bool_]:

@@ -107,8 +107,7 @@ class Zoom:
         looked = np.ones(self.columns, dtype=bool)
         for number in range(self.rounds):  # the number of releases never depends on their values
             width = max(map(len, edges)) + 1
-            # Columns that are recognised take no part: zeros, whatever their rows are.
-            counts = np.where(looked[:, None], counted(edges, width), 0.0)
+            counts = self._shown(counted(edges, width), looked)
             moved = _sensitivity(max(int(looked.sum()), 1))
             receipt = door.pay(mechanism, FullBatch(n), moved, 1, counts.shape)
             counts = receipt.release(counts)
@@ -121,6 +120,10 @@ class Zoom:
             resolved = int(min(self.cells, max(2.0, n / (2 * ALONE * receipt.std))))
             edges = [each.finer(resolved) for each in found]
         return found
+
+    def _shown(self, counts: Array, looked: NDArray[np.bool_]) -> Array:
+        """Columns that are recognised take no part: zeros, whatever their rows are."""
+        return np.where(looked[:, None], counts, 0.0)
 
     def _read(self, edges: Array, counts: Array, std: float, n: int, first: bool) -> Distribution:
         known = indicator(edges, counts, std, n) if first and self.indicators else None

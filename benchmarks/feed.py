@@ -2,7 +2,7 @@
 
     OMP_NUM_THREADS=1 .venv/bin/python benchmarks/feed.py            # writes and deletes 10 GB
     OMP_NUM_THREADS=1 .venv/bin/python benchmarks/feed.py --gigabytes 1
-    OMP_NUM_THREADS=1 .venv/bin/python benchmarks/feed.py --file rows.npy   # written before, or now; kept
+    OMP_NUM_THREADS=1 .venv/bin/python benchmarks/feed.py --file rows.npy    # made if missing; kept
 
 Writes benchmarks/results/feed.json. Two questions:
 

@@ -27,7 +27,7 @@ from memory import RETURN_MEMORY, resident
 from saving import save
 
 SIZES: dict[str, tuple[int, ...]] = {
-    "batch": (64, 128, 256, 384, 512),
+    "batch": (512, 768, 1024, 1536, 2048),  # from where rows, not parameters, make the peak
     "depth": (2, 4, 8, 12, 16),
     "parameters": (128, 256, 384, 512, 640),  # widths
     "vocabulary": (2000, 5000, 10_000, 15_000, 20_000),

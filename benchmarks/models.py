@@ -191,6 +191,8 @@ TASKS = (
 MORE_TASKS = (
     Task("GPT T=32", 16, lambda: GPT(4, 256, 8, 5000, 32), tokens(5000, 32)),
     Task("GPT T=512", 4, lambda: GPT(4, 256, 8, 5000, 512), tokens(5000, 512)),
+    Task("GPT B=4", 4, lambda: GPT(4, 256, 8, 5000, 128), tokens(5000, 128)),
+    Task("GPT B=64", 64, lambda: GPT(4, 256, 8, 5000, 128), tokens(5000, 128)),
     Task("GPT 50k words", 4, lambda: GPT(4, 256, 8, 50_000, 128), tokens(50_000, 128)),
     Task("LoRA 4x256", 16, adapted_gpt, tokens(5000, 128)),
 )

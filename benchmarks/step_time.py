@@ -10,7 +10,7 @@ the batch and the depth double.
 
     --seconds S        time per model and framework
     --frameworks, --tasks   select (comma separated parts of names); `more` among the tasks adds
-                       transformers of other lengths and vocabularies, and LoRA
+                       transformers of other lengths, batches and vocabularies, and LoRA
     --feed             a user's own loop: drawing the batch is counted too, on both sides
     --pin              everything on one core: background noise competes with the step
     --cpu              processor time of the stepping thread, for machines that are busy

@@ -231,3 +231,21 @@ def test_norms_of_long_rows_do_not_read_low() -> None:
     row = torch.rand(1, 12 * LONG + 5, generator=torch.Generator().manual_seed(0)) + 0.5
     exact = torch.linalg.vector_norm(row, dtype=torch.float64).square().item()
     assert square_rows(row).item() == pytest.approx(exact, rel=2e-6)
+
+
+def test_the_last_parameters_are_summed_and_freed_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Logits are the largest output-gradients: they are gone before most of the sum is there."""
+    x = torch.randn(5, 3, 4)
+    model = nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 50))
+    _, view = zoo.make_view(model, x, "ghost", lambda out: out.square().sum((1, 2)))
+    held, recorded = [], view.recorded
+    for kind in {type(piece) for piece in recorded.values()}:
+        plain = kind.weighted
+        monkeypatch.setattr(
+            kind,
+            "weighted",
+            lambda piece, w, out, plain=plain: (held.append(list(recorded)), plain(piece, w, out)),
+        )
+    view.weighted_sum(torch.ones(5), last=True)
+    in_order = ["0.weight", "0.bias", "2.weight", "2.bias"]
+    assert [set(names) for names in held] == [set(in_order[: 4 - k]) for k in range(4)]

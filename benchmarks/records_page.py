@@ -36,6 +36,7 @@ PUBLISHED = {
     "mnist": ("98.7", "Tramer and Boneh 2021, scattering"),
     "fashion_mnist": ("89.7", "Tramer and Boneh 2021, scattering"),
     "cifar10_scattering": ("69.3", "Tramer and Boneh 2021, scattering"),
+    "fashion_mnist_cnn": ("86.0", "Tramer and Boneh 2021, end to end"),
 }
 
 AIMS = {
@@ -44,6 +45,7 @@ AIMS = {
     "cifar10_scattering": 70.0,
     "cifar10_efficientnet": 90.0,
     "cifar10_efficientnet_1": 88.0,
+    "fashion_mnist_cnn": 86.5,
 }
 """What this project set out to reach, tuned."""
 
@@ -170,7 +172,6 @@ def _verdicts(groups: Groups, earlier: set[tuple[str, str]]) -> list[str]:
             lines.append(f"- {task}, {aim}: missed by {aim - found:.2f}{reason}.")
     return [
         *lines,
-        "- Fashion-MNIST, convolutional network end to end, 86.5: not measured by this script.",
         "- long-tailed classes, and a rule that beats tuned flat clipping: "
         "[the edge](heavy-tail-edge.md), whose flat clipping had trials of its own. Adjusted "
         "logits gain far less over flat clipping with linear models on scattering features "

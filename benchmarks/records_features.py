@@ -45,6 +45,8 @@ TASKS = (
 )  # fmt: skip
 CENTRED = ("mnist", "fashion_centred", "cifar10_scattering")
 SIDE, AT_ONCE = 224, CHUNK
+FLOOR = 1e-3
+"""Of scattering coefficients of pixels in [0, 1], before their logarithms."""
 WIDENED = (11, 12)
 """Blocks, from 0, whose widened maps are kept beside the last one."""
 
@@ -189,6 +191,11 @@ def unit_groups_of_maps(x: Tensor) -> Tensor:
     return unit(groups(x))
 
 
+def unit_logarithms(x: Tensor) -> Tensor:
+    """Logarithms, which bring coefficients of all sizes to alike spreads, then as unit."""
+    return unit(layer((x.clamp_min(0) + FLOOR).log()))
+
+
 def root_layer(x: Tensor) -> Tensor:
     """Square roots, which bring means of rectified maps to alike spreads, then all together."""
     return layer(x.clamp_min(0).sqrt())
@@ -200,6 +207,7 @@ PER_ROW: dict[str, Transform] = {
     "unit groups": unit_groups,
     "unit": unit,
     "unit groups of maps": unit_groups_of_maps,
+    "unit logarithms": unit_logarithms,
     "root layer": root_layer,
 }
 """Normalisations of each row by itself: nothing is released."""

@@ -57,6 +57,16 @@ def test_centred_places_lie_evenly():
     assert float(mean[3, 3]) == float(mean.max())
 
 
+def test_logarithms_are_taken_before_groups_are_normalised():
+    x = images()
+    plain = Scattering(groups=None, centred=True)(x)
+    found = Scattering(groups=1, centred=True, floor=1e-3)(x)
+    logs = (plain.clamp_min(0) + 1e-3).log()
+    torch.testing.assert_close(found, torch.nn.functional.layer_norm(logs, logs.shape[1:]))
+    with pytest.raises(ConfigurationError, match="floor"):
+        Scattering(floor=0.0)
+
+
 def test_what_it_refuses():
     with pytest.raises(ConfigurationError, match="colours x 81"):
         MirrorShared()(torch.zeros(2, 80, 7, 7))

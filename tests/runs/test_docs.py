@@ -105,10 +105,12 @@ def test_names_of_the_migration_table_exist(name):
 
 
 def test_the_image_example_says_all_that_its_accuracy_rests_on():
-    """All training rows, each image normalised by itself, from zero, at a rate that falls."""
+    """All training rows, moments released before the first step, from zero, at a falling rate."""
     config = from_table(load("fashion_mnist.toml"))
     assert (config.features.name, config.schedule.name) == ("scattering", "linear")
     assert config.model.options == {"zeros": True}
+    assert [part.name for part in config.prepare] == ["axes"]
+    assert config.training.sampling == "full"
     assert (config.budget.epsilon, config.budget.delta) == (3.0, 1e-5)
     check(dataclasses.replace(config, features=Part("none")))
     saved = json.loads((ROOT / "benchmarks" / "results" / "gallery.json").read_text())["images"]

@@ -145,7 +145,7 @@ def audit() -> dict[str, Any]:
     """Replay of the same function on few rows."""
     x = torch.rand(60, 1, 28, 28, generator=torch.Generator().manual_seed(0))
     y = torch.arange(60) % 10
-    small = Setting(batch=20, epochs=1.0, width=2)
+    small = Setting(batch=40, epochs=3.0, width=2)
 
     def once(rows: TensorDataset) -> Any:
         found = [rows[i] for i in range(len(rows))]

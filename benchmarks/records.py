@@ -37,8 +37,9 @@ from typing import Any
 
 import records_cnn
 import torch
-from records_features import CACHE, PART, PER_ROW, by_chunks, load, stored
+from records_features import CACHE, PER_ROW, by_chunks, load, stored
 from records_inside import smaller, within_epsilon
+from records_normalised import NORM_NOISE, Transform, normalised
 from saving import FOLDER, save
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -46,14 +47,10 @@ from torch.utils.data import TensorDataset
 
 import winsor
 from winsor.advise.recipes import falling, recipe
-from winsor.features import PrivateAxes, PrivateNorm, PrivateWhitening
-from winsor.features.moments import ReleasedMoments
 from winsor.losses import LogitAdjusted, exponential_profile, released_counts
 from winsor.tuning import Job
 
 DELTA, CLASSES = 1e-5, 10
-NORM_NOISE = 10.0
-"""Over its sensitivity: moments at epsilon 0.4, a few thousandths of the training's noise."""
 BLIND_EPOCHS = 40
 BLIND = f"recipe, {BLIND_EPOCHS} epochs, steps of one length"
 LEDGERS = CACHE / "ledgers"
@@ -61,7 +58,6 @@ MOST_SINGLE = 700_000_000
 """Features up to this many numbers are held in single precision: 2.8 GB."""
 
 Loss = Callable[[Tensor, Tensor], Tensor]
-Transform = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True)
@@ -96,7 +92,14 @@ class Record:
 
 
 RECORDS = {
-    "mnist": Record("mnist", 3.0, Setting(4.0, 1.9, 15_000, 100), norm="unit groups", white=5.0),
+    "mnist": Record(
+        "mnist",
+        3.0,
+        Setting(4.0, 4.0, 60_000, 100, sampling="full"),
+        norm="unit groups of maps",
+        axes=(10.0, 0.7),
+        white=5.0,
+    ),
     "fashion_mnist": Record(
         "fashion_centred",
         3.0,
@@ -104,7 +107,13 @@ RECORDS = {
         norm="unit logarithms",
         axes=(10.0, 0.7),
     ),
-    "cifar10_scattering": Record("cifar10_scattering", 3.0, Setting(8.0, 2.5, 5000, 250)),
+    "cifar10_scattering": Record(
+        "cifar10_scattering",
+        3.0,
+        Setting(4.0, 4.0, 50_000, 60, sampling="full"),
+        norm="mirrored logarithms",
+        axes=(10.0, 0.7),
+    ),
     "cifar10_efficientnet": Record(
         "cifar10_efficientnet", 3.0, Setting(4.0, 1.4, 10_000, 100), norm="root layer", white=5.0
     ),
@@ -134,7 +143,9 @@ def train(
 ) -> Trained:  # fmt: skip
     """The whole private training of one record; ``small`` replaces its setting in the audit."""
     large = small is not None  # so few rows that delta is not below 1/n
-    norm, spent = _normalised(x, record, seed, large)
+    options = {"delta": DELTA, "seed": seed, "allow_large_delta": large}
+    norm, released = normalised(x, record, options)
+    spent: list[Any] = [*released]
     loss: Loss = _cross_entropy
     if way.endswith("adjusted"):
         counts = released_counts(
@@ -162,31 +173,6 @@ def train(
     _run(private, model, loss)
     spent.append(private)
     return Trained(model, norm, spent, {"noise_multiplier": round(private.noise_multiplier, 4)})
-
-
-def _normalised(
-    x: Tensor, record: Record, seed: int, large: bool
-) -> tuple[Transform, list[ReleasedMoments]]:
-    """The transform of a row of features, and what was released for it."""
-    shared: dict[str, Any] = {"delta": DELTA, "seed": seed, "allow_large_delta": large}
-    norm = PER_ROW.get(record.norm)
-    spent: list[ReleasedMoments] = []
-    if norm is None:
-        mean, square = record.bounds
-        options = {"mean_bound": mean, "square_bound": square, "noise_multiplier": NORM_NOISE}
-        norm = PrivateNorm(**options, **shared).fit(x)
-        spent.append(norm)
-    if record.axes is not None:
-        noise, power = record.axes
-        before: Transform = norm
-        kept = torch.cat([before(part.float()).half() for part in x.split(PART)])
-        axes = PrivateAxes(noise_multiplier=noise, power=power, **shared).fit(kept)
-        return lambda rows: axes(before(rows).half().float()), [*spent, axes]
-    if record.white is None:
-        return norm, spent
-    white = PrivateWhitening(noise_multiplier=record.white, **shared).fit(by_chunks(x, norm))
-    first: Transform = norm
-    return lambda rows: white(first(rows).flatten(1).half().float()), [*spent, white]
 
 
 def train_inside(x: Tensor, y: Tensor, record: Record, seed: int, folder: Path) -> Trained:
@@ -376,7 +362,8 @@ def main() -> None:
     if args.task == "audit":
         from records_audit import audit
 
-        save("records", {**_kept(path), "audit": audit()})
+        found = audit()
+        save("records", {**_kept(path), "audit": found})  # read after it: cells may have been saved
 
 
 def _kept(path: Path) -> dict[str, Any]:

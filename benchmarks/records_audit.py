@@ -23,7 +23,9 @@ def audit() -> dict[str, Any]:
     plain = Record("", 3.0, small, bounds=(2.0, 2.0))
     kinds = {way: (way, plain) for way in ("tuned", "blind", "tuned adjusted")}
     kinds["tuned, whitened"] = ("tuned", replace(plain, white=5.0))
-    kinds["tuned, axes, all rows"] = ("tuned", replace(plain, norm="unit", axes=(5.0, 0.7)))
+    axes = replace(plain, norm="unit", axes=(5.0, 0.7))
+    kinds["tuned, axes, all rows"] = ("tuned", axes)
+    kinds["tuned, axes, whitened, all rows"] = ("tuned", replace(axes, white=5.0))
     for name, (way, record) in kinds.items():
 
         def once(rows: TensorDataset, way: str = way, record: Record = record) -> Any:

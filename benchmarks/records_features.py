@@ -34,7 +34,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from winsor.features import Scattering
+from winsor.features import MirrorShared, Scattering
 from winsor.features.pretrained import CHUNK, efficientnet_lite0, frozen_features
 
 CACHE = Path(os.environ.get("WINSOR_CACHE", Path.home() / ".cache" / "winsor"))
@@ -196,6 +196,11 @@ def unit_logarithms(x: Tensor) -> Tensor:
     return unit(layer((x.clamp_min(0) + FLOOR).log()))
 
 
+def mirrored_logarithms(x: Tensor) -> Tensor:
+    """The same, of what an image and its mirror image share."""
+    return unit_logarithms(MirrorShared()(x))
+
+
 def root_layer(x: Tensor) -> Tensor:
     """Square roots, which bring means of rectified maps to alike spreads, then all together."""
     return layer(x.clamp_min(0).sqrt())
@@ -208,6 +213,7 @@ PER_ROW: dict[str, Transform] = {
     "unit": unit,
     "unit groups of maps": unit_groups_of_maps,
     "unit logarithms": unit_logarithms,
+    "mirrored logarithms": mirrored_logarithms,
     "root layer": root_layer,
 }
 """Normalisations of each row by itself: nothing is released."""

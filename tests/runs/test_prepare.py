@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tomllib
+from pathlib import Path
 
 import pytest
 import torch
@@ -25,6 +26,7 @@ from winsor.runs.progress import Quiet
 from winsor.runs.verifying import disagreements
 from winsor.tuning.configured import ConfiguredTuning
 
+ROOT = Path(__file__).parents[2]
 NORM = {"name": "norm", "noise_multiplier": 5.0, "mean_bound": 3.0, "square_bound": 9.0}
 WHITE = {"name": "whitening", "noise_multiplier": 6.0, "rounds": 2}
 BUDGET = {"epsilon": 4.0, "noise_multiplier": None}
@@ -232,3 +234,16 @@ def test_prepared_needs_rows_in_memory(tmp_path):
     data = Data(TensorDataset(torch.ones(5, 3, dtype=torch.long)), None, (3,), 3, "")
     with pytest.raises(ConfigurationError, match="rows of numbers"):
         prepared(words, data, type("Somewhere", (), {"path": tmp_path})())
+
+
+def test_the_image_example_on_digits(tmp_path):
+    """The tables of examples/fashion_mnist.toml, all but the rows and the length of the run."""
+    given = tomllib.loads((ROOT / "examples" / "fashion_mnist.toml").read_text())
+    given["data"] = {"source": "digits", "shape": [1, 8, 8]}
+    given["budget"] = {"epsilon": 6.0, "delta": 1e-4}
+    given["training"] = {"sampling": "full", "steps": 20}
+    given["record"] = {"evaluations": 1}
+    result = execute(from_table(given), tmp_path / "run", Quiet())
+    assert result["held_out"]["accuracy"] > 0.8
+    assert 5.9 < result["epsilon"] <= 6.0
+    assert disagreements(tmp_path / "run") == []

@@ -9,7 +9,7 @@ is trained on both would have to learn; noise in the other half of the weights i
 otherwise be spent on what cannot help. Whether left and right mean alike is for the user to know:
 they do for photographs, not for digits.
 
-f(mirrored x) = P f(x) up to the error of thinning bands that are not quite limited: of norm about
+f(mirrored x) = P f(x) up to the error of thinning bands that are not quite limited: of norm below
 a hundredth of the coefficients'. Nothing hangs on it but accuracy.
 
 Guarantee

@@ -9,7 +9,7 @@ Both matrices are small (81 channels and 49 places stand for 3,969 coordinates),
 little of them: where `PrivateWhitening` sees the longest directions of all coordinates, this sees
 all directions of a model that says channels and places vary by themselves. Eigenvalues below the
 edge of the noise are raised to it. p = 1 would flatten both altogether, which makes much of
-directions that say little; between 0.5 and 0.8 did best so far.
+directions that say little; on held-out rows of Fashion-MNIST 0.7 did as well as 0.5, better than 1.
 
 Why: the noise of a private linear model is as large as the rows are long, in every direction alike.
 What counts is how much of a row's length is in directions that tell the classes apart.

@@ -2,9 +2,9 @@
 
     OMP_NUM_THREADS=1 .venv/bin/python benchmarks/records_features.py --task cifar10_efficientnet
 
-fashion_mnist, mnist      scattering (J = 2, 8 angles): 81 channels of 7 x 7; 1.2 ms per image
-cifar10_scattering        the same of each colour: 243 channels of 8 x 8
-..._mirror                the same of the images turned left to right
+fashion_mnist             scattering (J = 2, 8 angles): 81 channels of 7 x 7; 1.2 ms per image
+mnist, fashion_centred    the same, places of the averages centred
+cifar10_scattering        the same of each colour, centred: 243 channels of 8 x 8
 cifar10_efficientnet      EfficientNet-Lite0 at 224 pixels, means over positions of its last map
                           (1,280) and of the widened maps of blocks 12 and 13 (672 and 1,152);
                           18 ms per image where the package openvino is found
@@ -34,17 +34,19 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from winsor.features import Scattering
+from winsor.features import MirrorShared, Scattering
 from winsor.features.pretrained import CHUNK, efficientnet_lite0, frozen_features
 
 CACHE = Path(os.environ.get("WINSOR_CACHE", Path.home() / ".cache" / "winsor"))
 SHARED = Path(__file__).parents[2] / "shared" / "data"
 PART = 1000
 TASKS = (
-    "mnist", "fashion_mnist", "fashion_mnist_mirror", "cifar10_scattering",
-    "cifar10_scattering_mirror", "cifar10_efficientnet",
+    "mnist", "fashion_mnist", "fashion_centred", "cifar10_scattering", "cifar10_efficientnet",
 )  # fmt: skip
+CENTRED = ("mnist", "fashion_centred", "cifar10_scattering")
 SIDE, AT_ONCE = 224, CHUNK
+FLOOR = 1e-3
+"""Of scattering coefficients of pixels in [0, 1], before their logarithms."""
 WIDENED = (11, 12)
 """Blocks, from 0, whose widened maps are kept beside the last one."""
 
@@ -64,7 +66,7 @@ class Rows:
 def images(task: str) -> dict[str, np.ndarray]:
     """Pixels and labels as they come."""
     if not task.startswith("cifar10"):
-        path = SHARED / f"{task.removesuffix('_mirror')}.npz"
+        path = SHARED / f"{'mnist' if task == 'mnist' else 'fashion_mnist'}.npz"
     elif not (path := CACHE / "cifar10.npz").is_file():
         subprocess.run([sys.executable, SHARED / "full_cifar10.py", path], check=True)
     with np.load(path) as found:
@@ -73,13 +75,18 @@ def images(task: str) -> dict[str, np.ndarray]:
 
 def stored(task: str, part: str) -> Path:
     """Where features are kept; a network's name has the side of its images."""
-    name = f"{task}_{SIDE}" if task.endswith("efficientnet") else task
+    name = task
+    if task.endswith("efficientnet"):
+        name = f"{task}_{SIDE}"
+    elif task in CENTRED:
+        name = f"{task.removesuffix('_centred')}_centred"
     return CACHE / "features" / f"{name}-{part}.npy"
 
 
 def extract(task: str, part: str, pixels: np.ndarray, begin: int = 0) -> np.ndarray:
     """Features of all images, part by part, those from ``begin`` on first."""
-    transform = network() if task.endswith("efficientnet") else Scattering(groups=None)
+    waves = Scattering(groups=None, centred=task in CENTRED)
+    transform = network() if task.endswith("efficientnet") else waves
     folder = stored(task, part).with_suffix("")
     folder.mkdir(parents=True, exist_ok=True)
     starts = range(0, len(pixels), PART)
@@ -88,8 +95,6 @@ def extract(task: str, part: str, pixels: np.ndarray, begin: int = 0) -> np.ndar
         if not path.is_file():
             begun = time.process_time()
             rows = torch.from_numpy(pixels[first : first + PART]).float() / 255
-            if task.endswith("_mirror"):
-                rows = rows.flip(-1)
             np.save(fresh := path.with_suffix(".tmp.npy"), transform(rows).half().numpy())
             fresh.rename(path)
             print(f"{path}: {time.process_time() - begun:.1f} s", flush=True)
@@ -175,6 +180,27 @@ def unit_groups(x: Tensor) -> Tensor:
     return F.normalize(rows) * math.sqrt(rows.shape[1])
 
 
+def unit(x: Tensor) -> Tensor:
+    """Rows to one norm: coordinates of mean square 1."""
+    rows = x.flatten(1)
+    return (F.normalize(rows) * math.sqrt(rows.shape[1])).view(x.shape)
+
+
+def unit_groups_of_maps(x: Tensor) -> Tensor:
+    """As unit groups, channels and places kept apart."""
+    return unit(groups(x))
+
+
+def unit_logarithms(x: Tensor) -> Tensor:
+    """Logarithms, which bring coefficients of all sizes to alike spreads, then as unit."""
+    return unit(layer((x.clamp_min(0) + FLOOR).log()))
+
+
+def mirrored_logarithms(x: Tensor) -> Tensor:
+    """The same, of what an image and its mirror image share."""
+    return unit_logarithms(MirrorShared()(x))
+
+
 def root_layer(x: Tensor) -> Tensor:
     """Square roots, which bring means of rectified maps to alike spreads, then all together."""
     return layer(x.clamp_min(0).sqrt())
@@ -184,6 +210,10 @@ PER_ROW: dict[str, Transform] = {
     "groups": groups,
     "layer": layer,
     "unit groups": unit_groups,
+    "unit": unit,
+    "unit groups of maps": unit_groups_of_maps,
+    "unit logarithms": unit_logarithms,
+    "mirrored logarithms": mirrored_logarithms,
     "root layer": root_layer,
 }
 """Normalisations of each row by itself: nothing is released."""

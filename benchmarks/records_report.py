@@ -36,7 +36,8 @@ def one(task: str, way: str, cells: dict[str, dict[str, Any]], kept: dict[str, P
     shown = ("accuracy", "rarest_three", "epsilon", "releases", "processor_seconds")
     facts = {
         "way": way,
-        "normalisation": f"{first.get('norm')}, whitening multiplier {first.get('white')}",
+        "normalisation": f"{first.get('norm')}, whitening multiplier {first.get('white')}, "
+        f"axes (multiplier, power) {first.get('axes')}",
         "setting": str(first.get("setting")),
         "rows": f"{first['rows']:,}",
         "guarantee": first["guarantee"],

@@ -3,10 +3,11 @@
     python examples/gallery/images.py [--full] [--out DIR] [--data DIR]
 
 The short form is the digits of scikit-learn, pixels as they are, at epsilon 4. The full form is
-examples/fashion_mnist.toml: Fashion-MNIST with scattering features at epsilon 3 (needs kymatio, and
-fashion_mnist.npz in --data), by the settings of docs/records.md that need no other release.
-Features are a fixed function of the row alone, so they cost no privacy. The threshold and the rate
-were found on public rows, outside epsilon; for your own rows `winsor tune` finds them within it.
+examples/fashion_mnist.toml, the record of docs/records.md: Fashion-MNIST with scattering features
+at epsilon 3 (needs kymatio, and fashion_mnist.npz in --data). Features are a fixed function of the
+row alone, so they cost no privacy; their moments, by which they are decorrelated, are released
+first, within the same epsilon. The threshold and the rate were found on public rows, outside
+epsilon; for your own rows, features without such a release, `winsor tune` finds them within it.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ RECORD = Path(__file__).resolve().parents[1] / "fashion_mnist.toml"
 CHANGES = (
     "data.source: your own .npz with x and y, a CSV, or package.module:dataset.",
     "data.classes: how many; data.divide: a constant you know, never one computed from the rows.",
-    "features: none, oriented_gradients, scattering or efficientnet_lite0.",
+    "features: none, oriented_gradients, scattering or efficientnet_lite0; and [[prepare]].",
     "budget: your epsilon, and a delta well below one over the number of rows.",
 )
 SHORT: dict[str, Any] = {

@@ -88,12 +88,12 @@ def test_a_row_in_the_second_round_moves_no_more_and_nothing_but_itself():
         assert np.linalg.norm(alone) <= SENSITIVITY * (1 + 1e-9)
 
 
-def test_sums_are_exact_for_the_largest_integers():
+def test_sums_are_exact_for_the_largestwhole_numbers():
     """A chunk of rows at the largest integer: single precision must not round."""
     d = 2
     rows = torch.full((module.AT_ONCE, d), 1e30)
     rows[:, 1] = 0.0
-    found = module._integers(rows.double(), 1e-3)
+    found = module.whole_numbers(rows.double(), 1e-3)
     assert float(found.abs().max()) <= MOST
     assert MOST**2 * module.AT_ONCE < 2**24
     assert float(found.norm(dim=1).max()) <= LEVELS * math.sqrt(d)
@@ -116,7 +116,7 @@ def test_blocks_of_columns_give_the_plain_product(monkeypatch):
     whole = white._sums(rows, 4.0)
     monkeypatch.setattr(module, "BLOCK", 4)
     np.testing.assert_array_equal(white._sums(rows, 4.0), whole)
-    integers = module._integers(rows.double(), 4.0).double() / (LEVELS * math.sqrt(11))
+    integers = module.whole_numbers(rows.double(), 4.0).double() / (LEVELS * math.sqrt(11))
     mean, moments = module._unpacked(whole, 11)
     torch.testing.assert_close(mean, integers.sum(0))
     torch.testing.assert_close(moments, integers.T @ integers)
@@ -158,9 +158,9 @@ def test_replay_finds_nothing():
 
 def test_replay_finds_rows_that_are_not_cut(monkeypatch):
     def uncut(rows, bound):
-        return torch.nan_to_num(rows).clamp(-99, 99).trunc().float()
+        return torch.nan_to_num(rows).clamp(-99, 99).trunc()
 
-    monkeypatch.setattr(module, "_integers", uncut)
+    monkeypatch.setattr(module, "whole_numbers", uncut)
 
     def train(rows):
         return PrivateWhitening(noise_multiplier=3.0, delta=1e-3, bound=0.01).fit(rows).size_

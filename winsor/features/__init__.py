@@ -1,21 +1,26 @@
 """Frozen features of images: fixed or public transforms that treat each row on its own.
 
 `Scattering`, `Pretrained` and `RandomFeatures` are callables; `PrivateNorm` standardises channels
-by a release with noise, `PrivateWhitening` shortens the longest directions by a few. `named.py` has
-features by name, as the [features] table of a configuration.
+by a release with noise, `PrivateWhitening` shortens the longest directions by a few, `PrivateAxes`
+flattens channels and places each by themselves. `MirrorShared` is what mirror images have in
+common. `named.py` has features by name, as the [features] table of a configuration.
 """
 
 from __future__ import annotations
 
+from winsor.features.mirror import MirrorShared
 from winsor.features.oriented import oriented_gradients
 from winsor.features.pretrained import Pretrained, frozen_features
+from winsor.features.private_axes import PrivateAxes
 from winsor.features.private_norm import PrivateNorm
 from winsor.features.private_whitening import PrivateWhitening
 from winsor.features.random import RandomFeatures
 from winsor.features.scattering import Scattering, scattering_features
 
 __all__ = [
+    "MirrorShared",
     "Pretrained",
+    "PrivateAxes",
     "PrivateNorm",
     "PrivateWhitening",
     "RandomFeatures",

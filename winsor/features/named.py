@@ -29,12 +29,17 @@ def none() -> Features:
 
 
 def scattering(
-    *, groups: int | None = wavelets.GROUPS, scales: int = 2, angles: int = 8
+    *,
+    groups: int | None = wavelets.GROUPS,
+    scales: int = 2,
+    angles: int = 8,
+    centred: bool = False,
+    floor: float | None = None,
 ) -> Features:
     wavelets.transform_of((32, 32))  # refuses where kymatio is missing, before any row is read
-    if (scales, angles) == (2, 8):
+    if (scales, angles, centred, floor) == (2, 8, False, None):
         return lambda images: wavelets.scattering_features(images, groups)
-    return wavelets.Scattering(scales, angles, groups)
+    return wavelets.Scattering(scales, angles, groups, centred=centred, floor=floor)
 
 
 def oriented(*, orientations: int = 9) -> Features:

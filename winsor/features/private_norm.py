@@ -26,26 +26,22 @@ Tramer and Boneh 2021, section 4.1 (there two releases, of means and of variance
 from __future__ import annotations
 
 import math
+import os
 from typing import Any, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from winsor.checks import as_delta, as_relation, positive
-from winsor.contract import ConfigurationError, Guarantee, ProtocolError, Sensitivity
-from winsor.ledger.ledger import Ledger
-from winsor.mechanisms.gaussian import Gaussian
-from winsor.randomness import bound_key, new_key
-from winsor.release.budget import Payment, Target, noise_multiplier
-from winsor.release.prepaid import PrepaidDoor
-from winsor.sampling.samplers import FullBatch
+from winsor.checks import positive
+from winsor.contract import ConfigurationError, Sensitivity
+from winsor.features.moments import ReleasedMoments
 
 CHUNK = 1000
 PROOF = "channel means and mean squares cut to norm 1 each: |(m, s)| <= sqrt(2)"
 
 
-class PrivateNorm:
+class PrivateNorm(ReleasedMoments):
     """Channels standardised by privately released moments.
 
     Parameters
@@ -57,7 +53,7 @@ class PrivateNorm:
     mean_bound, square_bound
         Public sizes of a row's vector of channel means, and of mean squares. The defaults suit
         scattering coefficients of images in [0, 1].
-    relation, seed, allow_large_delta
+    relation, seed, allow_large_delta, ledger
         As in `winsor.make_private`.
 
     Examples
@@ -72,8 +68,7 @@ class PrivateNorm:
 
     mean_: Tensor
     deviation_: Tensor
-    ledger_: Ledger
-    guarantee_: Guarantee
+    kept = ("mean_", "deviation_")
 
     def __init__(
         self,
@@ -86,17 +81,13 @@ class PrivateNorm:
         relation: str = "add_or_remove_one",
         seed: int | None = None,
         allow_large_delta: bool = False,
+        ledger: str | os.PathLike[str] | None = None,
     ) -> None:
-        if (epsilon is None) == (noise_multiplier is None):
-            raise ConfigurationError(
-                "give either epsilon or noise_multiplier. Got "
-                f"epsilon={epsilon!r}, noise_multiplier={noise_multiplier!r} instead."
-            )
-        self.epsilon, self.delta, self.noise_multiplier = epsilon, delta, noise_multiplier
+        super().__init__(
+            epsilon, delta, noise_multiplier, relation, seed, allow_large_delta, ledger
+        )
         self.mean_bound = positive("mean_bound", mean_bound)
         self.square_bound = positive("square_bound", square_bound)
-        self.relation = as_relation(relation)
-        self.seed, self.allow_large_delta = seed, allow_large_delta
 
     @torch.no_grad()
     def fit(self, features: Tensor) -> Self:
@@ -107,28 +98,16 @@ class PrivateNorm:
             )
         n, channels = features.shape[:2]
         sensitivity = Sensitivity.per_sample(math.sqrt(2), PROOF)
-        delta = as_delta(self.delta, n, self.allow_large_delta)
-        multiplier = self.noise_multiplier
-        if multiplier is None:
-            target = Target(self.epsilon, delta, None, self.relation)
-            multiplier = noise_multiplier([Payment(FullBatch(n), sensitivity, 1)], target)
         sums = self._sums(features)
-        key = new_key(self.seed)
-        if self.seed is not None:  # seeds are reused: other rows or bounds, other noise
-            key = bound_key(key, sums, self.mean_bound, self.square_bound, multiplier)
-        door = PrepaidDoor(
-            Ledger({"method": "PrivateNorm", "n": n, "channels": channels}), self.relation, key
-        )
-        receipt = door.pay(Gaussian(multiplier), FullBatch(n), sensitivity, 1, (2, channels))
-        means, squares = receipt.release(sums) / n
+        bound_to = (sums, self.mean_bound, self.square_bound)
+        receipt = self._paid(n, sensitivity, (1, 2 * channels), bound_to)
+        means, squares = receipt.release(sums.ravel()).reshape(2, channels) / n
         means, squares = means * self.mean_bound, squares * self.square_bound
         feigned = receipt.std / n * self.square_bound
         variances = np.maximum(squares - means**2, feigned)
         self.mean_ = torch.from_numpy(means).float()
         self.deviation_ = torch.from_numpy(np.sqrt(variances)).float()
-        self.ledger_ = door.ledger
-        self.guarantee_ = door.guarantee(delta, (f"n = {n} is public",))
-        return self
+        return self._certified(n)
 
     def _sums(self, features: Tensor) -> np.ndarray[Any, np.dtype[np.float64]]:
         """What is released, without noise: (2, channels)."""
@@ -144,8 +123,7 @@ class PrivateNorm:
 
     def __call__(self, features: Tensor) -> Tensor:
         """(features - mean_) / deviation_, channel by channel."""
-        if not hasattr(self, "mean_"):
-            raise ProtocolError("PrivateNorm must be fitted before it is used: norm.fit(features).")
+        self._refuse_unfitted()
         shape = (-1, *[1] * (features.dim() - 2))
         found: Tensor = (features - self.mean_.view(shape)) / self.deviation_.view(shape)
         return found

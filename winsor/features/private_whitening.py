@@ -37,21 +37,18 @@ Baik, Ben Arous and Peche 2005.
 from __future__ import annotations
 
 import math
+import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from winsor.checks import as_delta, as_relation, positive, whole
-from winsor.contract import ConfigurationError, Guarantee, ProtocolError, Sensitivity
+from winsor.checks import positive, whole
+from winsor.contract import ConfigurationError, Sensitivity
+from winsor.features.moments import Array, ReleasedMoments
 from winsor.ledger.ledger import Ledger
-from winsor.mechanisms.gaussian import Gaussian
-from winsor.randomness import bound_key, new_key
-from winsor.release.budget import Payment, Target, noise_multiplier
-from winsor.release.prepaid import PrepaidDoor
-from winsor.sampling.samplers import FullBatch
 
 MEAN_SHARE = 0.25
 """w: means bear far more noise than variances do."""
@@ -59,8 +56,6 @@ LEVELS, MOST, AT_ONCE, BLOCK = 16, 127, 1024, 1024
 """A coordinate of usual size is 16 after rounding, the longest 127; sums of 1,024 products of such
 integers stay below 2^24, where single precision still has every integer."""
 PROOF = "rows cut to norm 1: |(w z, z z')| <= sqrt(1 + w^2)"
-
-Array = np.ndarray[Any, np.dtype[np.float64]]
 
 
 @dataclass(frozen=True)
@@ -80,7 +75,7 @@ class Round:
         return torch.addmm(centred, along, directions.T, alpha=-1)
 
 
-class PrivateWhitening:
+class PrivateWhitening(ReleasedMoments):
     """Rows whose longest directions are shortened by privately released second moments.
 
     Parameters
@@ -94,7 +89,7 @@ class PrivateWhitening:
     bound
         Public norm to which rows are cut in the first round; None takes the square root of the
         number of coordinates, which suits rows that were normalised one by one.
-    relation, seed, allow_large_delta
+    relation, seed, allow_large_delta, ledger
         As in `winsor.make_private`.
 
     Examples
@@ -108,8 +103,6 @@ class PrivateWhitening:
 
     rounds_: list[Round]
     size_: float
-    ledger_: Ledger
-    guarantee_: Guarantee
 
     def __init__(
         self,
@@ -122,17 +115,13 @@ class PrivateWhitening:
         relation: str = "add_or_remove_one",
         seed: int | None = None,
         allow_large_delta: bool = False,
+        ledger: str | os.PathLike[str] | None = None,
     ) -> None:
-        if (epsilon is None) == (noise_multiplier is None):
-            raise ConfigurationError(
-                "give either epsilon or noise_multiplier. Got "
-                f"epsilon={epsilon!r}, noise_multiplier={noise_multiplier!r} instead."
-            )
-        self.epsilon, self.delta, self.noise_multiplier = epsilon, delta, noise_multiplier
+        super().__init__(
+            epsilon, delta, noise_multiplier, relation, seed, allow_large_delta, ledger
+        )
         self.rounds = whole("rounds", rounds)
         self.bound = None if bound is None else positive("bound", bound)
-        self.relation = as_relation(relation)
-        self.seed, self.allow_large_delta = seed, allow_large_delta
 
     @torch.no_grad()
     def fit(self, features: Tensor) -> Self:
@@ -143,20 +132,8 @@ class PrivateWhitening:
             )
         n, d = features.shape
         sensitivity = Sensitivity.per_sample(math.hypot(1, MEAN_SHARE), PROOF)
-        delta = as_delta(self.delta, n, self.allow_large_delta)
-        multiplier = self.noise_multiplier
-        if multiplier is None:
-            target = Target(self.epsilon, delta, None, self.relation)
-            multiplier = noise_multiplier(
-                [Payment(FullBatch(n), sensitivity, self.rounds)], target
-            )  # fmt: skip
-        key = new_key(self.seed)
-        if self.seed is not None:  # seeds are reused: other rows or settings, other noise
-            key = bound_key(key, features.numpy(), self.bound, self.rounds, multiplier)
-        settings = {"method": "PrivateWhitening", "n": n, "d": d, "rounds": self.rounds}
-        door = PrepaidDoor(Ledger(settings), self.relation, key)
-        size = (d + d * (d + 1) // 2,)
-        receipt = door.pay(Gaussian(multiplier), FullBatch(n), sensitivity, self.rounds, size)
+        releases = (self.rounds, d + d * (d + 1) // 2)
+        receipt = self._paid(n, sensitivity, releases, (features.numpy(), self.bound, self.rounds))
         bound = math.sqrt(d) if self.bound is None else self.bound
         self.rounds_, self.size_ = [], 1.0
         for _ in range(self.rounds):
@@ -166,9 +143,16 @@ class PrivateWhitening:
             found, bound = _round(mean * bound, moments * bound**2, edge * bound**2)
             self.rounds_.append(found)
         self.size_ = bound / math.sqrt(d)
-        self.ledger_ = door.ledger
-        self.guarantee_ = door.guarantee(delta, (f"n = {n} is public",))
-        return self
+        return self._certified(n)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The public numbers of a fitted transform."""
+        self._refuse_unfitted()
+        return {"rounds": [vars(one) for one in self.rounds_], "size": self.size_}
+
+    def load_state_dict(self, state: Mapping[str, Any], ledger: Ledger) -> None:
+        super().load_state_dict(state, ledger)
+        self.rounds_, self.size_ = [Round(**one) for one in state["rounds"]], float(state["size"])
 
     def _sums(self, features: Tensor, bound: float) -> Array:
         """What is released, without noise: means, then pairs of coordinates, each once."""
@@ -177,7 +161,7 @@ class PrivateWhitening:
         second = torch.zeros(d, d, dtype=torch.float64)
         for part in features.split(AT_ONCE):
             # double: how a row is rounded must not hang on its place among the others
-            rows = _integers(self._transformed(part.double()), bound)
+            rows = whole_numbers(self._transformed(part.double()), bound).float()
             first += rows.sum(0)
             for left in range(0, d, BLOCK):  # above the diagonal is enough; exact: see AT_ONCE
                 across = rows[:, left : left + BLOCK].T @ rows[:, left:]
@@ -196,33 +180,34 @@ class PrivateWhitening:
     @torch.no_grad()
     def __call__(self, features: Tensor) -> Tensor:
         """The rows, centred, flattened, with coordinates of mean square 1."""
-        if not hasattr(self, "guarantee_"):
-            raise ProtocolError(
-                "PrivateWhitening must be fitted before it is used: white.fit(features)."
-            )
+        self._refuse_unfitted()
         return self._transformed(features) / self.size_
 
 
-def _integers(rows: Tensor, bound: float) -> Tensor:
+def whole_numbers(rows: Tensor, bound: float) -> Tensor:
     """Rows cut to norm ``bound``, which becomes `LEVELS` sqrt(d), in whole numbers; a broken row
     is zero."""
     d = rows.shape[1]
     length = LEVELS * math.sqrt(d)
     rows = torch.where(rows.isfinite().all(1, keepdim=True), rows, 0.0)
-    whole_numbers = (rows * (length / bound)).clamp(-MOST, MOST).trunc()
-    norms = torch.linalg.vector_norm(whole_numbers, dim=1, keepdim=True, dtype=torch.float64)
+    found = (rows * (length / bound)).clamp(-MOST, MOST).trunc()
+    norms = torch.linalg.vector_norm(found, dim=1, keepdim=True, dtype=torch.float64)
     shorter = torch.clamp(length * (1 - 1e-9) / norms, max=1.0)  # the norm of zero is never above
-    return (whole_numbers * shorter).trunc().float()
+    return (found * shorter).trunc()
 
 
 def _unpacked(released: Array, d: int) -> tuple[Tensor, Tensor]:
     """Means, and the symmetric matrix of second moments, in units of the bound."""
-    mean = torch.from_numpy(released[:d] / MEAN_SHARE)
+    return torch.from_numpy(released[:d] / MEAN_SHARE), symmetric(released[d:], d)
+
+
+def symmetric(pairs: Array, d: int) -> Tensor:
+    """The matrix of pairs of coordinates, each once and weighed by sqrt(2)."""
     upper = torch.zeros(d, d, dtype=torch.float64)
-    upper[tuple(torch.triu_indices(d, d))] = torch.from_numpy(released[d:])
+    upper[tuple(torch.triu_indices(d, d))] = torch.from_numpy(pairs)
     diagonal = upper.diagonal().clone()
     upper.fill_diagonal_(0.0)
-    return mean, (upper + upper.T) / math.sqrt(2) + torch.diag(diagonal)
+    return (upper + upper.T) / math.sqrt(2) + torch.diag(diagonal)
 
 
 def _round(mean: Tensor, moments: Tensor, edge: float) -> tuple[Round, float]:

@@ -7,6 +7,11 @@ normalised per image in groups of channels (group normalisation without paramete
 statistics of the data are needed. ``groups=None`` leaves the coefficients as they are, for those
 who release channel statistics with noise (`private_norm.py`).
 
+Averages are taken around every 2^J-th pixel, the first of the image among them, as kymatio has it.
+``centred=True`` moves these places by (2^J - 1)/2 pixels, which the Fourier transform can do with
+halves of a pixel too: they then lie evenly within the image, and the coefficients of a mirrored
+image are those of the image in another order (`mirror.py`).
+
 The filters are kymatio's; the transform is ours. All angles of a scale go through one batched
 Fourier transform, and the last average, which keeps one value in 4^J, is one matrix product per
 scale instead of a transform there and back per path: the same numbers in a fraction of the time.
@@ -40,7 +45,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from winsor.checks import whole
+from winsor.checks import positive, whole
 from winsor.contract import ConfigurationError
 from winsor.features.kept import kept
 
@@ -60,16 +65,26 @@ class Scattering:
         Groups of channels per colour that are normalised per image; None for none.
     cache
         A folder in which results are kept under the content of the images.
+    centred
+        Places of the averages lie evenly within the image.
+    floor
+        Logarithms of the coefficients are taken before they are normalised, this much having been
+        added: it brings coefficients of all sizes to alike spreads. None for none. 0.001 suits
+        images in [0, 1].
     """
 
     J: int = 2
     L: int = 8
     groups: int | None = GROUPS
     cache: str | Path | None = None
+    centred: bool = False
+    floor: float | None = None
 
     def __post_init__(self) -> None:
         whole("J", self.J)
         whole("L", self.L)
+        if self.floor is not None:
+            positive("floor", self.floor)
         if self.groups is not None and self.channels % whole("groups", self.groups):
             raise ConfigurationError(
                 f"groups must divide the {self.channels} channels of a colour. Got "
@@ -84,11 +99,13 @@ class Scattering:
     def __call__(self, images: Tensor) -> Tensor:
         """(n, h, w) -> (n, channels, h', w'); colours multiply the channels."""
         label = f"scattering-J{self.J}-L{self.L}-groups{self.groups}"
+        label += "-centred" if self.centred else ""
+        label += "" if self.floor is None else f"-floor{self.floor:g}"
         return kept(label, self._compute, images, self.cache)
 
     def _compute(self, images: Tensor) -> Tensor:
-        make = functools.partial(transform_with, J=self.J, L=self.L)
-        return _features(images, self.groups, make)
+        make = functools.partial(transform_with, J=self.J, L=self.L, centred=self.centred)
+        return _features(images, self.groups, make, self.floor)
 
 
 def scattering_features(images: Tensor, groups: int | None = GROUPS) -> Tensor:
@@ -97,7 +114,9 @@ def scattering_features(images: Tensor, groups: int | None = GROUPS) -> Tensor:
 
 
 @torch.no_grad()
-def _features(images: Tensor, groups: int | None, make: Callable[..., Any]) -> Tensor:
+def _features(
+    images: Tensor, groups: int | None, make: Callable[..., Any], floor: float | None = None
+) -> Tensor:
     if images.dim() not in (3, 4):
         raise ConfigurationError(
             "images must be (rows, height, width) or (rows, colours, height, width). Got "
@@ -109,6 +128,8 @@ def _features(images: Tensor, groups: int | None, make: Callable[..., Any]) -> T
         found = transform(part.contiguous())  # (n, 81, h', w') or (n, colours, 81, h', w')
         parts.append(found.flatten(1, 2) if images.dim() == 4 else found)
     features = torch.cat(parts)
+    if floor is not None:
+        features = features.clamp_min_(0).add_(floor).log_()
     if groups is None:
         return features
     colours = images.shape[1] if images.dim() == 4 else 1
@@ -121,7 +142,7 @@ def transform_of(shape: tuple[int, ...]) -> Any:
 
 
 @functools.lru_cache(maxsize=8)
-def transform_with(shape: tuple[int, ...], J: int, L: int) -> Transform:
+def transform_with(shape: tuple[int, ...], J: int, L: int, centred: bool = False) -> Transform:
     """(..., h, w) -> (..., channels, h', w') for images of this height and width."""
     try:
         from kymatio.scattering2d.filter_bank import filter_bank
@@ -136,15 +157,17 @@ def transform_with(shape: tuple[int, ...], J: int, L: int) -> Transform:
             f"images must be at least {2**J} pixels wide and high for J = {J}. Got {shape} instead."
         )
     padded = compute_padding(*shape, J)
-    return Transform(J, L, shape, padded, filter_bank(*padded, J, L))
+    moved = (2**J - 1) / 2 if centred else 0.0
+    return Transform(J, L, shape, padded, filter_bank(*padded, J, L), moved)
 
 
 class Transform:
     """The two layers, for images of one size, as tensors."""
 
     def __init__(
-        self, J: int, L: int, shape: tuple[int, ...], padded: tuple[int, int], bank: Any
-    ) -> None:
+        self, J: int, L: int, shape: tuple[int, ...], padded: tuple[int, int], bank: Any,
+        moved: float = 0.0,
+    ) -> None:  # fmt: skip
         self.J, self.L = J, L
         more = [(p - s) // 2 for s, p in zip(shape, padded, strict=True)]
         rest = [(p - s + 1) // 2 for s, p in zip(shape, padded, strict=True)]
@@ -160,9 +183,10 @@ class Transform:
             for j in range(J)
             for level in range(min(j + 1, max(J - 1, 1)))
         }
+        low_pass = [np.asarray(bank["phi"]["levels"][level]).squeeze() for level in range(J)]
         self._averages = [
-            _average(np.asarray(bank["phi"]["levels"][level]).squeeze(), 1 << (J - level))
-            for level in range(J)
+            _average(spectrum, 1 << (J - level), moved / 2**level)
+            for level, spectrum in enumerate(low_pass)
         ]
         self._out = tuple((side >> J) - 2 for side in padded)
 
@@ -207,10 +231,11 @@ class Transform:
         return found.reshape(*values.shape[:2], *self._out)
 
 
-def _average(low_pass: NDArray[Any], step: int) -> Tensor:
+def _average(low_pass: NDArray[Any], step: int, moved: float = 0.0) -> Tensor:
     """The low-pass filter (given by its spectrum) at every step-th place, borders left out."""
     h, w = low_pass.shape
-    kernel = np.fft.ifft2(low_pass).real
+    down, across = (np.exp(2j * np.pi * np.fft.fftfreq(side) * moved) for side in (h, w))
+    kernel = np.fft.ifft2(low_pass * np.outer(down, across)).real
     rows, columns = np.arange(0, h, step)[1:-1], np.arange(0, w, step)[1:-1]
     down = (rows[None, :] - np.arange(h)[:, None]) % h  # (from, to)
     across = (columns[None, :] - np.arange(w)[:, None]) % w

@@ -14,6 +14,9 @@ A step is known by (key fingerprint, step number), and carries a keyed digest of
 noise. A resumed run that repeats a step with the same digest makes the same release again, with the
 same noise: it costs nothing. With another digest the same noise would cover another value, and
 their difference would come out without any: that is refused (docs/adr/0011-noise-bound-to-sums.md).
+
+A header may say under "before" what other ledgers had spent on the same rows when the run began, as
+events with counts. It belongs to every history of this ledger; its steps are the run's own.
 """
 
 from __future__ import annotations
@@ -60,6 +63,7 @@ class Ledger:
         self.config = dict(config)
         self.hash = config_hash(self.config)
         self.path = Path(path) if path is not None else None
+        self.before = [_earlier(*pair) for pair in self.config.get("before", ())]
         self._kinds: list[dp_event.DpEvent] = []
         self._counts: list[int] = []
         self._runs: dict[str, Steps] = {}  # by key fingerprint
@@ -119,7 +123,8 @@ class Ledger:
 
     def history(self) -> list[tuple[dp_event.DpEvent, int]]:
         """Every kind of event with how often it happened: all the accountant needs."""
-        return [(e, c) for e, c in zip(self._kinds, self._counts, strict=True) if c]
+        own = [(e, c) for e, c in zip(self._kinds, self._counts, strict=True) if c]
+        return [*self.before, *own]
 
     def history_until(self, steps: int) -> list[tuple[dp_event.DpEvent, int]]:
         """The history of the first ``steps`` steps, key by key."""
@@ -130,7 +135,7 @@ class Ledger:
                 steps -= min(count, steps)
                 if steps == 0:
                     break
-        return [(e, c) for e, c in zip(self._kinds, counts, strict=True) if c]
+        return [*self.before, *((e, c) for e, c in zip(self._kinds, counts, strict=True) if c)]
 
     # ----------------------------------------------------------------------------- writing
 
@@ -334,3 +339,10 @@ def _columns(steps: Steps) -> dict[str, list[Any]]:
     """The entries as plain lists, for checkpoints."""
     kinds, digests, counts = zip(*steps.entries(), strict=True) if len(steps) else ((), (), ())
     return {"kinds": list(kinds), "digests": list(digests), "counts": list(counts)}
+
+
+def _earlier(event: Any, count: Any) -> tuple[dp_event.DpEvent, int]:
+    """What a header says was spent before."""
+    if not (isinstance(count, int) and 1 <= count <= MOST_STEPS):
+        raise ValueError(f"the count {count!r} of an event that was spent before")
+    return event_from_json(event), count

@@ -194,7 +194,8 @@ def epsilon_by_step(ledger: Ledger, config: Config) -> list[tuple[int, float]]:
     # Fewer steps cannot have spent more: a later bound holds for them too.
     for j in range(len(curve) - 2, -1, -1):
         curve[j] = (curve[j][0], min(curve[j][1], curve[j + 1][1]))
-    return [(0, 0.0), *curve]
+    start = spent_by(ledger.before, delta, relation).epsilon if ledger.before else 0.0
+    return [(0, min(start, curve[0][1])), *curve]
 
 
 # ----------------------------------------------------------------------------------- comparisons

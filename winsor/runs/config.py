@@ -237,6 +237,9 @@ class Config:
     schedule: Part = field(default_factory=lambda: Part("constant"))
     features: Part = field(default_factory=lambda: Part("none"))
     """What the model sees in place of pixels: a frozen transform of each row."""
+    prepare: list[Part] = field(default_factory=list)
+    """Releases about the features before the first step, in order, paid for by the same epsilon:
+    norm, whitening, axes (`winsor.features`), each with its options."""
     record: RecordSettings = field(default_factory=RecordSettings)
     seed: int = 0
     """Public: starts the model. The noise does not depend on it, unless:"""
@@ -254,6 +257,8 @@ class Config:
             value = getattr(self, entry.name)
             if isinstance(value, Part):
                 table[entry.name] = value.to_table()
+            elif entry.name == "prepare":
+                table[entry.name] = [part.to_table() for part in value]
             elif dataclasses.is_dataclass(value) and not isinstance(value, type):
                 table[entry.name] = dataclasses.asdict(value)
                 for name, inner in vars(value).items():

@@ -4,6 +4,7 @@
     config.json       the same with every default filled in
     environment.json  versions, machine, and when it was started and resumed
     ledger.jsonl      what was released; the accountant reads nothing else
+    prepared-K.jsonl  the ledger of what was released before the training, prepared-K.pt its numbers
     metrics.jsonl     one line per recorded step
     checkpoint.pt     to resume; holds the key of the noise, so guard it like the data
     model.pt          the released model, when the run is finished
@@ -132,8 +133,9 @@ class RunDirectory:
     def withdraw(self) -> None:
         """Take back a run that ended in a mistake before its first release, as if it had never
         been: the corrected configuration may use its directory. What was spent stays."""
-        if self.ledger.exists() and len(Ledger.read(self.ledger)):
-            return
+        for ledger in (self.ledger, *self.path.glob("prepared-*.jsonl")):
+            if ledger.exists() and len(Ledger.read(ledger)):
+                return
         with writing(self.path):
             for name in (*MADE, self.ledger.name, self.key.name):
                 (self.path / name).unlink(missing_ok=True)

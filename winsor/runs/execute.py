@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import shlex
 import time
 from bisect import bisect_right
@@ -31,6 +29,7 @@ from winsor.runs.models import build_model
 from winsor.runs.monitoring import Off, make_monitor
 from winsor.runs.optimisers import build_optimizer, build_schedule
 from winsor.runs.parts import ball_of, build_mechanism, build_rule, check
+from winsor.runs.prepare import noise_seed, note_prepared, prepared
 from winsor.runs.private_held_out import check_rows, measured
 from winsor.runs.restoring import refuse_other_kinds
 from winsor.runs.sealing import bind_config
@@ -125,7 +124,7 @@ def _run(run: Assembled, directory: RunDirectory, observer: Observer) -> dict[st
 def assemble(config: Config, directory: RunDirectory, data: Data) -> Assembled:
     """Build model, optimiser and private training; nothing has looked at a row's values yet."""
     check_rows(config, data)
-    data = with_features(config.features, data)
+    data, earlier = prepared(config, with_features(config.features, data), directory)
     progress = Progress()
     task = make_task(config, progress)
     model = build_model(config.model, data, config.seed)
@@ -155,7 +154,7 @@ def assemble(config: Config, directory: RunDirectory, data: Data) -> Assembled:
         relation=budget.relation,
         max_physical_batch_size=training.max_physical_batch_size,
         ledger=directory.ledger,
-        seed=_noise_seed(config) if config.reproducible_noise else None,
+        seed=noise_seed(config),
         mechanism=build_mechanism(config.mechanism),
         iterate=training.iterate,
         ball=ball,
@@ -166,6 +165,8 @@ def assemble(config: Config, directory: RunDirectory, data: Data) -> Assembled:
         unit=data.unit,
         rows_per_unit=training.rows_per_unit,
         within_unit=training.within_unit,
+        after=earlier,
+        after_in_ledger=bool(earlier),
     )
     progress.run = private
     calibrated = budget.epsilon is not None and budget.noise_multiplier is None
@@ -173,14 +174,6 @@ def assemble(config: Config, directory: RunDirectory, data: Data) -> Assembled:
     block = private.sampler.block
     spending = Spending(private.ledger, relation, private.budget, calibrated, block=block)
     return Assembled(config, data, task, model, optimizer, scheduler, private, spending, monitor)
-
-
-def _noise_seed(config: Config) -> int:
-    """Reproducible noise belongs to the configuration, all but what it records: two variants of
-    one comparison must not cover different sums with the same noise."""
-    table = {name: value for name, value in config.to_table().items() if name != "record"}
-    text = json.dumps(table, sort_keys=True, default=str).encode()
-    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little")
 
 
 class Execution:
@@ -202,6 +195,7 @@ class Execution:
         with sense(self.directory.path / "checkpoint.pt"):
             self._resume()
         bind_config(private.ledger, self.directory.path)
+        note_prepared(private.ledger, self.directory.path)
         self.directory.note_environment(describe_session())
         self._begun = self._saved = time.perf_counter()
         self.observer.started(self.run, self.directory)

@@ -32,13 +32,14 @@ def with_features(part: Part, data: Data) -> Data:
     if part.name == "none":
         return data
     transform = build_features(part)
-    train = _transformed(data.train, transform)
-    held_out = None if data.held_out is None else _transformed(data.held_out, transform)
+    train = transformed_rows(data.train, transform)
+    held_out = None if data.held_out is None else transformed_rows(data.held_out, transform)
     shape = tuple(train.tensors[0].shape[1:])
     return replace(data, train=train, held_out=held_out, shape=shape)
 
 
-def _transformed(rows: Dataset[Any], transform: Callable[[Tensor], Tensor]) -> TensorDataset:
+def transformed_rows(rows: Dataset[Any], transform: Callable[[Tensor], Tensor]) -> TensorDataset:
+    """In memory, with the first column transformed."""
     if not isinstance(rows, TensorDataset):
         columns = zip(*(rows[i] for i in range(len(rows))), strict=True)  # type: ignore[arg-type]
         rows = TensorDataset(*(torch.stack([torch.as_tensor(v) for v in c]) for c in columns))

@@ -22,6 +22,7 @@ from winsor.runs.data import load_data
 from winsor.runs.features import build_features, with_features
 from winsor.runs.models import check_model
 from winsor.runs.optimisers import check_optimizer, check_schedule
+from winsor.runs.prepare import check_prepare
 from winsor.runs.private_held_out import check_held_out
 from winsor.runs.reading import Part, bind, plain
 from winsor.runs.tasks import make_task
@@ -142,5 +143,6 @@ def check(config: Config) -> None:
     check_schedule(config.schedule)
     check_model(config.model, config.data)
     build_features(config.features)
+    check_prepare(config)
     make_task(config)
     check_held_out(config)

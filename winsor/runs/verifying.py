@@ -5,6 +5,7 @@
                     header
     result.json     the one that the ledger noted at the end; steps, epsilon, delta, relation, noise
                     and the head of the chain, all against the ledger; epsilon is computed anew
+    prepared-K      what the ledger counts as spent before it, and noted when the run began
     metrics, model  as result.json names them
     checkpoint.pt   its key and its steps against the ledger
     key files       none may be left once the run is finished
@@ -27,6 +28,7 @@ from winsor.ledger.ledger import Ledger
 from winsor.runs import sealing
 from winsor.runs.config import Config
 from winsor.runs.directory import RunDirectory, RunError, sense
+from winsor.runs.prepare import prepared_disagreements
 
 HOLDS_KEY = ("checkpoint.pt", ".checkpoint.pt.new", "ledger.key", ".ledger.key.new")
 
@@ -58,6 +60,7 @@ def _disagreements(run: RunDirectory, head: str | None, leftovers: bool) -> Iter
     if head is not None and ledger.head != head.lower():
         yield f"the ledger's head is {ledger.head}, not {head}"
     yield from _config(run, config, ledger)
+    yield from prepared_disagreements(run.path, ledger)
     yield from _checkpoint(checkpoint, ledger)
     if result is None:
         return

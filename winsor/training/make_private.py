@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch import nn
 from torch.utils.data import Dataset
 
+from winsor.accounting import event_to_json
 from winsor.accounting.banded import Workload
 from winsor.checks import as_delta, as_relation, choice, refuse_unknown, whole
 from winsor.contract import ConfigurationError, LedgerError, Neighbouring, Update
@@ -76,6 +77,7 @@ class Options(TypedDict, total=False):
     within_unit: str  # "mean" (default) or "sum" of the gradients of a unit's rows
     group_size: int  # losses per row: K augmented views of it, averaged before clipping
     after: Sequence[Any]  # what was spent on these rows before: epsilon is then of all together
+    after_in_ledger: bool  # the run's own ledger and guarantee count what was spent before
 
 
 class Arguments(Options, total=False):
@@ -208,6 +210,8 @@ def make_private(
     )
     config = run_config(rule, mechanism, drawn.sampler, drawn.relation, delta, parameters)
     config |= {} if units is None else {"rows_per_unit": units.rows_per_unit}
+    if options.get("after_in_ledger", False):
+        config["before"] = [[event_to_json(event), count] for event, count in planned.before]
     source: Callable[[bytes], noise.NoiseSource] = noise.NoiseSource
     if ranks is None:
         ledger = Ledger(config, path)
@@ -338,7 +342,9 @@ def _conditions(sampler: Sampler, options: Options, units: UnitRows | None) -> I
     if sampler.public_n:
         what = "n" if units is None else "the number of units, n"
         yield f"{what} = {sampler.n} is public: it sets the sampling rate"
-    if options.get("after"):
+    if options.get("after") and options.get("after_in_ledger", False):
+        yield "what was released of the same rows before the run is counted with it"
+    elif options.get("after"):
         yield "this run alone: winsor.total adds what was spent before it on the same rows"
     if options.get("seed") is not None:
         yield "noise from a known seed: whoever knows the seed can subtract it"

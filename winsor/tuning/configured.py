@@ -159,6 +159,11 @@ class ConfiguredTuning:
             config = self.at(self.space.draw(generator))
             check(config)
             make_task(config)
+        if config.prepare:
+            raise ConfigurationError(
+                "prepare must be left out of a tuning: every trial would release its moments anew. "
+                f"Got {[part.name for part in config.prepare]}."
+            )
         if config.budget.epsilon is None or config.budget.noise_multiplier is not None:
             raise ConfigurationError(
                 "budget.epsilon must be given for a tuning, and no noise_multiplier: the noise of "

@@ -1,0 +1,62 @@
+"""From features to the rows that a record trains on: row by row, then by what is released once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from records_features import PART, PER_ROW, by_chunks, unit
+from torch import Tensor
+
+from winsor.features import PrivateAxes, PrivateNorm, PrivateWhitening
+from winsor.features.moments import ReleasedMoments
+
+if TYPE_CHECKING:
+    from records import Record
+
+NORM_NOISE = 10.0
+"""Over its sensitivity: moments at epsilon 0.4, a few thousandths of the training's noise."""
+
+Transform = Callable[[Tensor], Tensor]
+
+
+def normalised(
+    x: Tensor, record: Record, shared: dict[str, Any]
+) -> tuple[Transform, list[ReleasedMoments]]:
+    """The transform of a row of features, and what was released for it."""
+    norm = PER_ROW.get(record.norm)
+    spent: list[ReleasedMoments] = []
+    if norm is None:
+        mean, square = record.bounds
+        options = {"mean_bound": mean, "square_bound": square, "noise_multiplier": NORM_NOISE}
+        norm = PrivateNorm(**options, **shared).fit(x)
+        spent.append(norm)
+    if record.axes is not None:
+        noise, power = record.axes
+        axes = PrivateAxes(noise_multiplier=noise, power=power, **shared).fit(_maps(x, norm))
+        norm = _then(norm, axes)
+        spent.append(axes)
+    if record.white is not None:
+        rows = by_chunks(x, norm)
+        white = PrivateWhitening(noise_multiplier=record.white, **shared).fit(rows)
+        norm = _then(norm, white, flat=True)
+        spent.append(white)
+    if record.axes is not None and record.white is not None:
+        norm = _then(norm, unit)  # each row by itself
+    return norm, spent
+
+
+def _maps(x: Tensor, transform: Transform) -> Tensor:
+    """As `by_chunks`, channels and places kept apart."""
+    return torch.cat([transform(part.float()).half() for part in x.split(PART)])
+
+
+def _then(first: Transform, second: Transform, flat: bool = False) -> Transform:
+    """One after the other, in half precision between them, as rows are kept."""
+
+    def both(rows: Tensor) -> Tensor:
+        found = first(rows)
+        return second((found.flatten(1) if flat else found).half().float())
+
+    return both

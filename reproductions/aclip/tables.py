@@ -158,24 +158,59 @@ def methods_of(setting: ConvexSetting) -> dict[str, Method]:
     }
 
 
+POINTS = 6
+"""Points of a curve, the last at the end of the run."""
+
+
 @dataclass(frozen=True)
 class Fit:
+    """The error of the answer, and those of the answers along the way, by epoch."""
+
     error: float
     seconds: float
     epsilon: float
+    epochs: list[float]
+    curve: list[float]
+
+
+def every(steps: int) -> int:
+    """The distance of the points of a curve, in steps."""
+    return max(1, steps // POINTS)
+
+
+def recording(method: Method, n: int) -> Method:
+    """The method, told to keep its answers at about ``POINTS`` equal distances.
+
+    Answers along the way follow from what is released anyway: tables and figures share one fit.
+    """
+    assert isinstance(method, AveragedDescent | FlatDescent | RobustGD)
+    steps = getattr(method, "epochs", None) or method.steps
+    if isinstance(method, AveragedDescent | FlatDescent) and method.batch_size is not None:
+        steps = int(np.ceil(steps * n / method.batch_size - 1e-9))
+    return replace(method, record=every(steps))
 
 
 def fit(
     rows: ConvexRows, task: str, method: Method, epsilon: float, noise: float | None, seed: int
 ) -> Fit:
-    """One private fit, and its error: one cell of a table."""
+    """One private fit, and its error: one cell of a table, and one curve of a figure."""
+    told = recording(method, len(rows.x))
+    # a step of DP-GD is an epoch, one of the others m/n of it
+    share = (getattr(method, "batch_size", None) or len(rows.x)) / len(rows.x)
 
     def work() -> Values:
         start = time.process_time()
-        model = fitted(rows, task, method, epsilon, noise, seed)
+        model = fitted(rows, task, told, epsilon, noise, seed)
         seconds = time.process_time() - start
-        error = relative_error(rows, np.ravel(model.coef_), task)
-        return {"error": error, "seconds": seconds, "epsilon": model.epsilon_}
+        return {
+            "error": relative_error(rows, np.ravel(model.coef_), task),
+            "seconds": seconds,
+            "epsilon": model.epsilon_,
+            "epochs": [point.step * share for point in model.trajectory_],
+            "curve": [
+                relative_error(rows, np.ravel(point.coef), task) for point in model.trajectory_
+            ],
+        }
 
     tensors = map(torch.from_numpy, (rows.x, rows.y, rows.x_test, rows.y_test))
     passes = getattr(method, "epochs", None) or getattr(method, "steps", None)
@@ -183,13 +218,13 @@ def fit(
         f"{task} on {len(rows.x):,} rows, {type(method).__name__}, {passes} passes",
         {
             "data": data_name(*tensors),
-            "method": repr(method),
+            "method": repr(told),
             "epsilon": epsilon,
             "noise": noise,
             "seed": seed,
         },
         work,
-        {"error": 0.5, "seconds": 1.0, "epsilon": epsilon},
+        {"error": 0.5, "seconds": 1.0, "epsilon": epsilon, "epochs": [1.0], "curve": [0.5]},
     )
     return Fit(**cell(wanted))
 

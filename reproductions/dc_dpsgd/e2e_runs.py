@@ -10,13 +10,16 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.data import TensorDataset
+from winsor_reproductions.cells import Values, Wanted, cell, data_name
 from winsor_reproductions.dc_dpsgd.bleu import corpus_bleu
 from winsor_reproductions.dc_dpsgd.e2e_text import (
     END,
@@ -76,14 +79,23 @@ DELTA = 1e-5
 
 @dataclass(frozen=True, eq=False)
 class Corpus:
-    """Private rows, test prompts with their references, and the publicly trained start."""
+    """Public and private rows, test prompts with their references."""
 
     size: TextSize
     vocabulary: Vocabulary
+    public: Tensor
     private: Tensor
     prompts: list[Pair]
     references: list[list[list[str]]]
-    start: nn.Module
+
+    @cached_property
+    def start(self) -> nn.Module:
+        """Trained on the public rows, when it is first asked for: a plan of the table never is."""
+        torch.manual_seed(0)
+        size = self.size
+        model = SmallGPT(len(self.vocabulary), size.length, layers=size.layers, width=size.width)
+        fit(model, self.public, size.public_epochs, rate=3e-3)
+        return model
 
     def model(self, tuning: str) -> nn.Module:
         """A copy of the start, ready to be fine-tuned."""
@@ -92,13 +104,10 @@ class Corpus:
 
 
 def prepare(folder: Path, size: TextSize) -> Corpus:
-    """Read the three files and train on the public one."""
+    """Read the three files."""
     public, private = read_pairs(folder, "dev"), read_pairs(folder, "train")
     vocabulary = Vocabulary(public)
-    torch.manual_seed(0)
-    start = SmallGPT(len(vocabulary), size.length, layers=size.layers, width=size.width)
     rows = vocabulary.encode(public[: size.public_rows], size.length)
-    fit(start, rows, size.public_epochs, rate=3e-3)
     by_mr: dict[str, list[Pair]] = {}
     for pair in read_pairs(folder, "test_w_refs"):
         by_mr.setdefault(pair.mr, []).append(pair)
@@ -106,7 +115,7 @@ def prepare(folder: Path, size: TextSize) -> Corpus:
     references = [[words(pair.ref, {}) for pair in group] for group in groups]
     prompts = [group[0] for group in groups]
     encoded = vocabulary.encode(private, size.length)
-    return Corpus(size, vocabulary, encoded, prompts, references, start)
+    return Corpus(size, vocabulary, rows, encoded, prompts, references)
 
 
 def losses(model: nn.Module, tokens: Tensor) -> Tensor:
@@ -135,7 +144,33 @@ def fit(model: nn.Module, rows: Tensor, epochs: float, rate: float, batch: int =
 def private_bleu(
     corpus: Corpus, tuning: str, rule: Rule, noise_multiplier: float, seed: int
 ) -> tuple[float, float]:
-    """BLEU in per cent after private fine-tuning, and the certified epsilon."""
+    """BLEU in per cent after private fine-tuning, and the certified epsilon: one cell."""
+
+    def run(steps: int) -> Values:
+        model, epsilon = _fine_tuned(corpus, tuning, rule, noise_multiplier, seed, steps)
+        return {"bleu": bleu(model, corpus), "epsilon": epsilon}
+
+    steps = corpus.size.steps
+    found = cell(
+        Wanted(
+            f"E2E, {tuning}, {type(rule).__name__}, {steps} steps of {corpus.size.batch_size}",
+            {**_identity(corpus), "rule": repr(rule), "noise": noise_multiplier, "seed": seed},
+            lambda: run(steps),
+            {"bleu": 50.0, "epsilon": 1.0},
+            steps,
+            run,
+        )
+    )
+    return found["bleu"], found["epsilon"]
+
+
+def _identity(corpus: Corpus) -> dict[str, Any]:
+    return {"size": asdict(corpus.size), "data": data_name(corpus.public, corpus.private)}
+
+
+def _fine_tuned(
+    corpus: Corpus, tuning: str, rule: Rule, noise_multiplier: float, seed: int, steps: int
+) -> tuple[nn.Module, float]:
     torch.manual_seed(seed)
     model = corpus.model(tuning)
     trained = [p for p in model.parameters() if p.requires_grad]
@@ -147,7 +182,7 @@ def private_bleu(
         batch_size=corpus.size.batch_size,
         delta=DELTA,
         noise_multiplier=noise_multiplier,
-        steps=corpus.size.steps,
+        steps=steps,
         seed=seed,
         max_physical_batch_size=256,
     )
@@ -155,18 +190,46 @@ def private_bleu(
         private.step(losses(model, tokens))
     epsilon = private.spent().epsilon
     private.detach()
-    return bleu(model, corpus), epsilon
+    return model, epsilon
 
 
 def plain_bleu(corpus: Corpus, tuning: str, seed: int) -> float:
     """The same number of rows without privacy, in batches an eighth as large: more steps."""
-    torch.manual_seed(seed)
-    model = corpus.model(tuning)
-    rows = corpus.size.batch_size * corpus.size.steps
-    chosen = torch.randperm(len(corpus.private))[: min(rows, len(corpus.private))]
-    epochs = max(1, round(rows / len(chosen)))
-    fit(model, corpus.private[chosen], epochs, RATES[tuning], corpus.size.batch_size // 8)
-    return bleu(model, corpus)
+
+    def run(steps: int) -> Values:
+        torch.manual_seed(seed)
+        model = corpus.model(tuning)
+        rows = corpus.size.batch_size * steps
+        chosen = torch.randperm(len(corpus.private))[: min(rows, len(corpus.private))]
+        epochs = max(1, round(rows / len(chosen)))
+        fit(model, corpus.private[chosen], epochs, RATES[tuning], corpus.size.batch_size // 8)
+        return {"bleu": bleu(model, corpus)}
+
+    steps = corpus.size.steps
+    found = cell(
+        Wanted(
+            f"E2E, {tuning}, not private, {steps} times {corpus.size.batch_size} rows",
+            {**_identity(corpus), "seed": seed},
+            lambda: run(steps),
+            {"bleu": 50.0},
+            steps,
+            run,
+        )
+    )
+    return float(found["bleu"])
+
+
+def public_bleu(corpus: Corpus) -> float:
+    """BLEU before any fine-tuning, with the public training that leads there: one cell."""
+    found = cell(
+        Wanted(
+            "E2E, public training",
+            _identity(corpus),
+            lambda: {"bleu": bleu(corpus.start, corpus)},
+            {"bleu": 50.0},
+        )
+    )
+    return float(found["bleu"])
 
 
 def bleu(model: nn.Module, corpus: Corpus) -> float:

@@ -16,7 +16,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from winsor_reproductions.aclip.printed import DATA, EPSILONS
 from winsor_reproductions.aclip.tables import (
@@ -26,14 +25,14 @@ from winsor_reproductions.aclip.tables import (
     SETTINGS,
     ConvexRows,
     ConvexSetting,
-    every,
     fit,
+    kept_steps,
     methods_of,
     problem,
     published_run,
     relative_error,
 )
-from winsor_reproductions.cells import Values, Wanted, cell, data_name
+from winsor_reproductions.cells import Values, Wanted, cell
 from winsor_reproductions.reproduction import Line, Measured, Reproduced, Request
 from winsor_reproductions.verdicts import Comparison, sentence
 
@@ -158,7 +157,7 @@ def baseline_curves(
     n = len(rows.x)
     steps = int(np.ceil(setting.epochs * n / setting.batch_size - 1e-9))
     found = [cell(_baseline_cell(rows, task, setting, steps, seed)) for seed in seeds]
-    epochs = tuple(step * setting.batch_size / n for step in _kept(steps))
+    epochs = tuple(step * setting.batch_size / n for step in kept_steps(steps))
     return Curves(epochs, np.array([one["curve"] for one in found]))
 
 
@@ -178,23 +177,16 @@ def _baseline_cell(
             n, count, setting.batch_size, setting.rates[0], setting.clips[0], 0.0, radius=1.0
         )
         answers = run.answers(np.zeros(rows.x.shape[1]), gradient, seed=seed)
-        return {"curve": [relative_error(rows, answers[at - 1], task) for at in _kept(count)]}
+        return {"curve": [relative_error(rows, answers[at - 1], task) for at in kept_steps(count)]}
 
-    tensors = map(torch.from_numpy, (rows.x, rows.y, rows.x_test, rows.y_test))
     return Wanted(
         f"{task} on {n:,} rows, without noise, {setting.epochs} passes",
-        {"data": data_name(*tensors), "setting": repr(setting), "seed": seed},
+        {"data": rows.name, "setting": repr(setting), "seed": seed},
         lambda: work(steps),
-        {"curve": [0.5] * len(_kept(steps))},
+        {"curve": [0.5] * len(kept_steps(steps))},
         steps,
         work,
     )
-
-
-def _kept(steps: int) -> list[int]:
-    """The steps at which `Trail` keeps an answer."""
-    apart = every(steps)
-    return [step for step in range(1, steps + 1) if step % apart == 0 or step == steps]
 
 
 def _data_lines(

@@ -38,8 +38,9 @@ Values = dict[str, Any]
 """What a cell yields: numbers, text, lists of them; infinities are kept as text."""
 
 Mode = Literal["keep", "plan", "probe"]
-PROBE = (1, 5)
-"""Steps of the two short runs from whose difference the cost of a step is read."""
+PROBE = (1, 9)
+"""Steps of the two short runs from whose difference the cost of a step is read, after a first
+one that only warms up."""
 DEAR = 5.0
 """Seconds: a first short run that takes longer is not followed by another; all of it counts."""
 
@@ -124,6 +125,7 @@ class Book:
         if short > DEAR:
             self.probed[wanted.kind] = short * wanted.steps / first
             return dict(wanted.stand_in)
+        short = _seconds(wanted.part, first)
         step = max(0.0, _seconds(wanted.part, second) - short) / (second - first)
         self.probed[wanted.kind] = short + step * (wanted.steps - first)
         return dict(wanted.stand_in)

@@ -56,7 +56,8 @@ def plan_table(
     out: Path, key: tuple[str, str], run: Reproduction, request: Request, mode: Mode = "plan"
 ) -> dict[str, Any]:
     """Go through a table without its work; what it asks for, or why it cannot."""
-    book = Book(cells_folder(out), *key, mode=mode, commit=commit())
+    known = {kind: cost for entry in read_plan(out).values() for kind, cost in entry["probed"].items()}
+    book = Book(cells_folder(out), *key, mode=mode, commit=commit(), probed=known)
     why = ""
     with kept(book):
         try:
@@ -68,7 +69,7 @@ def plan_table(
     return {
         "kinds": dict(Counter(one.kind for one in asked)),
         "shared": dict(shared),
-        "probed": book.probed,
+        "probed": {one.kind: known[one.kind] for one in asked if one.kind in known},
         "why": why.splitlines()[0] if why else "",
     }
 

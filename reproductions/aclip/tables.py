@@ -236,8 +236,16 @@ def fit(
         },
         work,
         {**stand_in, "curve": [0.5] * len(kept)},
+        int(passes or 1),
+        lambda some: fitted(rows, task, _for_passes(method, some), epsilon, noise or 1.0, seed),
     )
     return Fit(**cell(wanted))
+
+
+def _for_passes(method: Method, passes: int) -> Method:
+    """The same method, cut short to see what a pass costs."""
+    length = {"steps": passes} if isinstance(method, RobustGD) else {"epochs": passes}
+    return replace(method, **length)  # type: ignore[type-var]
 
 
 def fitted(

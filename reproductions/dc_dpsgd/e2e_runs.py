@@ -75,6 +75,8 @@ FULL = TextSize(
 )
 RATES = {"full": 1e-3, "LoRA": 3e-3}
 DELTA = 1e-5
+BATCH = 32
+"""Of the public training."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,15 +93,19 @@ class Corpus:
     @cached_property
     def start(self) -> nn.Module:
         """Trained on the public rows, when it is first asked for: a plan of the table never is."""
-        torch.manual_seed(0)
-        size = self.size
-        model = SmallGPT(len(self.vocabulary), size.length, layers=size.layers, width=size.width)
-        fit(model, self.public, size.public_epochs, rate=3e-3)
+        model = self.blank()
+        fit(model, self.public, self.size.public_epochs, rate=3e-3)
         return model
 
-    def model(self, tuning: str) -> nn.Module:
+    def blank(self) -> nn.Module:
+        """The same network before any training: a probe of what steps cost starts here."""
+        torch.manual_seed(0)
+        size = self.size
+        return SmallGPT(len(self.vocabulary), size.length, layers=size.layers, width=size.width)
+
+    def model(self, tuning: str, trained: bool = True) -> nn.Module:
         """A copy of the start, ready to be fine-tuned."""
-        model = copy.deepcopy(self.start)
+        model = copy.deepcopy(self.start) if trained else self.blank()
         return low_rank(model) if tuning == "LoRA" else model
 
 
@@ -128,7 +134,7 @@ def losses(model: nn.Module, tokens: Tensor) -> Tensor:
     return (flat.view_as(kept) * kept).sum(1) / kept.sum(1).clamp_min(1)
 
 
-def fit(model: nn.Module, rows: Tensor, epochs: float, rate: float, batch: int = 32) -> None:
+def fit(model: nn.Module, rows: Tensor, epochs: float, rate: float, batch: int = BATCH) -> None:
     """Plain Adam on shuffled rows, with a rate that falls to zero."""
     trained = [p for p in model.parameters() if p.requires_grad]
     optimiser = torch.optim.Adam(trained, lr=rate)
@@ -146,19 +152,24 @@ def private_bleu(
 ) -> tuple[float, float]:
     """BLEU in per cent after private fine-tuning, and the certified epsilon: one cell."""
 
-    def run(steps: int) -> Values:
-        model, epsilon = _fine_tuned(corpus, tuning, rule, noise_multiplier, seed, steps)
+    def run() -> Values:
+        model = corpus.model(tuning)
+        epsilon = _fine_tune(model, corpus, tuning, rule, noise_multiplier, seed, steps)
         return {"bleu": bleu(model, corpus), "epsilon": epsilon}
+
+    def part(count: int) -> None:
+        model = corpus.model(tuning, trained=False)
+        _fine_tune(model, corpus, tuning, rule, noise_multiplier, seed, count)
 
     steps = corpus.size.steps
     found = cell(
         Wanted(
             f"E2E, {tuning}, {type(rule).__name__}, {steps} steps of {corpus.size.batch_size}",
             {**_identity(corpus), "rule": repr(rule), "noise": noise_multiplier, "seed": seed},
-            lambda: run(steps),
+            run,
             {"bleu": 50.0, "epsilon": 1.0},
             steps,
-            run,
+            part,
         )
     )
     return found["bleu"], found["epsilon"]
@@ -168,11 +179,17 @@ def _identity(corpus: Corpus) -> dict[str, Any]:
     return {"size": asdict(corpus.size), "data": data_name(corpus.public, corpus.private)}
 
 
-def _fine_tuned(
-    corpus: Corpus, tuning: str, rule: Rule, noise_multiplier: float, seed: int, steps: int
-) -> tuple[nn.Module, float]:
+def _fine_tune(
+    model: nn.Module,
+    corpus: Corpus,
+    tuning: str,
+    rule: Rule,
+    noise_multiplier: float,
+    seed: int,
+    steps: int,
+) -> float:
+    """Train ``model`` privately; the certified epsilon."""
     torch.manual_seed(seed)
-    model = corpus.model(tuning)
     trained = [p for p in model.parameters() if p.requires_grad]
     private = make_private(
         model=model,
@@ -190,30 +207,30 @@ def _fine_tuned(
         private.step(losses(model, tokens))
     epsilon = private.spent().epsilon
     private.detach()
-    return model, epsilon
+    return epsilon
 
 
 def plain_bleu(corpus: Corpus, tuning: str, seed: int) -> float:
     """The same number of rows without privacy, in batches an eighth as large: more steps."""
 
-    def run(steps: int) -> Values:
+    def run(steps: int, trained: bool = True) -> nn.Module:
         torch.manual_seed(seed)
-        model = corpus.model(tuning)
+        model = corpus.model(tuning, trained)
         rows = corpus.size.batch_size * steps
         chosen = torch.randperm(len(corpus.private))[: min(rows, len(corpus.private))]
         epochs = max(1, round(rows / len(chosen)))
         fit(model, corpus.private[chosen], epochs, RATES[tuning], corpus.size.batch_size // 8)
-        return {"bleu": bleu(model, corpus)}
+        return model
 
     steps = corpus.size.steps
     found = cell(
         Wanted(
             f"E2E, {tuning}, not private, {steps} times {corpus.size.batch_size} rows",
             {**_identity(corpus), "seed": seed},
-            lambda: run(steps),
+            lambda: {"bleu": bleu(run(steps), corpus)},
             {"bleu": 50.0},
             steps,
-            run,
+            lambda count: run(count, trained=False),
         )
     )
     return float(found["bleu"])
@@ -227,6 +244,8 @@ def public_bleu(corpus: Corpus) -> float:
             _identity(corpus),
             lambda: {"bleu": bleu(corpus.start, corpus)},
             {"bleu": 50.0},
+            corpus.size.public_epochs * len(corpus.public) // BATCH,
+            lambda steps: fit(corpus.blank(), corpus.public[: steps * BATCH], 1, 3e-3),
         )
     )
     return float(found["bleu"])

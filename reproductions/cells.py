@@ -123,10 +123,10 @@ class Book:
         first, second = PROBE
         short = _seconds(wanted.part, first)
         if short > DEAR:
-            self.probed[wanted.kind] = short * wanted.steps / first
+            self.probed[wanted.kind] = wanted.scale * short * wanted.steps / first
             return dict(wanted.stand_in)
         short = _seconds(wanted.part, first)
-        step = max(0.0, _seconds(wanted.part, second) - short) / (second - first)
+        step = wanted.scale * max(0.0, _seconds(wanted.part, second) - short) / (second - first)
         self.probed[wanted.kind] = short + step * (wanted.steps - first)
         return dict(wanted.stand_in)
 
@@ -150,6 +150,8 @@ class Wanted:
     steps: int = 1
     part: Callable[[int], object] | None = None
     """The same work for so many steps only; None if it cannot be cut."""
+    scale: float = 1.0
+    """What a step costs over a step of ``part``, whose batches may be smaller."""
 
     @property
     def name(self) -> str:

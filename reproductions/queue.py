@@ -56,7 +56,9 @@ def plan_table(
     out: Path, key: tuple[str, str], run: Reproduction, request: Request, mode: Mode = "plan"
 ) -> dict[str, Any]:
     """Go through a table without its work; what it asks for, or why it cannot."""
-    known = {kind: cost for entry in read_plan(out).values() for kind, cost in entry["probed"].items()}
+    known = {
+        kind: cost for entry in read_plan(out).values() for kind, cost in entry["probed"].items()
+    }
     book = Book(cells_folder(out), *key, mode=mode, commit=commit(), probed=known)
     why = ""
     with kept(book):

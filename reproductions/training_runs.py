@@ -124,18 +124,25 @@ def train(
         lambda: _train(problem, recipe, seed, looks, watch).to_values(),
         stand_in.to_values(),
         problem.steps,
-        lambda steps: _train(untested(problem.for_steps(steps)), _cheap(recipe), seed, 1, {}),
+        lambda steps: _train(probed(problem.for_steps(steps)), _cheap(recipe), seed, 1, {}),
+        scale=problem.batch_size / probed(problem).batch_size,
     )
     return Outcome.from_values(cell(wanted))
 
 
 Some = TypeVar("Some", bound=Problem)
+PROBED_ROWS = 128
+"""Largest batch of a probe."""
 
 
-def untested(problem: Some) -> Some:
-    """With a few test rows only: a probe asks what steps cost, and 10,000 images may cost more."""
+def probed(problem: Some) -> Some:
+    """What a probe of the cost of a step trains on: small batches, hardly any rows to test on.
+
+    A step of a large batch costs as much as its rows, and 10,000 test images more than a step.
+    """
     x, y = problem.test
-    return replace(problem, test=(x[:100], y[:100]))
+    batch_size = min(problem.batch_size, PROBED_ROWS)
+    return replace(problem, test=(x[:100], y[:100]), batch_size=batch_size)
 
 
 def _cheap(recipe: TrainingRecipe) -> TrainingRecipe:

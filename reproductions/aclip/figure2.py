@@ -26,7 +26,7 @@ from winsor_reproductions.training_runs import (
     cifar10,
     evaluate,
     plain_noise,
-    untested,
+    probed,
 )
 from winsor_reproductions.value.open_runs import plain_sgd
 from winsor_reproductions.verdicts import Comparison, sentence
@@ -127,7 +127,8 @@ def _open_cell(given: Problem, lr: float, seed: int) -> Wanted:
         lambda: run(given),
         {"test": [50.0] * max(1, round(given.steps * given.batch_size / len(given.train[1])))},
         given.steps,
-        lambda steps: run(untested(given.for_steps(steps))),
+        lambda steps: run(probed(given.for_steps(steps))),
+        given.batch_size / probed(given).batch_size,
     )
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ from winsor_reproductions.dc_dpsgd.e2e_text import (
     spoken,
     words,
 )
+from winsor_reproductions.training_runs import PROBED_ROWS
 
 from winsor.models.gpt import SmallGPT
 from winsor.models.lora import low_rank
@@ -158,9 +159,11 @@ def private_bleu(
         return {"bleu": bleu(model, corpus), "epsilon": epsilon}
 
     def part(count: int) -> None:
-        model = corpus.model(tuning, trained=False)
-        _fine_tune(model, corpus, tuning, rule, noise_multiplier, seed, count)
+        model, small = corpus.model(tuning, trained=False), replace(corpus.size, batch_size=few)
+        few_rows = replace(corpus, size=small)
+        _fine_tune(model, few_rows, tuning, rule, noise_multiplier, seed, count)
 
+    few = min(PROBED_ROWS, corpus.size.batch_size)
     steps = corpus.size.steps
     found = cell(
         Wanted(
@@ -170,6 +173,7 @@ def private_bleu(
             {"bleu": 50.0, "epsilon": 1.0},
             steps,
             part,
+            corpus.size.batch_size / few,
         )
     )
     return found["bleu"], found["epsilon"]

@@ -158,9 +158,7 @@ def _open_run(task: DescentTask, seed: int, trail: Trail) -> None:
     plain_runs(task, (seed,), trail.look)
 
 
-def _trail_cell(
-    method: str, task: DescentTask, setting: DcSetting, seed: int, run: Run
-) -> Wanted:
+def _trail_cell(method: str, task: DescentTask, setting: DcSetting, seed: int, run: Run) -> Wanted:
     """One run with its training accuracies along the way."""
 
     def work(on: DescentTask) -> Values:

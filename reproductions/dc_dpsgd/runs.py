@@ -19,7 +19,7 @@ from torch.nn import functional as F
 from torch.utils.data import TensorDataset
 from winsor_reproductions.cells import Values, Wanted, cell, data_name, model_name
 from winsor_reproductions.reproduction import Measured
-from winsor_reproductions.training_runs import Problem, evaluate, untested
+from winsor_reproductions.training_runs import Problem, evaluate, probed
 
 from winsor.accounting import calibrate
 from winsor.contract import Neighbouring
@@ -183,7 +183,8 @@ def _private_cell(
             lambda: run(task),
             {"accuracy": 50.0, "epsilon": 1.0},
             task.steps,
-            lambda steps: run(untested(task.for_steps(steps))),
+            lambda steps: run(probed(task.for_steps(steps))),
+            task.batch_size / probed(task).batch_size,
         )
     )
     return found["accuracy"], found["epsilon"]
@@ -247,7 +248,8 @@ def _plain_cell(task: DescentTask, seed: int) -> float:
             lambda: {"accuracy": _plain(task, seed)},
             {"accuracy": 50.0},
             task.steps,
-            lambda steps: _plain(untested(task.for_steps(steps)), seed),
+            lambda steps: _plain(probed(task.for_steps(steps)), seed),
+            task.batch_size / probed(task).batch_size,
         )
     )
     return float(found["accuracy"])

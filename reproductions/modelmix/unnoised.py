@@ -19,7 +19,7 @@ from torch.nn import functional as F
 from winsor_reproductions.cells import Wanted, cell, data_name, model_name
 from winsor_reproductions.cifar import CifarSize, problem
 from winsor_reproductions.reproduction import Line, Measured, Reproduced, Request
-from winsor_reproductions.training_runs import Problem, cifar10, evaluate, untested
+from winsor_reproductions.training_runs import Problem, cifar10, evaluate, probed
 
 from winsor.contrib.modelmix.mechanism import ModelMix
 from winsor.contrib.modelmix.update import MixingUpdate
@@ -104,7 +104,8 @@ def _trail_cell(
         lambda: {"trail": trail(given, setting, mix, seed)},
         {"trail": [(step, 50.0) for step in marks]},
         given.steps,
-        lambda steps: trail(untested(given.for_steps(steps)), replace(setting, looks=1), mix, seed),
+        lambda steps: trail(probed(given.for_steps(steps)), replace(setting, looks=1), mix, seed),
+        given.batch_size / probed(given).batch_size,
     )
 
 

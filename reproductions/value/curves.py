@@ -115,9 +115,7 @@ def _accuracy_on(rows: tuple[Tensor, Tensor]) -> Callable[[nn.Module], float]:
     return lambda model: evaluate(model, *rows)[0]
 
 
-def open_runner(
-    problem: Problem, max_grad_norm: float | None, noise: float = NOISE
-) -> Runner:
+def open_runner(problem: Problem, max_grad_norm: float | None, noise: float = NOISE) -> Runner:
     """Plain SGD, or Algorithm 3 as printed with a bound; neither is private."""
 
     def run(lr: float, seed: int) -> Accuracies:
@@ -159,7 +157,9 @@ def _open_cell(
     )
 
 
-def best(run: Runner, rates: tuple[float, ...], seeds: Sequence[int]) -> tuple[float, list[Accuracies]]:
+def best(
+    run: Runner, rates: tuple[float, ...], seeds: Sequence[int]
+) -> tuple[float, list[Accuracies]]:
     """The rate that trained best with the first seed, and all seeds at it."""
     tried = {lr: run(lr, seeds[0]) for lr in rates}
     lr = max(tried, key=lambda rate: tried[rate].training)

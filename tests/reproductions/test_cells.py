@@ -110,7 +110,7 @@ def test_a_dear_probe_is_not_repeated(tmp_path, monkeypatch):
     with kept(book := Book(tmp_path, "p", "a", mode="probe")):
         cell(work.wanted(1))
     assert work.parts == [1]
-    assert 0 < book.probed["toy"]
+    assert book.probed["toy"] > 0
 
 
 def test_a_probe_keeps_a_cell_that_cannot_be_cut(tmp_path):

@@ -178,6 +178,22 @@ def cell(wanted: Wanted) -> Values:
     return wanted.work() if book is None else book.take(wanted)
 
 
+def planning() -> bool:
+    """Is a table gone through only to see what it would ask for?
+
+    Then `like_rows` may stand for features that take minutes to compute: cells are counted by kind,
+    and a step costs the same whatever its rows are.
+    """
+    book = _BOOK.get()
+    return book is not None and book.mode != "keep"
+
+
+def like_rows(count: int, *shape: int) -> Tensor:
+    """Rows of this shape and length 1, all the same: no memory, for a plan only."""
+    one = torch.ones(1, *shape)
+    return (one / one.norm()).expand(count, *shape)
+
+
 # --------------------------------------------------------------------------------------- journals
 
 

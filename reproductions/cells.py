@@ -38,9 +38,11 @@ Values = dict[str, Any]
 """What a cell yields: numbers, text, lists of them; infinities are kept as text."""
 
 Mode = Literal["keep", "plan", "probe"]
-PROBE = (1, 9)
-"""Steps of the two short runs from whose difference the cost of a step is read, after a first
-one that only warms up."""
+PROBE = (9, 150)
+"""Steps of the runs from which the cost of a step is read, beside runs of one step, the first of
+which warms up: the second only where the first was too short."""
+CLEAR = 0.2
+"""Seconds by which a run must be longer than one of a single step."""
 DEAR = 5.0
 """Seconds: a first short run that takes longer is not followed by another; all of it counts."""
 
@@ -120,14 +122,17 @@ class Book:
             return dict(wanted.stand_in)
         if wanted.part is None:
             return self._work(wanted)
-        first, second = PROBE
-        short = _seconds(wanted.part, first)
+        short = _seconds(wanted.part, 1)
         if short > DEAR:
-            self.probed[wanted.kind] = wanted.scale * short * wanted.steps / first
+            self.probed[wanted.kind] = wanted.scale * short * wanted.steps
             return dict(wanted.stand_in)
-        short = _seconds(wanted.part, first)
-        step = wanted.scale * max(0.0, _seconds(wanted.part, second) - short) / (second - first)
-        self.probed[wanted.kind] = short + step * (wanted.steps - first)
+        short = _seconds(wanted.part, 1)
+        for longer in PROBE:
+            steps = max(2, min(longer, wanted.steps))
+            more = max(0.0, _seconds(wanted.part, steps) - short)
+            if more > CLEAR:
+                break
+        self.probed[wanted.kind] = short + wanted.scale * more / (steps - 1) * (wanted.steps - 1)
         return dict(wanted.stand_in)
 
 

@@ -104,7 +104,7 @@ def train(
     rule = type(recipe.rule).__name__
     stand_in = Outcome(
         50.0, 1.0, recipe.epsilon or 1.0, recipe.noise_multiplier or 1.0, (1.0,) * looks,
-        watched=dict.fromkeys(watch, (50.0,) * looks),
+        watched=dict.fromkeys(watch, (50.0,) * looks), seconds=1.0,
     )  # fmt: skip
     wanted = Wanted(
         f"{problem.name}, {rule}, {problem.steps} steps of {problem.batch_size}, looks {looks}",

@@ -95,7 +95,8 @@ CONCLUSIONS = {
     ),
     "value": (
         "Gradient clipping is sound as published; that clipping fades as the loss falls shows on "
-        "the synthetic rows of figure 4. Figure 1, on images, has no run at full strength yet.",
+        "the synthetic rows of figure 4, where noise alone is not longer than the bound. Figure 1, "
+        "on images, has no run at full strength yet.",
         "Algorithm 3 divides by the mean loss of the batch and is not private at all (proof); with "
         "each row's own loss it is, at the same noise (`winsor/rules/value.py`).",
         "On figure 4's regression it ends where gradient clipping does, for there its bound is the "
@@ -177,9 +178,9 @@ def _effort_sentence(found: list[Progress]) -> str:
         f"{sum(one.spent for one in found) / HOUR:.2f} processor hours with the cells of "
         f"unfinished ones. By measured or begun cells {len(short)} others need less than {LONG:g} "
         f"hours of one core each, {_rounded(sum(short) / HOUR)} together, and "
-        f"{len(known) - len(short)} need more, {_rounded(sum(known[len(short) :]) / HOUR)} together"
-        f": deep networks on images, text, and 200,000 steps on synthetic rows.{missing} The machine "
-        "has two cores and was busy with other work, so times are processor time."
+        f"{len(known) - len(short)} more, {_rounded(sum(known[len(short) :]) / HOUR)} together"
+        f": deep networks on images, text, and 200,000 steps on synthetic rows.{missing} The "
+        "machine has two cores and was busy with other work, so times are processor time."
     )
 
 

@@ -56,7 +56,9 @@ def _exact(cloud: Array, keep: int) -> tuple[float, Array]:
     Leaving out a point that the nearest point of the hull does not rest on changes nothing. Only
     the geometry of the k points matters, so all choices are tried in their own k dimensions.
     """
-    points = np.linalg.qr(cloud.T, mode="r").T if cloud.shape[1] > len(cloud) else cloud
+    points = cloud
+    if cloud.shape[1] > len(cloud):
+        points = np.asarray(np.linalg.qr(cloud.T, mode="r")).T
     (best, weights), kept = _nearest(points), np.arange(len(cloud))
     if keep < len(cloud):
         for left_out in np.flatnonzero(weights):

@@ -198,8 +198,8 @@ def rates_verdict(lines: list[Line], risk: str) -> str:
     return (
         f"Rate {word}: {len(agree)} of {len(lines)} certified slopes are as steep as the theory's "
         f"or steeper, {len(flatter)} are flatter, {len(blurred)} too uncertain; smallest gap in a "
-        f"slope that could have been seen {min(widths) + TOLERANCE:.2f} to {max(widths) + TOLERANCE:.2f}. "
-        f"{_ratios(lines, risk)}"
+        f"slope that could have been seen {min(widths) + TOLERANCE:.2f} to "
+        f"{max(widths) + TOLERANCE:.2f}. {_ratios(lines, risk)}"
     )
 
 

@@ -133,6 +133,56 @@ def error_over_epsilon(records: Records) -> Chart | None:
     )  # fmt: skip
 
 
+def loss_over_epochs(records: Records) -> Chart | None:
+    """Paper 4, figure 1: test loss along the run on Adult at the largest epsilon."""
+    record = records.get(("aclip", "figure-1"))
+    if record is None:
+        return None
+    lines = [line for line in record["lines"] if line["label"]["data"] == "adult"]
+    largest = max((line["label"]["nominal"] for line in lines), key=lambda text: float(text or 0))
+    series = []
+    for line in lines:
+        if line["label"]["nominal"] not in ("", largest):
+            continue
+        epochs = [float(epoch) for epoch in line["extra"]["epochs"].split()]
+        colour, method = len({name.label.split(",")[0] for name in series}), line["label"]["method"]
+        for kind in ("certified", "published", "not private"):
+            text = line["extra"].get(f"{kind} by epoch")
+            if text:
+                points = _points(zip(epochs, map(float, text.split()), strict=True))
+                dashed = kind == "published"
+                series.append(Series(f"{method}, {kind}", points, colour=colour, dashed=dashed,
+                                     markers=not dashed))  # fmt: skip
+    return Chart(
+        "trajectories", _titled(record, f"Paper 4, figure 1: Adult, logistic, epsilon {largest}"),
+        "epoch", "test loss over that of the start", tuple(series),
+        note="Dashed: with the published noise, which certifies a larger epsilon.",
+    )  # fmt: skip
+
+
+def regression_frequency(records: Records) -> Chart | None:
+    """Paper 3, figure 4: per cent of clipped gradients by epoch on synthetic rows."""
+    record = records.get(("value", "figure-4"))
+    if record is None:
+        return None
+    series = []
+    for colour, (clip, lines) in enumerate(_by(record["lines"], "C").items()):
+        for line in lines:
+            kind, method = line["label"]["gradients"], line["label"]["method"]
+            if method == "GC":
+                values = map(float, line["extra"]["clipped by epoch"].split())
+                points = _points((float(epoch), value) for epoch, value in enumerate(values, 1))
+                label, dashed = f"C = {clip}, gradients {kind}", kind == "simulated"
+                series.append(Series(label, points, colour=colour, dashed=dashed,
+                                     markers=not dashed))  # fmt: skip
+    return Chart(
+        "regression", _titled(record, "Paper 3, figure 4: clipping frequency on synthetic rows"),
+        "epoch", "per cent of gradients clipped", tuple(series), from_zero=True,
+        note="Dashed: simulated gradients, as the appendix describes them. The paper prints no "
+        "numbers.",
+    )  # fmt: skip
+
+
 def epsilon_over_steps(records: Records) -> Chart | None:
     """Paper 5, figure 3: epsilon over the run at q = 0.02, p = 25 and without mixing."""
     record = records.get(("modelmix", "figure-3"))
@@ -175,7 +225,9 @@ MAKERS: dict[str, Callable[[Records], Chart | None]] = {
     "dc-dpsgd-figure-4": ratio_against_rate,
     "sco-rates": risk_over_n,
     "value-figure-1": clipping_frequency,
+    "value-figure-4": regression_frequency,
     "aclip-table-2": error_over_epsilon,
+    "aclip-figure-1": loss_over_epochs,
     "modelmix-figure-3": epsilon_over_steps,
     "modelmix-section-4.3": epsilon_by_width,
 }

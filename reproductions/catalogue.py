@@ -48,7 +48,7 @@ PAPERS = {
     "value": Paper(
         "3. DP-SGD with gradient clipping and value clipping",
         {
-            "figure-1": "winsor_reproductions.value.figures:figure_1",
+            "figure-1": "winsor_reproductions.value.frequency:figure_1",
             "figures-2-3": "winsor_reproductions.value.figures:figures_2_3",
             "table-2": "winsor_reproductions.value.runtime:table_2",
             "figure-4": "winsor_reproductions.value.synthetic:figure_4",

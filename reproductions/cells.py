@@ -22,6 +22,7 @@ import math
 import os
 import re
 import time
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -37,8 +38,13 @@ Values = dict[str, Any]
 """What a cell yields: numbers, text, lists of them; infinities are kept as text."""
 
 Mode = Literal["keep", "plan", "probe"]
-PROBE = (2, 6)
-"""Steps of the two short runs from whose difference the cost of a step is read."""
+PROBE = (9, 150)
+"""Steps of the runs from which the cost of a step is read, beside runs of one step, the first of
+which warms up: the second only where the first was too short."""
+CLEAR = 0.2
+"""Seconds by which a run must be longer than one of a single step."""
+DEAR = 5.0
+"""Seconds: a first short run that takes longer is not followed by another; all of it counts."""
 
 
 class OutOfTime(Exception):
@@ -116,14 +122,25 @@ class Book:
             return dict(wanted.stand_in)
         if wanted.part is None:
             return self._work(wanted)
-        times = []
-        for steps in PROBE:
-            begun = time.process_time()
-            wanted.part(steps)
-            times.append(time.process_time() - begun)
-        step = max(0.0, times[1] - times[0]) / (PROBE[1] - PROBE[0])
-        self.probed[wanted.kind] = times[0] + step * (wanted.steps - PROBE[0])
+        short = _seconds(wanted.part, 1)
+        if short > DEAR:
+            self.probed[wanted.kind] = wanted.scale * short * wanted.steps
+            return dict(wanted.stand_in)
+        short = _seconds(wanted.part, 1)
+        for longer in PROBE:
+            steps = max(2, min(longer, wanted.steps))
+            more = max(0.0, _seconds(wanted.part, steps) - short)
+            if more > CLEAR:
+                break
+        self.probed[wanted.kind] = short + wanted.scale * more / (steps - 1) * (wanted.steps - 1)
         return dict(wanted.stand_in)
+
+
+def _seconds(part: Callable[[int], object], steps: int) -> float:
+    """Processor time of a short run."""
+    begun = time.process_time()
+    part(steps)
+    return time.process_time() - begun
 
 
 @dataclass(frozen=True)
@@ -138,6 +155,8 @@ class Wanted:
     steps: int = 1
     part: Callable[[int], object] | None = None
     """The same work for so many steps only; None if it cannot be cut."""
+    scale: float = 1.0
+    """What a step costs over a step of ``part``, whose batches may be smaller."""
 
     @property
     def name(self) -> str:
@@ -162,6 +181,22 @@ def cell(wanted: Wanted) -> Values:
     """The values of a cell, by whatever book is open."""
     book = _BOOK.get()
     return wanted.work() if book is None else book.take(wanted)
+
+
+def planning() -> bool:
+    """Is a table gone through only to see what it would ask for?
+
+    Then `like_rows` may stand for features that take minutes to compute: cells are counted by kind,
+    and a step costs the same whatever its rows are.
+    """
+    book = _BOOK.get()
+    return book is not None and book.mode != "keep"
+
+
+def like_rows(count: int, *shape: int) -> Tensor:
+    """Rows of this shape and length 1, all the same: no memory, for a plan only."""
+    one = torch.ones(1, *shape)
+    return (one / one.norm()).expand(count, *shape)
 
 
 # --------------------------------------------------------------------------------------- journals
@@ -220,10 +255,23 @@ def data_name(*tensors: Tensor) -> str:
     content = hashlib.blake2b(digest_size=6)
     for tensor in tensors:
         rows = tensor[:: max(1, len(tensor) // 512)].contiguous()
-        total = float(tensor.sum(dtype=torch.float64))
+        total = _total(tensor)
         content.update(f"{tuple(tensor.shape)} {tensor.dtype} {total!r}".encode())
         content.update(rows.numpy().tobytes())
     return content.hexdigest()
+
+
+_TOTALS: dict[int, tuple[weakref.ref[Tensor], int, float]] = {}
+"""By the identity of a tensor that still is what it was: a hundred cells are on the same rows."""
+
+
+def _total(tensor: Tensor) -> float:
+    """The sum of all numbers, in double precision."""
+    found = _TOTALS.get(id(tensor))
+    if found is None or found[0]() is not tensor or found[1] != tensor._version:
+        total = float(tensor.sum(dtype=torch.float64))
+        found = _TOTALS[id(tensor)] = weakref.ref(tensor), tensor._version, total
+    return found[2]
 
 
 def model_name(make: Callable[[], torch.nn.Module]) -> str:

@@ -9,7 +9,8 @@ Folders, under the one that results are written to:
 A plan is made by going through a table without doing its work. Where a table chooses its next cells
 by the results of earlier ones (a rate tuned on the first seed), the choice is by stand-ins: the
 number of cells and their kinds are right, the names of some are not. So what is left is counted by
-kind.
+kind. Cells that another table of the paper had done before the plan was made (*shared*) are not
+left; they count for the table that paid for them.
 """
 
 from __future__ import annotations
@@ -55,16 +56,22 @@ def plan_table(
     out: Path, key: tuple[str, str], run: Reproduction, request: Request, mode: Mode = "plan"
 ) -> dict[str, Any]:
     """Go through a table without its work; what it asks for, or why it cannot."""
-    book = Book(cells_folder(out), *key, mode=mode, commit=commit())
+    known = {
+        kind: cost for entry in read_plan(out).values() for kind, cost in entry["probed"].items()
+    }
+    book = Book(cells_folder(out), *key, mode=mode, commit=commit(), probed=known)
     why = ""
     with kept(book):
         try:
             run(request)
         except Exception as error:  # a stand-in may mislead a table: what was asked for is kept
             why = f"{type(error).__name__}: {error}"
+    asked, own = _once(book.asked), {record["name"] for record in read_journal(book.journal)}
+    shared = Counter(one.kind for one in asked if one.done and one.name not in own)
     return {
-        "kinds": dict(Counter(asked.kind for asked in _once(book.asked))),
-        "probed": book.probed,
+        "kinds": dict(Counter(one.kind for one in asked)),
+        "shared": dict(shared),
+        "probed": {one.kind: known[one.kind] for one in asked if one.kind in known},
         "why": why.splitlines()[0] if why else "",
     }
 
@@ -121,6 +128,7 @@ def _progress(
         why = "not planned" if entry is None else entry["why"] or "one piece, without cells"
         return Progress(*key, None, len(records), spent, None, False, why)
     done = Counter(record["kind"] for record in records.values())
+    done.update(entry.get("shared", {}))
     missing = {kind: max(0, count - done[kind]) for kind, count in entry["kinds"].items()}
     unknown = [kind for kind, count in missing.items() if count and kind not in prices]
     left = None if unknown else sum(prices[k] * count for k, count in missing.items() if count)

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Self
+from typing import Self, TypeVar
 
 import numpy as np
 import torch
@@ -104,7 +104,7 @@ def train(
     rule = type(recipe.rule).__name__
     stand_in = Outcome(
         50.0, 1.0, recipe.epsilon or 1.0, recipe.noise_multiplier or 1.0, (1.0,) * looks,
-        watched=dict.fromkeys(watch, (50.0,) * looks),
+        watched=dict.fromkeys(watch, (50.0,) * looks), seconds=1.0,
     )  # fmt: skip
     wanted = Wanted(
         f"{problem.name}, {rule}, {problem.steps} steps of {problem.batch_size}, looks {looks}",
@@ -124,9 +124,25 @@ def train(
         lambda: _train(problem, recipe, seed, looks, watch).to_values(),
         stand_in.to_values(),
         problem.steps,
-        lambda steps: _train(problem.for_steps(steps), _cheap(recipe), seed, 1, watch),
+        lambda steps: _train(probed(problem.for_steps(steps)), _cheap(recipe), seed, 1, {}),
+        scale=problem.batch_size / probed(problem).batch_size,
     )
     return Outcome.from_values(cell(wanted))
+
+
+Some = TypeVar("Some", bound=Problem)
+PROBED_ROWS = 128
+"""Largest batch of a probe."""
+
+
+def probed(problem: Some) -> Some:
+    """What a probe of the cost of a step trains on: small batches, hardly any rows to test on.
+
+    A step of a large batch costs as much as its rows, and 10,000 test images more than a step.
+    """
+    x, y = problem.test
+    batch_size = min(problem.batch_size, PROBED_ROWS)
+    return replace(problem, test=(x[:100], y[:100]), batch_size=batch_size)
 
 
 def _cheap(recipe: TrainingRecipe) -> TrainingRecipe:

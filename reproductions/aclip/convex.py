@@ -29,6 +29,8 @@ from winsor.linear import FlatDescent
 REAL = ("diabetes", "adult")
 SYNTHETIC = ("laplace", "student_t", "chi_squared")
 LONGER = "DP-SGD, step x 10"
+ASSUMED = ("diabetes",)
+"""Not the paper's own setting: it gives neither clipping level nor scaling of these rows."""
 TITLES = {"logistic": "Table 2 of paper 4 (logistic)", "ridge": "Table B1 of paper 4 (ridge)"}
 
 
@@ -75,6 +77,8 @@ def _table(task: str, request: Request, data: tuple[str, ...]) -> Reproduced:
             "steps are too short to converge, and lines differ by their steps, not their clipping.",
             NOTES[task],
             ONE_READING,
+            "Diabetes: the paper gives no clipping level (Adult's is taken) and no scaling of rows "
+            "(public ranges are), so that nothing there can contradict it.",
             "Adult: 21,000 of the 32,561 rows to train on, the other 11,561 to test on.",
             "Seconds are processor time with the calibration of the noise.",
             shortened if request.quick else f"{seeds} seeds; the paper averages 300 runs.",
@@ -154,9 +158,9 @@ def convex_verdict(lines: list[Line]) -> str:
         ours, rival, best = row["CC"], row["DP-SGD"].certified, row[LONGER].certified
         assert ours.published and ours.certified and rival and best and ours.published_certifies
         gap = printed_gap(row["DP-SGD"].printed, ours.printed)
-        label = f"{name} at {nominal}"
-        published.append(Comparison(label, ours.published, rival, gap, True, True))
-        certified.append(Comparison(label, ours.certified, rival, gap, True, True))
+        label, own = f"{name} at {nominal}", name not in ASSUMED
+        published.append(Comparison(label, ours.published, rival, gap, own, True))
+        certified.append(Comparison(label, ours.certified, rival, gap, own, True))
         longer.append(Comparison(label, ours.certified, best, None, False, True))
         leak = max(leak, ours.published_certifies / float(nominal))
     return (

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, replace
 
-from torch import Tensor, nn
+from torch import Tensor
 from winsor_reproductions.aclip.table3 import (
     METHODS,
     PRINTED,
@@ -17,6 +17,7 @@ from winsor_reproductions.aclip.table3 import (
     ends,
     trained,
 )
+from winsor_reproductions.cells import Values, Wanted, cell, data_name, model_name
 from winsor_reproductions.cifar import CifarSize, problem
 from winsor_reproductions.reproduction import Line, Measured, Reproduced, Request
 from winsor_reproductions.training_runs import (
@@ -25,6 +26,7 @@ from winsor_reproductions.training_runs import (
     cifar10,
     evaluate,
     plain_noise,
+    probed,
 )
 from winsor_reproductions.value.open_runs import plain_sgd
 from winsor_reproductions.verdicts import Comparison, sentence
@@ -97,20 +99,36 @@ def _curve_line(
 
 def _open_line(given: Problem, setting: Table3, seeds: range) -> Line:
     """The same network and step without clipping or noise."""
-    curves = []
-    for seed in seeds:
-        curve: list[float] = []
-
-        def look(model: nn.Module, curve: list[float] = curve) -> None:
-            curve.append(evaluate(model, *given.test)[0])
-
-        plain_sgd(given, setting.lr, seed, look)
-        curves.append(tuple(curve))
+    curves = [tuple(cell(_open_cell(given, setting.lr, seed))["test"]) for seed in seeds]
     shown = Trained(ends(curves), 0.0, 0.0, tuple(curves))
     return Line(
         {"nominal": "", "method": "baseline"},
         printed=PRINTED_BASELINE,
         extra={"not private by epoch": shown.by_epoch(), "not private": str(shown.accuracy)},
+    )
+
+
+def _open_cell(given: Problem, lr: float, seed: int) -> Wanted:
+    """One run without privacy."""
+
+    def run(at: Problem) -> Values:
+        curve: list[float] = []
+        plain_sgd(at, lr, seed, lambda model: curve.append(evaluate(model, *at.test)[0]))
+        return {"test": curve}
+
+    return Wanted(
+        f"{given.name}, not private, {given.steps} steps of {given.batch_size}",
+        {
+            "data": data_name(*given.train, *given.test),
+            "model": model_name(given.model),
+            "lr": lr,
+            "seed": seed,
+        },
+        lambda: run(given),
+        {"test": [50.0] * max(1, round(given.steps * given.batch_size / len(given.train[1])))},
+        given.steps,
+        lambda steps: run(probed(given.for_steps(steps))),
+        given.batch_size / probed(given).batch_size,
     )
 
 

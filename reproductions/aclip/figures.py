@@ -4,8 +4,8 @@
     figure 3    logistic, synthetic                   figure B2   ridge, the same
     figure B3   logistic, all five, with deviations   figure B4   ridge, all five, with deviations
 
-A line is one curve; its points stand in the columns "... by epoch". Estimators keep their answers
-along the way (``record``), which follow from what they release. The baseline is Algorithm 1 as
+A line is one curve; its points stand in the columns "... by epoch". The runs are those of Tables 2
+and B1, which keep their answers along the way (`tables.fit`). The baseline is Algorithm 1 as
 printed with the settings of CC and no noise, for it is public data. As in the tables, *published*
 curves have the noise of the paper's account and *certified* ones that of epsilon.
 """
@@ -21,15 +21,18 @@ from winsor_reproductions.aclip.printed import DATA, EPSILONS
 from winsor_reproductions.aclip.tables import (
     NOTES,
     ONE_READING,
+    POINTS,
     SETTINGS,
     ConvexRows,
     ConvexSetting,
-    fitted,
+    fit,
+    kept_steps,
     methods_of,
     problem,
     published_run,
     relative_error,
 )
+from winsor_reproductions.cells import Values, Wanted, cell
 from winsor_reproductions.reproduction import Line, Measured, Reproduced, Request
 from winsor_reproductions.verdicts import Comparison, sentence
 
@@ -42,8 +45,6 @@ Array = NDArray[np.float64]
 
 REAL = ("diabetes", "adult")
 SYNTHETIC = tuple(name for name in DATA if name not in REAL)
-POINTS = 6
-"""Points of a curve, the last at the end of the run."""
 BASELINE = "baseline"
 
 
@@ -82,7 +83,7 @@ def _figure(
 ) -> Reproduced:
     chosen = _shortened(data) if request.quick else tuple(data)
     epsilons = (EPSILONS[-1],) if request.quick else EPSILONS
-    seeds = request.seeds_or(2, 10)
+    seeds = range(len(request.seeds_or(2, 20)))
     lines: list[Line] = []
     for column in chosen:
         request.say(f"{name}: {column}")
@@ -105,7 +106,7 @@ def _figure(
             ONE_READING,
             "Quick: one epsilon, 6 epochs, one synthetic set."
             if request.quick
-            else "10 seeds; the paper averages 300 runs.",
+            else f"{len(seeds)} seeds, the runs of the tables; the paper averages 300 runs.",
         ),
     )
 
@@ -143,18 +144,10 @@ def private_curves(
     noise: float | None,
     seeds: Sequence[int],
 ) -> Curves:
-    """One fit per seed that keeps its answers along the way."""
-    found, epochs, spent = [], (), 0.0
-    for seed in seeds:
-        model = fitted(rows, task, method, epsilon, noise, seed)
-        found.append(
-            [relative_error(rows, np.ravel(point.coef), task) for point in model.trajectory_]
-        )
-        # a step of DP-GD is an epoch, one of the others m/n of it
-        share = (getattr(method, "batch_size", None) or len(rows.x)) / len(rows.x)
-        epochs = tuple(point.step * share for point in model.trajectory_)
-        spent = max(spent, model.epsilon_)
-    return Curves(epochs, np.array(found), spent)
+    """One fit per seed, the same as in the tables."""
+    found = [fit(rows, task, method, epsilon, noise, seed) for seed in seeds]
+    losses = np.array([one.curve for one in found])
+    return Curves(tuple(found[0].epochs), losses, max(one.epsilon for one in found))
 
 
 def baseline_curves(
@@ -163,40 +156,37 @@ def baseline_curves(
     """AClipped-dpSGD without noise, as printed."""
     n = len(rows.x)
     steps = int(np.ceil(setting.epochs * n / setting.batch_size - 1e-9))
-    run = PrintedAclip(
-        n, steps, setting.batch_size, setting.rates[0], setting.clips[0], 0.0, radius=1.0
-    )
-    loss = Logistic() if task == "logistic" else Squared()
+    found = [cell(_baseline_cell(rows, task, setting, steps, seed)) for seed in seeds]
+    epochs = tuple(step * setting.batch_size / n for step in kept_steps(steps))
+    return Curves(epochs, np.array([one["curve"] for one in found]))
+
+
+def _baseline_cell(
+    rows: ConvexRows, task: str, setting: ConvexSetting, steps: int, seed: int
+) -> Wanted:
+    """One run without noise, as a cell."""
+    n, loss = len(rows.x), Logistic() if task == "logistic" else Squared()
 
     def gradient(w: Array, picked: NDArray[np.int64]) -> Array:
         part = rows.x[picked]
         pulled: Array = loss.residual(part @ w, rows.y[picked]) @ part
         return pulled
 
-    kept = _kept(steps)
-    found = []
-    for seed in seeds:
+    def work(count: int) -> Values:
+        run = PrintedAclip(
+            n, count, setting.batch_size, setting.rates[0], setting.clips[0], 0.0, radius=1.0
+        )
         answers = run.answers(np.zeros(rows.x.shape[1]), gradient, seed=seed)
-        found.append([relative_error(rows, answers[step - 1], task) for step in kept])
-    return Curves(tuple(step * setting.batch_size / n for step in kept), np.array(found))
+        return {"curve": [relative_error(rows, answers[at - 1], task) for at in kept_steps(count)]}
 
-
-def _every(steps: int) -> int:
-    return max(1, steps // POINTS)
-
-
-def _kept(steps: int) -> list[int]:
-    """The steps at which `Trail` keeps an answer."""
-    every = _every(steps)
-    return [step for step in range(1, steps + 1) if step % every == 0 or step == steps]
-
-
-def recording(method: Method, setting: ConvexSetting, n: int) -> Method:
-    """The method, told to keep its answers at about ``POINTS`` equal distances."""
-    steps = setting.epochs
-    if hasattr(method, "batch_size"):
-        steps = int(np.ceil(setting.epochs * n / setting.batch_size - 1e-9))
-    return replace(method, record=_every(steps))
+    return Wanted(
+        f"{task} on {n:,} rows, without noise, {setting.epochs} passes",
+        {"data": rows.name, "setting": repr(setting), "seed": seed},
+        lambda: work(steps),
+        {"curve": [0.5] * len(kept_steps(steps))},
+        steps,
+        work,
+    )
 
 
 def _data_lines(
@@ -213,13 +203,12 @@ def _data_lines(
     lines = [_line(data, "", BASELINE, None, open_curves, deviations)]
     for epsilon in epsilons:
         for name, method in methods_of(setting).items():
-            told = recording(method, setting, n)
-            sound = private_curves(rows, task, told, epsilon, None, seeds)
+            sound = private_curves(rows, task, method, epsilon, None, seeds)
             run = published_run(setting, method, epsilon, n)
             claimed = None
             if isinstance(method, AveragedDescent) and run is not None:
                 noise = run.noise_multiplier
-                claimed = private_curves(rows, task, told, epsilon, noise, seeds)
+                claimed = private_curves(rows, task, method, epsilon, noise, seeds)
             line = _line(data, f"{epsilon:g}", name, sound, claimed, deviations)
             lines.append(line)
     return lines

@@ -25,6 +25,7 @@ import os
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -88,6 +89,11 @@ class ConvexRows:
     y: Array
     x_test: Array
     y_test: Array
+
+    @cached_property
+    def name(self) -> str:
+        """For the names of cells: 560 of a table are on the same rows."""
+        return data_name(*map(torch.from_numpy, (self.x, self.y, self.x_test, self.y_test)))
 
 
 @dataclass(frozen=True)
@@ -158,40 +164,88 @@ def methods_of(setting: ConvexSetting) -> dict[str, Method]:
     }
 
 
+POINTS = 6
+"""Points of a curve, the last at the end of the run."""
+
+
 @dataclass(frozen=True)
 class Fit:
+    """The error of the answer, and those of the answers along the way, by epoch."""
+
     error: float
     seconds: float
     epsilon: float
+    epochs: list[float]
+    curve: list[float]
+
+
+def every(steps: int) -> int:
+    """The distance of the points of a curve, in steps."""
+    return max(1, steps // POINTS)
+
+
+def kept_steps(steps: int) -> list[int]:
+    """The steps at which an answer is kept (`winsor.linear.descent.Trail`)."""
+    apart = every(steps)
+    return [step for step in range(1, steps + 1) if step % apart == 0 or step == steps]
+
+
+def steps_of(method: Method, n: int) -> int:
+    """A step of DP-GD is an epoch, one of the others m/n of it."""
+    assert isinstance(method, AveragedDescent | FlatDescent | RobustGD)
+    if isinstance(method, RobustGD):
+        return method.steps
+    assert method.epochs is not None and method.batch_size is not None
+    return int(np.ceil(method.epochs * n / method.batch_size - 1e-9))
 
 
 def fit(
     rows: ConvexRows, task: str, method: Method, epsilon: float, noise: float | None, seed: int
 ) -> Fit:
-    """One private fit, and its error: one cell of a table."""
+    """One private fit, and its error: one cell of a table, and one curve of a figure."""
+    steps = steps_of(method, len(rows.x))
+    # answers along the way follow from what is released anyway: they cost nothing
+    told = replace(method, record=every(steps))  # type: ignore[type-var]
+    kept = kept_steps(steps)
+    share = getattr(method, "batch_size", len(rows.x)) / len(rows.x)
 
     def work() -> Values:
         start = time.process_time()
-        model = fitted(rows, task, method, epsilon, noise, seed)
+        model = fitted(rows, task, told, epsilon, noise, seed)
         seconds = time.process_time() - start
-        error = relative_error(rows, np.ravel(model.coef_), task)
-        return {"error": error, "seconds": seconds, "epsilon": model.epsilon_}
+        return {
+            "error": relative_error(rows, np.ravel(model.coef_), task),
+            "seconds": seconds,
+            "epsilon": model.epsilon_,
+            "epochs": [step * share for step in kept],
+            "curve": [
+                relative_error(rows, np.ravel(point.coef), task) for point in model.trajectory_
+            ],
+        }
 
-    tensors = map(torch.from_numpy, (rows.x, rows.y, rows.x_test, rows.y_test))
+    stand_in = {"error": 0.5, "seconds": 1.0, "epsilon": epsilon, "epochs": kept}
     passes = getattr(method, "epochs", None) or getattr(method, "steps", None)
     wanted = Wanted(
         f"{task} on {len(rows.x):,} rows, {type(method).__name__}, {passes} passes",
         {
-            "data": data_name(*tensors),
-            "method": repr(method),
+            "data": rows.name,
+            "method": repr(told),
             "epsilon": epsilon,
             "noise": noise,
             "seed": seed,
         },
         work,
-        {"error": 0.5, "seconds": 1.0, "epsilon": epsilon},
+        {**stand_in, "curve": [0.5] * len(kept)},
+        int(passes or 1),
+        lambda some: fitted(rows, task, _for_passes(method, some), epsilon, noise or 1.0, seed),
     )
     return Fit(**cell(wanted))
+
+
+def _for_passes(method: Method, passes: int) -> Method:
+    """The same method, cut short to see what a pass costs."""
+    length = {"steps": passes} if isinstance(method, RobustGD) else {"epochs": passes}
+    return replace(method, **length)  # type: ignore[type-var]
 
 
 def fitted(

@@ -12,10 +12,10 @@ from winsor_reproductions.dc_dpsgd.e2e_runs import (
     FULL,
     QUICK,
     Corpus,
-    bleu,
     plain_bleu,
     prepare,
     private_bleu,
+    public_bleu,
 )
 from winsor_reproductions.dc_dpsgd.methods import (
     DC,
@@ -41,9 +41,9 @@ def e2e(request: Request) -> Reproduced:
     size = QUICK if request.quick else FULL
     methods = QUICK_METHODS if request.quick else METHODS
     seeds, setting = request.seeds_or(1, 3), DcSetting()
-    request.say("public training")
     corpus = prepare(request.folder(), size)
-    untouched = bleu(corpus.start, corpus)
+    request.say("public training")
+    untouched = public_bleu(corpus)
     lines = []
     for tuning in ("full", "LoRA"):
         for method in methods:

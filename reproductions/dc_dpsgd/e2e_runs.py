@@ -10,13 +10,16 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.data import TensorDataset
+from winsor_reproductions.cells import Values, Wanted, cell, data_name
 from winsor_reproductions.dc_dpsgd.bleu import corpus_bleu
 from winsor_reproductions.dc_dpsgd.e2e_text import (
     END,
@@ -28,6 +31,7 @@ from winsor_reproductions.dc_dpsgd.e2e_text import (
     spoken,
     words,
 )
+from winsor_reproductions.training_runs import PROBED_ROWS
 
 from winsor.models.gpt import SmallGPT
 from winsor.models.lora import low_rank
@@ -72,33 +76,45 @@ FULL = TextSize(
 )
 RATES = {"full": 1e-3, "LoRA": 3e-3}
 DELTA = 1e-5
+BATCH = 32
+"""Of the public training."""
 
 
 @dataclass(frozen=True, eq=False)
 class Corpus:
-    """Private rows, test prompts with their references, and the publicly trained start."""
+    """Public and private rows, test prompts with their references."""
 
     size: TextSize
     vocabulary: Vocabulary
+    public: Tensor
     private: Tensor
     prompts: list[Pair]
     references: list[list[list[str]]]
-    start: nn.Module
 
-    def model(self, tuning: str) -> nn.Module:
+    @cached_property
+    def start(self) -> nn.Module:
+        """Trained on the public rows, when it is first asked for: a plan of the table never is."""
+        model = self.blank()
+        fit(model, self.public, self.size.public_epochs, rate=3e-3)
+        return model
+
+    def blank(self) -> nn.Module:
+        """The same network before any training: a probe of what steps cost starts here."""
+        torch.manual_seed(0)
+        size = self.size
+        return SmallGPT(len(self.vocabulary), size.length, layers=size.layers, width=size.width)
+
+    def model(self, tuning: str, trained: bool = True) -> nn.Module:
         """A copy of the start, ready to be fine-tuned."""
-        model = copy.deepcopy(self.start)
+        model = copy.deepcopy(self.start) if trained else self.blank()
         return low_rank(model) if tuning == "LoRA" else model
 
 
 def prepare(folder: Path, size: TextSize) -> Corpus:
-    """Read the three files and train on the public one."""
+    """Read the three files."""
     public, private = read_pairs(folder, "dev"), read_pairs(folder, "train")
     vocabulary = Vocabulary(public)
-    torch.manual_seed(0)
-    start = SmallGPT(len(vocabulary), size.length, layers=size.layers, width=size.width)
     rows = vocabulary.encode(public[: size.public_rows], size.length)
-    fit(start, rows, size.public_epochs, rate=3e-3)
     by_mr: dict[str, list[Pair]] = {}
     for pair in read_pairs(folder, "test_w_refs"):
         by_mr.setdefault(pair.mr, []).append(pair)
@@ -106,7 +122,7 @@ def prepare(folder: Path, size: TextSize) -> Corpus:
     references = [[words(pair.ref, {}) for pair in group] for group in groups]
     prompts = [group[0] for group in groups]
     encoded = vocabulary.encode(private, size.length)
-    return Corpus(size, vocabulary, encoded, prompts, references, start)
+    return Corpus(size, vocabulary, rows, encoded, prompts, references)
 
 
 def losses(model: nn.Module, tokens: Tensor) -> Tensor:
@@ -119,7 +135,7 @@ def losses(model: nn.Module, tokens: Tensor) -> Tensor:
     return (flat.view_as(kept) * kept).sum(1) / kept.sum(1).clamp_min(1)
 
 
-def fit(model: nn.Module, rows: Tensor, epochs: float, rate: float, batch: int = 32) -> None:
+def fit(model: nn.Module, rows: Tensor, epochs: float, rate: float, batch: int = BATCH) -> None:
     """Plain Adam on shuffled rows, with a rate that falls to zero."""
     trained = [p for p in model.parameters() if p.requires_grad]
     optimiser = torch.optim.Adam(trained, lr=rate)
@@ -135,9 +151,49 @@ def fit(model: nn.Module, rows: Tensor, epochs: float, rate: float, batch: int =
 def private_bleu(
     corpus: Corpus, tuning: str, rule: Rule, noise_multiplier: float, seed: int
 ) -> tuple[float, float]:
-    """BLEU in per cent after private fine-tuning, and the certified epsilon."""
+    """BLEU in per cent after private fine-tuning, and the certified epsilon: one cell."""
+
+    def run() -> Values:
+        model = corpus.model(tuning)
+        epsilon = _fine_tune(model, corpus, tuning, rule, noise_multiplier, seed, steps)
+        return {"bleu": bleu(model, corpus), "epsilon": epsilon}
+
+    def part(count: int) -> None:
+        model, small = corpus.model(tuning, trained=False), replace(corpus.size, batch_size=few)
+        few_rows = replace(corpus, size=small)
+        _fine_tune(model, few_rows, tuning, rule, noise_multiplier, seed, count)
+
+    few = min(PROBED_ROWS, corpus.size.batch_size)
+    steps = corpus.size.steps
+    found = cell(
+        Wanted(
+            f"E2E, {tuning}, {type(rule).__name__}, {steps} steps of {corpus.size.batch_size}",
+            {**_identity(corpus), "rule": repr(rule), "noise": noise_multiplier, "seed": seed},
+            run,
+            {"bleu": 50.0, "epsilon": 1.0},
+            steps,
+            part,
+            corpus.size.batch_size / few,
+        )
+    )
+    return found["bleu"], found["epsilon"]
+
+
+def _identity(corpus: Corpus) -> dict[str, Any]:
+    return {"size": asdict(corpus.size), "data": data_name(corpus.public, corpus.private)}
+
+
+def _fine_tune(
+    model: nn.Module,
+    corpus: Corpus,
+    tuning: str,
+    rule: Rule,
+    noise_multiplier: float,
+    seed: int,
+    steps: int,
+) -> float:
+    """Train ``model`` privately; the certified epsilon."""
     torch.manual_seed(seed)
-    model = corpus.model(tuning)
     trained = [p for p in model.parameters() if p.requires_grad]
     private = make_private(
         model=model,
@@ -147,7 +203,7 @@ def private_bleu(
         batch_size=corpus.size.batch_size,
         delta=DELTA,
         noise_multiplier=noise_multiplier,
-        steps=corpus.size.steps,
+        steps=steps,
         seed=seed,
         max_physical_batch_size=256,
     )
@@ -155,18 +211,48 @@ def private_bleu(
         private.step(losses(model, tokens))
     epsilon = private.spent().epsilon
     private.detach()
-    return bleu(model, corpus), epsilon
+    return epsilon
 
 
 def plain_bleu(corpus: Corpus, tuning: str, seed: int) -> float:
     """The same number of rows without privacy, in batches an eighth as large: more steps."""
-    torch.manual_seed(seed)
-    model = corpus.model(tuning)
-    rows = corpus.size.batch_size * corpus.size.steps
-    chosen = torch.randperm(len(corpus.private))[: min(rows, len(corpus.private))]
-    epochs = max(1, round(rows / len(chosen)))
-    fit(model, corpus.private[chosen], epochs, RATES[tuning], corpus.size.batch_size // 8)
-    return bleu(model, corpus)
+
+    def run(steps: int, trained: bool = True) -> nn.Module:
+        torch.manual_seed(seed)
+        model = corpus.model(tuning, trained)
+        rows = corpus.size.batch_size * steps
+        chosen = torch.randperm(len(corpus.private))[: min(rows, len(corpus.private))]
+        epochs = max(1, round(rows / len(chosen)))
+        fit(model, corpus.private[chosen], epochs, RATES[tuning], corpus.size.batch_size // 8)
+        return model
+
+    steps = corpus.size.steps
+    found = cell(
+        Wanted(
+            f"E2E, {tuning}, not private, {steps} times {corpus.size.batch_size} rows",
+            {**_identity(corpus), "seed": seed},
+            lambda: {"bleu": bleu(run(steps), corpus)},
+            {"bleu": 50.0},
+            steps,
+            lambda count: run(count, trained=False),
+        )
+    )
+    return float(found["bleu"])
+
+
+def public_bleu(corpus: Corpus) -> float:
+    """BLEU before any fine-tuning, with the public training that leads there: one cell."""
+    found = cell(
+        Wanted(
+            "E2E, public training",
+            _identity(corpus),
+            lambda: {"bleu": bleu(corpus.start, corpus)},
+            {"bleu": 50.0},
+            corpus.size.public_epochs * len(corpus.public) // BATCH,
+            lambda steps: fit(corpus.blank(), corpus.public[: steps * BATCH], 1, 3e-3),
+        )
+    )
+    return float(found["bleu"])
 
 
 def bleu(model: nn.Module, corpus: Corpus) -> float:

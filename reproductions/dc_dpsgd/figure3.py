@@ -11,11 +11,13 @@ sums. It has a published claim and no certificate.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import torch
 from torch import Tensor, nn
+from winsor_reproductions.cells import Values, Wanted, cell
 from winsor_reproductions.dc_dpsgd import tasks as dc_tasks
 from winsor_reproductions.dc_dpsgd.methods import (
     DC,
@@ -26,7 +28,13 @@ from winsor_reproductions.dc_dpsgd.methods import (
     baselines,
     published_multiplier,
 )
-from winsor_reproductions.dc_dpsgd.runs import DescentTask, noise_for, plain_runs, private_runs
+from winsor_reproductions.dc_dpsgd.runs import (
+    DescentTask,
+    identity,
+    noise_for,
+    plain_runs,
+    private_runs,
+)
 from winsor_reproductions.reproduction import Line, Measured, Reproduced, Request
 from winsor_reproductions.training_runs import evaluate
 
@@ -113,43 +121,83 @@ def _line(method: str, task: DescentTask, setting: DcSetting, seeds: Sequence[in
     label = {"data": task.name, "method": method}
     published = method == DC_PUBLISHED or method in PRINTED.values()
     at = task.for_method(DC if published else method)
-    trail = Trail(at)
+    run = _runner(method, at, setting)
+    found = [cell(_trail_cell(method, at, setting, seed, run)) for seed in seeds]
+    trail, epsilon = Trail(at), found[0]["epsilon"]
+    for one in found:
+        for mark, accuracy in one["seen"]:
+            trail.seen.setdefault(mark, []).append(accuracy)
+    columns = trail.columns()
+    if published or method == NON_PRIVATE:
+        known = epsilon if method == DC_PUBLISHED else None
+        return Line(label, published=trail.end, published_certifies=known, extra=columns)
+    return Line(label, certified=trail.end, certified_epsilon=epsilon, extra=columns)
+
+
+Run = Callable[[DescentTask, int, Trail], float | None]
+"""(task, seed, trail to write into) -> certified epsilon, if there is one."""
+
+
+def _runner(method: str, task: DescentTask, setting: DcSetting) -> Run:
+    """How a method is trained; its noise is that of the whole task, however short the run."""
     if method == NON_PRIVATE:
-        plain_runs(at, seeds, trail.look)
-        return Line(label, published=trail.end, extra=trail.columns())
+        return _open_run
     if method in PRINTED.values():
         reading = next(name for name, words in PRINTED.items() if words == method)
-        printed_runs(at, replace(setting, reading=reading), seeds, trail)
-        return Line(label, published=trail.end, extra=trail.columns())
+        return partial(printed_run, replace(setting, reading=reading))
+    rule = baselines(setting).get(method) or setting.rule()
     if method == DC_PUBLISHED:
-        noise = published_multiplier(at, setting)
-        claimed = private_runs(at, setting.rule(), noise, seeds, trail.look)
-        columns = trail.columns()
-        return Line(label, published=trail.end, published_certifies=claimed.epsilon, extra=columns)
-    rule = setting.rule() if method == DC_CERTIFIED else baselines(setting)[method]
-    sound = private_runs(at, rule, noise_for(at, rule, setting.epsilon), seeds, trail.look)
-    columns = trail.columns()
-    return Line(label, certified=trail.end, certified_epsilon=sound.epsilon, extra=columns)
+        noise = published_multiplier(task, setting)
+    else:
+        noise = noise_for(task, rule, setting.epsilon)
+    return lambda on, seed, trail: private_runs(on, rule, noise, (seed,), trail.look).epsilon
 
 
-def printed_runs(task: DescentTask, setting: DcSetting, seeds: Sequence[int], trail: Trail) -> None:
-    """Algorithm 1 as printed, once per seed."""
+def _open_run(task: DescentTask, seed: int, trail: Trail) -> None:
+    """Training without privacy has no epsilon."""
+    plain_runs(task, (seed,), trail.look)
+
+
+def _trail_cell(method: str, task: DescentTask, setting: DcSetting, seed: int, run: Run) -> Wanted:
+    """One run with its training accuracies along the way."""
+
+    def work(on: DescentTask) -> Values:
+        trail = Trail(on)
+        epsilon = run(on, seed, trail)
+        return {"seen": [[step, *found] for step, found in trail.seen.items()], "epsilon": epsilon}
+
+    plain = method == NON_PRIVATE
+    return Wanted(
+        f"{task.name}, training curve of {method}, {task.steps} steps of {task.batch_size}",
+        {
+            **identity(task, task.plain if plain else task.descent),
+            "setting": repr(setting),
+            "seed": seed,
+        },
+        lambda: work(task),
+        {"seen": [[mark, 50.0] for mark in Trail(task).marks], "epsilon": 1.0},
+        task.steps,
+        lambda steps: work(task.for_steps(steps)),
+    )
+
+
+def printed_run(setting: DcSetting, task: DescentTask, seed: int, trail: Trail) -> None:
+    """Algorithm 1 as printed."""
     account = account_of(setting, task.batch_size, len(task.train[1]), task.steps, task.delta)
-    for seed in seeds:
-        torch.manual_seed(seed)
-        model = task.model()
-        rows = ModelRows(model, _row_loss, *task.train)
-        start = rows.start()
-        printed = Algorithm1(
-            account, task.descent.lr, k=min(setting.k or 200, start.size), theta=setting.theta
-        )
+    torch.manual_seed(seed)
+    model = task.model()
+    rows = ModelRows(model, _row_loss, *task.train)
+    start = rows.start()
+    printed = Algorithm1(
+        account, task.descent.lr, k=min(setting.k or 200, start.size), theta=setting.theta
+    )
 
-        def look(step: int, w: object, model: nn.Module = model, rows: ModelRows = rows) -> None:
-            if step in trail.marks:
-                rows.load(w)  # type: ignore[arg-type]
-                trail.look(step, model)
+    def look(step: int, w: object) -> None:
+        if step in trail.marks:
+            rows.load(w)  # type: ignore[arg-type]
+            trail.look(step, model)
 
-        printed.run(rows, start, seed=seed, look=look)
+    printed.run(rows, start, seed=seed, look=look)
 
 
 def _row_loss(logits: Tensor, labels: Tensor) -> Tensor:

@@ -19,7 +19,7 @@ from torch.nn import functional as F
 from torch.utils.data import TensorDataset
 from winsor_reproductions.cells import Values, Wanted, cell, data_name, model_name
 from winsor_reproductions.reproduction import Measured
-from winsor_reproductions.training_runs import Problem, evaluate
+from winsor_reproductions.training_runs import Problem, evaluate, probed
 
 from winsor.accounting import calibrate
 from winsor.contract import Neighbouring
@@ -148,7 +148,7 @@ def private_runs(
     return SeedOutcomes(tuple(accuracies), epsilon, noise_multiplier)
 
 
-def _identity(task: DescentTask, descent: Descent) -> dict[str, Any]:
+def identity(task: DescentTask, descent: Descent) -> dict[str, Any]:
     """What a run is on, for the name of its cell."""
     loss = task.loss
     parameters = {name: str(value) for name, value in sorted(getattr(loss, "__dict__", {}).items())}
@@ -174,7 +174,7 @@ def _private_cell(
         Wanted(
             f"{task.name}, {_kind(rule)}, {task.steps} steps of {task.batch_size}",
             {
-                **_identity(task, task.descent),
+                **identity(task, task.descent),
                 "rule": repr(rule),
                 "noise": noise_multiplier,
                 "seed": seed,
@@ -183,7 +183,8 @@ def _private_cell(
             lambda: run(task),
             {"accuracy": 50.0, "epsilon": 1.0},
             task.steps,
-            lambda steps: run(task.for_steps(steps)),
+            lambda steps: run(probed(task.for_steps(steps))),
+            task.batch_size / probed(task).batch_size,
         )
     )
     return found["accuracy"], found["epsilon"]
@@ -243,11 +244,12 @@ def _plain_cell(task: DescentTask, seed: int) -> float:
     found = cell(
         Wanted(
             f"{task.name}, not private, {task.steps} steps of {task.batch_size}",
-            {**_identity(task, task.plain), "seed": seed},
+            {**identity(task, task.plain), "seed": seed},
             lambda: {"accuracy": _plain(task, seed)},
             {"accuracy": 50.0},
             task.steps,
-            lambda steps: _plain(task.for_steps(steps), seed),
+            lambda steps: _plain(probed(task.for_steps(steps)), seed),
+            task.batch_size / probed(task).batch_size,
         )
     )
     return float(found["accuracy"])

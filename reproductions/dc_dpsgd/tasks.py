@@ -16,6 +16,7 @@ import functools
 from pathlib import Path
 
 from torch import Tensor, nn
+from winsor_reproductions.cells import like_rows, planning
 from winsor_reproductions.dc_dpsgd.features import featured
 from winsor_reproductions.dc_dpsgd.images import Images, load_images
 from winsor_reproductions.dc_dpsgd.longtail import long_tailed
@@ -88,7 +89,8 @@ def _cnn(name: str, request: Request) -> DescentTask:
 
 
 def _linear(name: str, request: Request) -> DescentTask:
-    images = _histograms(request.folder()) if request.quick else _features(request.folder())
+    find = _histograms if request.quick else _planned if planning() else _features
+    images = find(request.folder())
     tailed = name.endswith("-HT")
     profile = exponential_profile(_smallest_class(images), images.classes)
     if tailed:
@@ -129,6 +131,13 @@ def _features(folder: Path) -> Images:
     if kept is not None:
         return Images("CIFAR-10", *kept.train, *kept.test)
     return _histograms(folder)
+
+
+def _planned(folder: Path) -> Images:
+    """As many rows as there are, as wide as those of the public network."""
+    pixels = load_images("CIFAR-10", folder)
+    x, x_test = (like_rows(len(labels), 1280) for labels in (pixels.y, pixels.y_test))
+    return Images("CIFAR-10", x, pixels.y, x_test, pixels.y_test)
 
 
 def cifar_note(request: Request) -> str:

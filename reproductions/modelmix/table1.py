@@ -32,6 +32,7 @@ from pathlib import Path
 
 from torch import Tensor, nn
 from torch.nn import functional as F
+from winsor_reproductions.cells import like_rows, planning
 from winsor_reproductions.feature_cache import kept_scattering
 from winsor_reproductions.modelmix.statistics import channel_statistics
 from winsor_reproductions.training_runs import (
@@ -178,12 +179,19 @@ def scattering_problem(
     def features(images: Tensor) -> Tensor:
         return cached(label, lambda rows: scattering_features(rows, groups), images, Path(cache))
 
-    training, test = _kept(setting, groups) or (
-        features(x[: setting.rows]),
-        features(x_test[: setting.test_rows]),
-    )
     history: History = ()
-    if setting.statistics == "private":
+    if planning():
+        colours, edge = (3, 8) if x.ndim == 4 else (1, 7)
+        training, test = (
+            like_rows(len(part), colours * CHANNELS, edge, edge)
+            for part in (y[: setting.rows], y_test[: setting.test_rows])
+        )
+    else:
+        training, test = _kept(setting, groups) or (
+            features(x[: setting.rows]),
+            features(x_test[: setting.test_rows]),
+        )
+    if setting.statistics == "private" and not planning():
         released = channel_statistics(training, seed=STATISTICS_SEED)
         history = released.history
         training, test = released.standardise(training), released.standardise(test)

@@ -24,6 +24,7 @@ from pathlib import Path
 
 from torch import Tensor, nn
 from torch.nn import functional as F
+from winsor_reproductions.cells import like_rows, planning
 from winsor_reproductions.feature_cache import cifar_features
 from winsor_reproductions.modelmix.table1 import CACHE
 from winsor_reproductions.reproduction import Line, Measured, Reproduced, Request
@@ -45,6 +46,8 @@ from winsor.rules.flat import Flat
 
 PRINTED_RATE, PRINTED_BATCH = 1024 / 50_000, 1024
 DELTA = 1e-5
+WIDTH = 1280
+"""Of a row of features."""
 PLAIN, MIXED = "DP-SGD", "mixing"
 PRINTED = {(PLAIN, 2.0): "92.7", (MIXED, 0.64): "92.7", (MIXED, 2.0): "93.6"}
 """Method and epsilon -> test accuracy in per cent."""
@@ -99,6 +102,10 @@ def transfer_problem(
     (x, y), (x_test, y_test) = cifar10(folder)
     x, y = x[: setting.rows], y[: setting.rows]
     x_test, y_test = x_test[: setting.test_rows], y_test[: setting.test_rows]
+    if planning():
+        return _problem(
+            (like_rows(len(y), WIDTH), y), (like_rows(len(y_test), WIDTH), y_test), setting
+        )
     training, test = (
         F.normalize(cached("efficientnet-lite0", extract, part, cache)) for part in (x, x_test)
     )

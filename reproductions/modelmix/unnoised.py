@@ -12,13 +12,14 @@ The gradient is the plain mean over a Poisson batch, divided by its expected siz
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 import torch
 from torch.nn import functional as F
+from winsor_reproductions.cells import Wanted, cell, data_name, model_name
 from winsor_reproductions.cifar import CifarSize, problem
 from winsor_reproductions.reproduction import Line, Measured, Reproduced, Request
-from winsor_reproductions.training_runs import Problem, cifar10, evaluate
+from winsor_reproductions.training_runs import Problem, cifar10, evaluate, probed
 
 from winsor.contrib.modelmix.mechanism import ModelMix
 from winsor.contrib.modelmix.update import MixingUpdate
@@ -62,7 +63,7 @@ def figure_2_ab_of(
     lines, curves = [], {}
     for name, mix in setting.lines():
         request.say(name)
-        runs = [trail(given, setting, mix, seed) for seed in seeds]
+        runs = [cell(_trail_cell(given, setting, (name, mix), seed))["trail"] for seed in seeds]
         curves[name] = [[accuracy for _, accuracy in run] for run in runs]
         for place, (step, _) in enumerate(runs[0]):
             found = Measured.of([run[place][1] for run in runs])
@@ -80,6 +81,31 @@ def figure_2_ab_of(
             "not give the step; 0.1 is that of its panel (c). Panel (b) is SVHN, which cannot be "
             "had on this machine. There is no clipping and no noise: these lines have no epsilon.",
         ),
+    )
+
+
+def _trail_cell(
+    given: Problem, setting: Unnoised, line: tuple[str, ModelMix | None], seed: int
+) -> Wanted:
+    """One run as a cell."""
+    name, mix = line
+    marks = [round(given.steps * (i + 1) / setting.looks) for i in range(setting.looks)]
+    return Wanted(
+        f"{given.name}, without noise, {'mixed' if mix else 'plain'}, {given.steps} steps of "
+        f"{given.batch_size}",
+        {
+            "data": data_name(*given.train, *given.test),
+            "model": model_name(given.model),
+            "lr": setting.lr,
+            "line": name,
+            "looks": setting.looks,
+            "seed": seed,
+        },
+        lambda: {"trail": trail(given, setting, mix, seed)},
+        {"trail": [(step, 50.0) for step in marks]},
+        given.steps,
+        lambda steps: trail(probed(given.for_steps(steps)), replace(setting, looks=1), mix, seed),
+        given.batch_size / probed(given).batch_size,
     )
 
 

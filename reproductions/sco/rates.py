@@ -16,18 +16,21 @@ and from zero; and the geometric median of the same group means, which updates n
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from winsor_reproductions.cells import Values, Wanted, cell
+from winsor_reproductions.sco.fixed_gradients import FixedDesign, moved
 
 from winsor.charts import Chart, Series
 from winsor.charts.series import points_of
 from winsor.contract import ConfigurationError, Neighbouring
 from winsor.data import moment_rows
-from winsor.grads.glm import Design
+from winsor.grads.glm import row_norms
 from winsor.ledger.ledger import Ledger
 from winsor.linear import Iterative, Simple
 from winsor.linear.task import LinearTask, Session
@@ -120,13 +123,22 @@ class RateExperiment:
 
 def risk_curve(method: str, p: float, experiment: RateExperiment | None = None) -> Curve:
     """The worst-case excess risk of one of `METHODS` at each n."""
-    setting = experiment or RateExperiment()
-    if method not in METHODS:
-        raise ConfigurationError(f"method must be one of {METHODS}. Got {method!r} instead.")
-    found = [_risk_cell(method, p, n, setting) for n in setting.sizes]
-    counted = [updates for _, updates in found if updates is not None]
-    mean = sum(counted) / len(counted) if counted else None
-    return Curve(method, p, setting.sizes, tuple(risk for risk, _ in found), mean)
+    return risk_curves([(method, experiment or RateExperiment())], p)[0]
+
+
+def risk_curves(runs: Sequence[tuple[str, RateExperiment]], p: float) -> list[Curve]:
+    """The same for several methods and experiments of the same sizes, which share their rows."""
+    for method, _ in runs:
+        if method not in METHODS:
+            raise ConfigurationError(f"method must be one of {METHODS}. Got {method!r} instead.")
+    sizes = runs[0][1].sizes
+    table = [[_risk_cell(method, p, n, setting) for method, setting in runs] for n in sizes]
+    curves = []
+    for (method, _), found in zip(runs, zip(*table, strict=True), strict=True):
+        counted = [updates for _, updates in found if updates is not None]
+        mean = sum(counted) / len(counted) if counted else None
+        curves.append(Curve(method, p, sizes, tuple(risk for risk, _ in found), mean))
+    return curves
 
 
 def _risk_cell(
@@ -158,9 +170,9 @@ def _worst_risk(
     totals, updates = np.zeros(len(setting.signals)), []
     for seed in range(setting.first_seed, setting.first_seed + setting.seeds):
         # Fresh data and noise at every n: common random numbers would repeat the radius's formula.
-        noise, _, moment = moment_rows(n, setting.d, p, slack=0.2, seed=n + seed)
+        noise, squares, moment = _rows(n, setting.d, p, n + seed)
         # Both signs in turn: an estimator with a bias to one side must not gain by it.
-        direction = np.eye(setting.d)[0] * (1 if seed % 2 else -1)
+        sign = 1 if seed % 2 else -1
         for position, signal in enumerate(setting.signals):
             key = new_key((n + seed) * len(setting.signals) + position)
             session = Session(PrepaidDoor(Ledger({}), target.relation, key), target, key)
@@ -170,22 +182,32 @@ def _worst_risk(
             if method not in ONE_PASS:
                 spread *= math.sqrt(setting.groups)
             strength = signal * spread
-            if method == MEAN:
-                rows = noise + strength * direction
-                theta = _minimiser(rows, p, moment, setting, key)
-                totals[position] += strength * (0.5 - theta @ direction)
-                continue
-            design = Design(noise + strength * direction, intercept=False)
-            task = LinearTask(
-                design, np.zeros(n), LinearLoss(), 0.0, np.zeros(setting.d), row_bound=None
-            )
-            # eta = diameter/(G sqrt T) with G the size of a step's noisy gradient
-            rate = 1 / ((strength + spread * math.sqrt(setting.steps)) * math.sqrt(setting.steps))
-            solution = _solver(method, radius, rate, setting).solve(task, session)
-            totals[position] += strength * (0.5 - solution.theta @ direction)
-            if solution.updates is not None:
-                updates.append(solution.updates / setting.steps)
+            with moved(noise, squares, strength * sign) as norms:
+                if method == MEAN:
+                    theta = _minimiser(noise, p, moment, setting, key)
+                else:
+                    task = _task(FixedDesign(noise, norms), setting)
+                    # eta = diameter/(G sqrt T) with G the size of a step's noisy gradient
+                    root = math.sqrt(setting.steps)
+                    rate = 1 / ((strength + spread * root) * root)
+                    solution = _solver(method, radius, rate, setting).solve(task, session)
+                    theta = solution.theta
+                    if solution.updates is not None:
+                        updates.append(solution.updates / setting.steps)
+            totals[position] += strength * (0.5 - sign * theta[0])
     return float(totals.max() / setting.seeds), float(np.mean(updates)) if updates else None
+
+
+@lru_cache(maxsize=2)
+def _rows(n: int, d: int, p: float, seed: int) -> tuple[Array, Array, float]:
+    """Rows without a mean, their squared norms, and M: the same for every method."""
+    rows, _, moment = moment_rows(n, d, p, slack=0.2, seed=seed)
+    return rows, row_norms(rows) ** 2, moment
+
+
+def _task(design: FixedDesign, setting: RateExperiment) -> LinearTask:
+    start = np.zeros(setting.d)
+    return LinearTask(design, np.zeros(design.n), LinearLoss(), 0.0, start, row_bound=None)
 
 
 def _minimiser(rows: Array, p: float, moment: float, setting: RateExperiment, key: bytes) -> Array:

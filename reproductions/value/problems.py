@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+from winsor_reproductions.cells import like_rows, planning
 from winsor_reproductions.training_runs import Problem, cifar10, images
 
 from winsor.features import scattering_features
@@ -25,6 +26,8 @@ from winsor.models.networks import mlp
 BATCH, NOISE, DELTA, HIDDEN = 128, 1.0, 1e-5, 128
 """Section 6, for every experiment."""
 MODELS = ("linear", "2-layer NN")
+WIDTH = 972
+"""Of a row of features of CIFAR-10."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,6 +98,8 @@ def colour_features(x: Tensor) -> Tensor:
 
 
 def _cached(x: Tensor, path: Path) -> Tensor:
+    if planning():
+        return like_rows(len(x), WIDTH)
     if not path.is_file():
         path.parent.mkdir(parents=True, exist_ok=True)
         with open(partial := path.with_suffix(".partial"), "wb") as file:

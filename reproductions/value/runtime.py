@@ -25,6 +25,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.data import TensorDataset
+from winsor_reproductions.cells import Values, Wanted, cell
 from winsor_reproductions.reproduction import Line, Measured, Reproduced, Request
 from winsor_reproductions.value.problems import BATCH, DELTA, HIDDEN, MODELS, NOISE
 from winsor_reproductions.verdicts import Comparison, sentence
@@ -48,6 +49,7 @@ PRINTED = {  # data, model: seconds per epoch of SGD, micro-batching, Opacus, VC
 PRINTED_METHODS = ("SGD", "micro-batching", "Opacus", "VC")
 WIDTHS = {"MNIST": 784, "CIFAR-10": 512}
 ROWS = {"MNIST": 60_000, "CIFAR-10": 50_000}
+PROBED_BLOCK = 5
 
 
 @dataclass(frozen=True)
@@ -94,7 +96,7 @@ def _lines(data: str, model: str, timing: Timing, request: Request) -> list[Line
     request.say(f"{data}, {model}")
     width = WIDTHS[data]
     sizes = [width, 10] if model == MODELS[0] else [width, HIDDEN, 10]
-    seconds = take_turns(contenders(sizes, timing.batch_size), timing)
+    seconds = cell(_timed_cell(f"{data}, {model}", sizes, timing))["seconds"]
     printed = dict(zip(PRINTED_METHODS, PRINTED[data, model], strict=True))
     lines = []
     for method in dict.fromkeys((*PRINTED_METHODS, *seconds)):
@@ -115,6 +117,31 @@ def _lines(data: str, model: str, timing: Timing, request: Request) -> list[Line
             )
         )
     return lines
+
+
+def _timed_cell(name: str, sizes: list[int], timing: Timing) -> Wanted:
+    """All methods on one model; a probe has shorter blocks."""
+
+    def work(at: Timing) -> Values:
+        return {"seconds": take_turns(contenders(sizes, at.batch_size), at)}
+
+    block = min(PROBED_BLOCK, timing.block)
+    return Wanted(
+        f"runtime of {name}, {timing.rounds} rounds of {timing.block} steps",
+        {"sizes": sizes, "batch": timing.batch_size},
+        lambda: work(timing),
+        {"seconds": {method: [1.0] * timing.rounds for method in methods()}},
+        timing.rounds,
+        lambda rounds: work(Timing(rounds, block, timing.batch_size)),
+        timing.block / block,
+    )
+
+
+def methods() -> tuple[str, ...]:
+    """What is timed; Opacus where it is installed."""
+    installed = importlib.util.find_spec("opacus") is not None
+    others = ("Opacus",) if installed else ()
+    return ("SGD", "micro-batching", *others, "GC", "VC", "VC, tight bound")
 
 
 def take_turns(steps: dict[str, Step], timing: Timing) -> dict[str, list[float]]:

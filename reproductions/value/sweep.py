@@ -14,9 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from winsor_reproductions.reproduction import Line, Measured, Reproduced, Request
-from winsor_reproductions.training_runs import TrainingRecipe, evaluate, train
-from winsor_reproductions.value.figures import EPOCHS
-from winsor_reproductions.value.open_runs import value_clipping_as_printed
+from winsor_reproductions.training_runs import TrainingRecipe, train
+from winsor_reproductions.value.curves import EPOCHS, open_runner
 from winsor_reproductions.value.problems import ValueTask, mnist
 from winsor_reproductions.verdicts import Difference, difference, judged
 
@@ -86,7 +85,8 @@ def _sigma_lines(task: ValueTask, sigma: float, seeds: Sequence[int]) -> list[Li
         "GC": Flat(THRESHOLD),
         "VC": Value(THRESHOLD, growth=NetworkGrowth()),
     }
-    printed = Measured.of([_as_printed(task, sigma, seed) for seed in seeds])
+    as_printed = open_runner(task.problem, THRESHOLD, sigma)
+    printed = Measured.of([as_printed(task.rates[-1], seed).test for seed in seeds])
     lines = []
     for method, rule in rules.items():
         found = _swept(task, rule, sigma, seeds)
@@ -103,11 +103,6 @@ def _sigma_lines(task: ValueTask, sigma: float, seeds: Sequence[int]) -> list[Li
                 )
             )
     return lines
-
-
-def _as_printed(task: ValueTask, sigma: float, seed: int) -> float:
-    model = value_clipping_as_printed(task.problem, task.rates[-1], seed, THRESHOLD, sigma)
-    return evaluate(model, *task.problem.test)[0]
 
 
 def sweep_verdict(lines: Sequence[Line]) -> str:

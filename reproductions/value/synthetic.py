@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 from winsor_reproductions.reproduction import Line, Measured, Reproduced, Request
-from winsor_reproductions.value.figures import EPOCHS, Watched, mean_curve
+from winsor_reproductions.value.curves import EPOCHS, Watched, mean_curve
 from winsor_reproductions.value.problems import BATCH, DELTA, NOISE
 from winsor_reproductions.verdicts import Comparison, sentence
 

@@ -8,6 +8,7 @@ import time
 
 import pytest
 import torch
+from winsor_reproductions import cells
 from winsor_reproductions.cells import (
     Book,
     OutOfTime,
@@ -97,9 +98,19 @@ def test_a_probe_begins_each_unknown_kind_once(tmp_path):
         cell(work.wanted(1))
         cell(work.wanted(2))
         cell(work.wanted(1, kind="other"))
-    assert work.done == 0 and work.parts == [2, 6, 2, 6]
+    assert work.done == 0 and work.parts == [1, 1, 9, 100] * 2  # too short to be seen
     assert set(book.probed) == {"toy", "other"}
     assert not (tmp_path / "p-a.jsonl").exists()
+
+
+def test_a_dear_probe_is_not_repeated(tmp_path, monkeypatch):
+    """One step of a large network may take a minute: its own time is the estimate."""
+    monkeypatch.setattr(cells, "DEAR", 0.0)
+    work = Work()
+    with kept(book := Book(tmp_path, "p", "a", mode="probe")):
+        cell(work.wanted(1))
+    assert work.parts == [1]
+    assert book.probed["toy"] > 0
 
 
 def test_a_probe_keeps_a_cell_that_cannot_be_cut(tmp_path):

@@ -65,6 +65,15 @@ def test_progress_from_plan_and_journal(tmp_path):
     assert {row[2] for row in queue.status_lines([a, b])} == {"1/4", "0/2"}
 
 
+def test_cells_of_another_table_of_the_paper_are_not_left(tmp_path):
+    runs = {KEY: table(3), ("one", "b"): table(5)}
+    queue.run_table(tmp_path, KEY, table(3), Request(), math.inf)
+    queue.plan_all(tmp_path, runs, Request())
+    _, b = queue.progress(tmp_path, runs)
+    assert (b.planned, b.done) == (2, 0)  # the other three were paid for by the first table
+    assert b.left == pytest.approx(2 * queue.costs(tmp_path)["quick kind"])
+
+
 def test_finished_tables_leave_the_queue_and_the_cheapest_is_first(tmp_path):
     (tmp_path / "one-a.json").write_text(json.dumps({"quick": False, "processor_seconds": 7.0}))
     (tmp_path / "one-b.json").write_text(json.dumps({"quick": True, "processor_seconds": 7.0}))

@@ -100,9 +100,17 @@ def smoothed(u: Array, smoothing: float) -> Array:
     Catoni & Giulini 2017, with a = u and b = |u|/sqrt(smoothing):
     E phi(a + b Z) = a (1 - b^2/2) - a^3/6 + C(a, b), where C gathers the mass outside the cubic.
     """
-    a = np.nan_to_num(u, nan=0.0, posinf=1e150, neginf=-1e150)
+    answer = np.zeros(u.size)
+    picked = np.flatnonzero(u)  # indicators make most gradients of a table zero, and phi(0) = 0
+    a = np.nan_to_num(u.ravel()[picked], nan=0.0, posinf=1e150, neginf=-1e150)
+    answer[picked] = _smoothed(a, smoothing)
+    return answer.reshape(u.shape)
+
+
+def _smoothed(a: Array, smoothing: float) -> Array:
+    """The same of numbers other than zero."""
     answer = np.sign(a) * CEILING * (2 * ndtr(math.sqrt(smoothing)) - 1)  # the limit |u| -> oo
-    inside = (np.abs(a) < 1e3) & (a != 0)  # beyond, cubic and correction would cancel to noise
+    inside = np.abs(a) < 1e3  # beyond, cubic and correction would cancel to noise
     answer[inside] = _cubic_mean(a[inside], smoothing)
     return np.clip(answer, -CEILING, CEILING)
 
@@ -113,9 +121,10 @@ def _cubic_mean(a: Array, smoothing: float) -> Array:
     below, above = ndtr(-low), ndtr(-high)
     e_low, e_high = np.exp(-(low**2) / 2), np.exp(-(high**2) / 2)
     root = math.sqrt(2 * math.pi)
+    cube = a * a * a / 6  # a power of three is ten times as slow as two products
     correction = CEILING * (below - above)
-    correction -= (a - a**3 / 6) * (below + above)
+    correction -= (a - cube) * (below + above)
     correction += b / root * (1 - a**2 / 2) * (e_high - e_low)
     correction += a * b**2 / 2 * (above + below + (high * e_high + low * e_low) / root)
-    correction += b**3 / (6 * root) * ((2 + low**2) * e_low - (2 + high**2) * e_high)
-    return a * (1 - b**2 / 2) - a**3 / 6 + correction
+    correction += b * b * b / (6 * root) * ((2 + low**2) * e_low - (2 + high**2) * e_high)
+    return a * (1 - b**2 / 2) - cube + correction

@@ -53,16 +53,24 @@ def distance_and_direction(
 def _exact(cloud: Array, keep: int) -> tuple[float, Array]:
     """The best over every choice of the kept points, all of them or all but one.
 
-    Leaving out a point that the nearest point of the hull does not rest on changes nothing.
+    Leaving out a point that the nearest point of the hull does not rest on changes nothing. Only
+    the geometry of the k points matters, so all choices are tried in their own k dimensions.
     """
-    best, weights = _nearest(cloud)
+    points = cloud
+    if cloud.shape[1] > len(cloud):
+        points = np.asarray(np.linalg.qr(cloud.T, mode="r")).T
+    (best, weights), kept = _nearest(points), np.arange(len(cloud))
     if keep < len(cloud):
         for left_out in np.flatnonzero(weights):
-            nearest = _nearest(np.delete(cloud, left_out, axis=0))[0]
+            others = np.flatnonzero(np.arange(len(cloud)) != left_out)
+            nearest, its_weights = _nearest(points[others])
             if float(nearest @ nearest) > float(best @ best):
-                best = nearest
-    length = float(np.linalg.norm(best))
-    return length, best / length if length > 0 else best
+                best, kept, weights = nearest, others, its_weights
+    if not best.any():
+        return 0.0, np.zeros(cloud.shape[1])
+    answer = weights @ cloud[kept] / weights.sum()
+    length = float(np.linalg.norm(answer))
+    return length, answer / length if length > 0 else answer
 
 
 def _starts(cloud: Array) -> list[Array]:
@@ -112,7 +120,7 @@ def _nearest(points: Array) -> tuple[Array, Array]:
     if scale == 0:
         return np.zeros(points.shape[1]), np.ones(len(points))
     columns: Array = points.T / scale
-    if len(columns) > len(points):  # only the geometry of the k points matters
+    if len(columns) > 2 * len(points):  # only the geometry of the k points matters
         columns = np.asarray(np.linalg.qr(columns, mode="r"))
     system = np.vstack([columns, np.ones(len(points))])
     goal = np.zeros(len(system))

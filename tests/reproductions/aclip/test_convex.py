@@ -56,8 +56,8 @@ def test_an_interval_from_a_spread_is_the_interval_of_the_values():
     assert _measured(1.0, float("nan"), 1) == Measured(1.0, None, 1)
 
 
-def row(ours, rival, longer):
-    label = {"data": "d", "nominal": "0.5"}
+def row(ours, rival, longer, data="d"):
+    label = {"data": data, "nominal": "0.5"}
     measured = Measured(ours, 0.01, 3)
     return [
         Line({**label, "method": "CC"}, published=measured, certified=measured,
@@ -80,3 +80,8 @@ def test_the_verdict_asks_for_a_clear_win_over_a_tuned_rival(errors, words):
     assert f"certified: {printed} in 1 of 1 rows" in verdict
     assert f"ten times the step: {longer} in 1 of 1 rows" in verdict
     assert "up to 3 times the claimed epsilon" in verdict
+
+
+def test_nothing_is_contradicted_where_the_setting_was_guessed():
+    verdict = convex_verdict(row(0.9, 0.8, 0.8, data="diabetes"))
+    assert "certified: Not reproduced at our size in 1 of 1 rows" in verdict

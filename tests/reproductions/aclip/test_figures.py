@@ -18,7 +18,6 @@ from winsor_reproductions.aclip.figures import (
     figure_b2,
     figure_b4,
     private_curves,
-    recording,
     trajectory_verdict,
 )
 from winsor_reproductions.aclip.tables import NOTES, SETTINGS, ConvexRows, fit, methods_of
@@ -77,13 +76,11 @@ def test_the_last_point_is_the_error_of_the_table():
     rows = toy()
     setting = dataclasses.replace(SETTINGS["diabetes"], epochs=3)
     for name, method in methods_of(setting).items():
-        told = recording(method, setting, 400)
-        curves = private_curves(rows, "logistic", told, 2.0, None, [1])
-        assert len(curves.epochs) == curves.losses.shape[1]
+        curves = private_curves(rows, "logistic", method, 2.0, None, [1])
+        assert len(curves.epochs) == curves.losses.shape[1] >= 3
         assert curves.epochs[-1] == pytest.approx(3, abs=0.1)
         end = fit(rows, "logistic", method, 2.0, None, 1).error
-        # the seed of a fit is bound to its settings, so the noise differs, not the scale
-        assert curves.losses[0, -1] == pytest.approx(end, abs=0.5), name
+        assert curves.losses[0, -1] == pytest.approx(end, rel=1e-12), name
 
 
 def test_the_baseline_falls():

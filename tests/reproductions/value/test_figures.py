@@ -11,13 +11,8 @@ from winsor_reproductions.reproduction import Line, Measured, Request
 from winsor_reproductions.training_runs import gaussian_classes
 from winsor_reproductions.value import figures as value_figures
 from winsor_reproductions.value import problems as value_problems
-from winsor_reproductions.value.figures import (
-    figure_1,
-    figure_1_of,
-    figures_2_3_of,
-    frequency_verdict,
-    value_verdict,
-)
+from winsor_reproductions.value.figures import figures_2_3_of, value_verdict
+from winsor_reproductions.value.frequency import figure_1, figure_1_of, frequency_verdict
 from winsor_reproductions.value.open_runs import (
     plain_sgd,
     spectral_norms,

@@ -1,0 +1,80 @@
+"""Figure 1 of paper 3: how often DP-SGD clips, from epoch to epoch.
+
+Gradient clipping, whose account is not in doubt: one run per line. The frequency and the training
+accuracy are exact functions of the training rows: shown here of public data, never released from
+private data.
+"""
+
+from __future__ import annotations
+
+from winsor_reproductions.reproduction import Line, Measured, Reproduced, Request
+from winsor_reproductions.value.curves import best, mean_curve, watched_runner
+from winsor_reproductions.value.figures import scale_note, settings_of, tasks
+from winsor_reproductions.value.problems import ValueTask
+from winsor_reproductions.verdicts import Comparison, sentence
+
+LOW = 5.0
+"""Per cent of gradients clipped: below it, clipping hardly happens."""
+
+
+def figure_1(request: Request) -> Reproduced:
+    """The share of clipped gradients in the first and in the last epoch."""
+    return figure_1_of(tasks(request), request, scale_note(request))
+
+
+def figure_1_of(given: list[ValueTask], request: Request, note: str) -> Reproduced:
+    lines = []
+    for task in given:
+        thresholds = task.thresholds[1::2] if request.quick else task.thresholds
+        for threshold in thresholds:
+            request.say(f"{task.data}, {task.model}, C = {threshold:g}")
+            lines.append(_frequency_line(task, threshold, request))
+    return Reproduced(
+        "Figure 1 of paper 3 (clipping frequency of DP-SGD during training)",
+        "per cent of gradients clipped in the last epoch",
+        tuple(lines),
+        frequency_verdict(lines),
+        settings_of(given[0].problem),
+        ("Of the paper's step sizes, the one with the best training accuracy of the first seed.",
+         "The paper gives curves: the columns by epoch are their points. The printed column is "
+         "what its text says of them.", note),
+    )  # fmt: skip
+
+
+def _frequency_line(task: ValueTask, threshold: float, request: Request) -> Line:
+    seeds = list(request.seeds_or(1, 5))
+    lr, runs = best(watched_runner(task, threshold), task.rates, seeds)
+    return Line(
+        {"data": task.data, "model": task.model, "C": f"{threshold:g}"},
+        printed=_printed_frequency(task, threshold),
+        certified=Measured.of([run.clipped_curve[-1] for run in runs]),
+        certified_epsilon=max(run.epsilon or 0.0 for run in runs),
+        extra={
+            "first epoch": str(Measured.of([run.clipped_curve[0] for run in runs])),
+            "training accuracy": str(Measured.of([run.training for run in runs])),
+            "step size": f"{lr:g}",
+            "clipped by epoch": mean_curve([run.clipped_curve for run in runs]),
+            "training by epoch": mean_curve([run.training_curve for run in runs]),
+        },
+    )
+
+
+def _printed_frequency(task: ValueTask, threshold: float) -> str:
+    stuck = (task.data, task.model) == ("MNIST", "2-layer NN") and threshold >= 20
+    return "about 15" if stuck else "falls"
+
+
+def frequency_verdict(lines: list[Line]) -> str:
+    """Does the frequency fall? Where it rises, does it at least stay near zero?"""
+    falls, low = [], 0
+    for line in lines:
+        assert line.certified is not None
+        first = Measured.read(line.extra["first epoch"], line.certified.seeds)
+        name = " ".join(line.label.values())
+        falls.append(Comparison(name, first, line.certified, own_setting="MNIST" in name))
+        low += line.certified.mean >= first.mean and line.certified.mean < LOW
+    told = sentence(falls, "lines", " points")
+    return (
+        f"The frequency falls from the first epoch to the last: {told}; where it does not fall in "
+        f"the mean, {low} lines stay below {LOW:g} per cent."
+    )

@@ -34,3 +34,10 @@ def test_it_is_always_bounded_and_odd(values, smoothing):
     assert np.isfinite(answer).all()
     assert (np.abs(answer) <= CEILING).all()
     assert np.allclose(smoothed(-u, smoothing), -answer, atol=1e-9)
+
+
+def test_what_is_not_a_number_counts_as_nothing():
+    broken = np.array([[np.nan, 0.0], [np.inf, -np.inf]])
+    answer = smoothed(broken, 4.0)
+    assert answer[0].tolist() == [0.0, 0.0]
+    assert 0 < answer[1, 0] == -answer[1, 1] <= CEILING

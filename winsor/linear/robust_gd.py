@@ -108,9 +108,9 @@ def smoothed(u: Array, smoothing: float) -> Array:
 
 
 def _smoothed(a: Array, smoothing: float) -> Array:
-    """The same of numbers other than zero."""
+    """The same of finite numbers."""
     answer = np.sign(a) * CEILING * (2 * ndtr(math.sqrt(smoothing)) - 1)  # the limit |u| -> oo
-    inside = np.abs(a) < 1e3  # beyond, cubic and correction would cancel to noise
+    inside = (np.abs(a) < 1e3) & (a != 0)  # beyond, cubic and correction would cancel to noise
     answer[inside] = _cubic_mean(a[inside], smoothing)
     return np.clip(answer, -CEILING, CEILING)
 

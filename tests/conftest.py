@@ -6,8 +6,8 @@ import sys
 import torch
 from hypothesis import HealthCheck, settings
 
-# Some virtual processors announce AMX and their kernel refuses it: torch's own bfloat16 products then
-# fail ("could not create a primitive"). oneDNN reads this when it is first used.
+# Some virtual processors announce AMX and their kernel refuses it: torch's own bfloat16 products
+# then fail ("could not create a primitive"). oneDNN reads this when it is first used.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")
 
 settings.register_profile(

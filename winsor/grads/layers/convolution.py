@@ -104,6 +104,7 @@ class Geometry:
     def _from_patches(self, x: Tensor, g: Tensor, shape: torch.Size) -> Tensor:
         """The same rows from patches of a padded copy, a cacheful at a time: where patches are
         short, the library's kernel spends most of its time on finding them."""
+        x, g = x.detach(), g.detach()
         padded = F.pad(x, [pad for each in reversed(self.padding) for pad in (each, each)])
         for axis, (places, step) in enumerate(zip(g.shape[2:], self.dilation, strict=True)):
             padded = padded.unfold(2 + axis, places, step)

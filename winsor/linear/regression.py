@@ -126,8 +126,8 @@ class PrivateLinearRegression(PrivateRegressor):
     >>> X = rng.standard_normal((5000, 3))
     >>> y = 10 + X @ [1.0, -2.0, 0.5] + rng.standard_t(3, size=5000)
     >>> model = PrivateLinearRegression(epsilon=1.0, target_range=(5, 15), random_state=0).fit(X, y)
-    >>> model.coef_.round(1).tolist(), bool(model.epsilon_ <= 1.0)
-    ([1.0, -2.0, 0.5], True)
+    >>> bool(np.abs(model.coef_ - [1.0, -2.0, 0.5]).max() < 0.1), bool(model.epsilon_ <= 1.0)
+    (True, True)
     """
 
     alpha = 0.0

@@ -123,5 +123,5 @@ def test_the_image_example_says_all_that_its_accuracy_rests_on():
     length = config.rule.options["max_grad_norm"] * config.optimizer.options["lr"]
     assert cell["setting"]["length"] == length
     assert f"{cell['accuracy']:.1f} %" in text
-    earlier = json.loads((results / "gallery.json").read_text())["images"]
-    assert f"{100 * float(dict(earlier['results'])['accuracy']):.1f} %" in text
+    full = json.loads((results / "gallery.json").read_text())["images"]
+    assert f"{100 * float(dict(full['results'])['accuracy']):.1f} %" in text

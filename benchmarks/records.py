@@ -92,14 +92,7 @@ class Record:
 
 
 RECORDS = {
-    "mnist": Record(
-        "mnist",
-        3.0,
-        Setting(4.0, 4.0, 60_000, 100, sampling="full"),
-        norm="unit groups of maps",
-        axes=(10.0, 0.7),
-        white=5.0,
-    ),
+    "mnist": Record("mnist", 3.0, Setting(4.0, 1.9, 15_000, 100), norm="unit groups", white=5.0),
     "fashion_mnist": Record(
         "fashion_centred",
         3.0,

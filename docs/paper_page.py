@@ -113,10 +113,10 @@ CONCLUSIONS = {
         "On a small network it stays near chance at equal epsilon: {averaged} per cent against "
         "{flat} ({bench}). On convex problems the fair rival is DP-SGD with a longer step: at ten "
         "times the printed one it is ahead of averaged clipping on both real data sets at every "
-        "epsilon for logistic regression (lines *step x 10* of Table 2). For ridge regression it is "
-        "ahead on Diabetes, and averaged clipping on Adult at every epsilon, certified too "
-        "(0.605 to 0.633 against 0.723 of the start's loss, Table B1); still longer steps of DP-SGD "
-        "were not tried.",
+        "epsilon for logistic regression (lines *step x 10* of Table 2). For ridge regression it "
+        "is ahead on Diabetes, and averaged clipping on Adult at every epsilon, certified too "
+        "(0.605 to 0.633 against 0.723 of the start's loss, Table B1); still longer steps of "
+        "DP-SGD were not tried.",
     ),
     "modelmix": (
         "Mixing lowers the epsilon of a run with too little Gaussian noise, and certified numbers "

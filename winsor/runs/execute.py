@@ -122,7 +122,7 @@ def _run(run: Assembled, directory: RunDirectory, observer: Observer) -> dict[st
 
 
 def assemble(config: Config, directory: RunDirectory, data: Data) -> Assembled:
-    """Build model, optimiser and private training; nothing has looked at a row's values yet."""
+    """Build model, optimiser and private training; only `prepare` has looked at values of rows."""
     check_rows(config, data)
     data, earlier = prepared(config, with_features(config.features, data), directory)
     progress = Progress()

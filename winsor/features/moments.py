@@ -8,6 +8,7 @@ the ledger that paid for them, so that a run that goes on releases nothing twice
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, Self
 
@@ -28,7 +29,7 @@ from winsor.sampling.samplers import FullBatch
 Array = NDArray[np.float64]
 
 
-class ReleasedMoments:
+class ReleasedMoments(ABC):
     """A transform of rows by moments that are released with noise.
 
     A subclass fits with `_paid` and `_certified`, and names its public numbers in ``kept``.
@@ -58,11 +59,13 @@ class ReleasedMoments:
         self.relation = as_relation(relation)
         self.seed, self.allow_large_delta, self.ledger = seed, allow_large_delta, ledger
 
+    @abstractmethod
     def fit(self, features: Tensor) -> Self:
-        raise NotImplementedError
+        """Pay, and release the moments of ``features``, once."""
 
+    @abstractmethod
     def __call__(self, features: Tensor) -> Tensor:
-        raise NotImplementedError
+        """The rows, transformed by what was released."""
 
     def _paid(
         self, n: int, sensitivity: Sensitivity, releases: tuple[int, int], bound_to: tuple[Any, ...]

@@ -2,10 +2,12 @@
 
     OMP_NUM_THREADS=1 .venv/bin/python benchmarks/growth.py            # about 4 minutes
 
-One process per dimension (Linux only, as memory.py). At each size: the least processor time of a
-private step under `Flat` over some steps, and the kernel's high-water mark of resident memory
-during a step beyond what was there before it. A straight line is fitted to each; R^2 says how
-straight. Width is counted in parameters, of which a linear layer has width squared.
+Two processes per dimension (Linux only, as memory.py). At each size: the least processor time of a
+private step under `Flat` over some steps, in a process that keeps what it freed (else page faults
+are timed); and the kernel's high-water mark of resident memory during a step beyond what was there
+before it, in one that returns it at once. A straight line is fitted to each; R^2 says how straight.
+Width is counted in parameters, of which a linear layer has width squared. Sizes begin where one
+thing makes the peak: below, small models keep rows that large ones never form.
 Writes benchmarks/results/growth.json.
 """
 
@@ -25,11 +27,12 @@ from typing import Any
 
 from memory import RETURN_MEMORY, resident
 from saving import save
+from step_time import KEEP_MEMORY
 
 SIZES: dict[str, tuple[int, ...]] = {
     "batch": (512, 768, 1024, 1536, 2048),  # from where rows, not parameters, make the peak
-    "depth": (2, 4, 8, 12, 16),
-    "parameters": (128, 256, 384, 512, 640),  # widths
+    "depth": (4, 8, 12, 16, 24),
+    "parameters": (512, 640, 768, 896, 1024),  # widths, from where no layer keeps rows
     "vocabulary": (2000, 5000, 10_000, 15_000, 20_000),
     "sequence": (32, 64, 96, 128, 192),
 }
@@ -71,6 +74,7 @@ def measure(dimension: str, steps: int) -> list[dict[str, float]]:
 
     torch.set_num_threads(1)
     libc, rows = ctypes.CDLL("libc.so.6"), []
+    returning = RETURN_MEMORY.items() <= os.environ.items()
     for size in SIZES[dimension]:
         model, batch, place = problem(dimension, size)
         task: Any = Task("", len(batch[0]), nn.Module, lambda _: batch)  # noqa: B023
@@ -88,7 +92,8 @@ def measure(dimension: str, steps: int) -> list[dict[str, float]]:
         times, peaks = [], []
         for drawn in run.batches(steps):
             gc.collect()
-            libc.malloc_trim(0)
+            if returning:
+                libc.malloc_trim(0)
             before = resident("VmRSS")
             Path("/proc/self/clear_refs").write_text("5")  # resets the high-water mark
             start = time.process_time()
@@ -113,10 +118,10 @@ def line(rows: list[dict[str, float]], of: str) -> dict[str, float]:
     }
 
 
-def in_own_process(dimension: str, steps: int) -> list[dict[str, float]]:
+def in_own_process(dimension: str, steps: int, memory: dict[str, str]) -> list[dict[str, float]]:
     done = subprocess.run(
         [sys.executable, __file__, "--dimension", dimension, "--steps", str(steps)],
-        env={**os.environ, **RETURN_MEMORY},
+        env={**os.environ, **memory},
         check=True,
         capture_output=True,
         text=True,
@@ -135,7 +140,9 @@ def main() -> None:
         return
     found: dict[str, Any] = {}
     for dimension in SIZES:
-        rows = in_own_process(dimension, options.steps)
+        timed = in_own_process(dimension, 3 * options.steps, KEEP_MEMORY)
+        peaks = in_own_process(dimension, options.steps, RETURN_MEMORY)
+        rows = [{**one, "mib": other["mib"]} for one, other in zip(timed, peaks, strict=True)]
         found[dimension] = {"time": line(rows, "ms"), "memory": line(rows, "mib"), "rows": rows}
         fits = {of: round(found[dimension][of]["r2"], 4) for of in ("time", "memory")}
         print(f"{dimension:12} R2 {fits}", flush=True)

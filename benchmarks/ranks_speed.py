@@ -13,8 +13,9 @@ The model of docs/several-processes.md, T(W) = a B/W + c + what ranks exchange, 
 process at B, B/2 and B/4 rows (a and c) and to single exchanges, and compared with steps of W
 ranks. Processes that exchange nothing slow each other down, too, where they share caches and cores:
 where W of them get s times the work of one done, a B/W + c takes W/s times as long; and a row takes
-them more processor time. Writes benchmarks/results/ranks_speed.json; tasks that are not asked for
-stay.
+them more processor time. With --keep-memory no process gives memory back to the system, on either
+side (`step_time.py` says why). Writes benchmarks/results/ranks_speed.json; tasks and modes that are
+not asked for stay.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ import numpy as np
 import torch
 from models import TASKS, Task
 from saving import FOLDER, save
+from step_time import KEEP_MEMORY
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import TensorDataset
@@ -216,11 +218,19 @@ def main() -> None:
     parser.add_argument("--tasks", nargs="*", choices=TIMED, default=list(TIMED))
     parser.add_argument("--timed-steps", type=int, default=10)
     parser.add_argument("--turns", type=int, default=5)
+    parser.add_argument("--keep-memory", action="store_true")
     parser.add_argument("--output", type=Path, default=FOLDER)
     options = parser.parse_args()
     path = options.output / f"{NAME}.json"
     rows = json.loads(path.read_text())["rows"] if path.exists() else []
-    rows = [row for row in rows if row["task"] not in options.tasks]
+    kept = options.keep_memory
+    rows = [
+        row
+        for row in rows
+        if row["task"] not in options.tasks or row.get("keep_memory", False) != kept
+    ]
+    if kept:
+        os.environ.update(KEEP_MEMORY)  # for the processes of the ranks, which are begun below
     for name in options.tasks:
         task = next(task for task in TASKS if task.name == name)
         one: list[Any] = []
@@ -230,7 +240,7 @@ def main() -> None:
             if any(isinstance(rank, str) for rank in found):
                 raise RuntimeError(f"{name} on {world} ranks: {found}")
             one = one or found
-            rows.append(row_of(task, world, found, one[0]))
+            rows.append({**row_of(task, world, found, one[0]), "keep_memory": kept})
             print(rows[-1], flush=True)
             save(NAME, {"rows": rows}, options.output)
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 import math
+import sys
 
 import numpy as np
 import pytest
@@ -91,11 +91,14 @@ def test_batched_scattering_is_scattering_path_by_path(J, L, side):
     torch.testing.assert_close(transform(x[None])[0], found)
 
 
-def test_scattering_is_kymatio_where_it_is_installed():
-    if importlib.util.find_spec("kymatio") is None:
-        with pytest.raises(ConfigurationError, match="pip install"):
-            Scattering()(images())
-        return
+def test_scattering_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "kymatio.scattering2d.filter_bank", None)
+    wavelets.transform_with.cache_clear()
+    with pytest.raises(ConfigurationError, match="pip install 'winsor\\[scattering\\]'"):
+        Scattering()(images())
+
+
+def test_scattering_is_kymatio():
     from kymatio.scattering2d.frontend.torch_frontend import ScatteringTorch2D
 
     for J, L, side in ((2, 8, 28), (3, 4, 32)):

@@ -259,7 +259,7 @@ def test_oriented_gradients_kept_in_a_folder(images):
 
 
 def test_scattering_features(images, monkeypatch):
-    """Where kymatio is not installed, a transform of the same shape stands in for it."""
+    """A transform of the same shape stands in for the wavelets, which take larger images."""
 
     def transform_of(shape):
         def transform(x):  # (n, 1, 8, 8) -> (n, 1, 81, 2, 2)

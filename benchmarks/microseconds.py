@@ -1,11 +1,13 @@
 """Where the microseconds of a private step go: each stage on its own, between real steps.
 
-    .venv/bin/python benchmarks/microseconds.py [--against DIR] [--steps 3000]
+    .venv/bin/python benchmarks/microseconds.py [--against DIR] [--steps 3000] [--models CNN GPT]
 
+Larger models take a hundredth of the steps, memory kept on both sides (`step_time.py` says why);
+they have one stage more, what layers make during the backward pass: rows, or what ghost norms need.
 Stages are functions of winsor, wrapped in clocks; a stage's figure is its own time without the
-stages inside it, averaged over the quickest hundredth of all steps, so that a busy machine shows up
-least. The clocks themselves cost about a microsecond per stage. `--against` gives the same table
-for another checkout of winsor, in turns. Writes benchmarks/results/microseconds.json; read with
+stages inside it, averaged over the quickest hundredth of all steps (at least five), so that a busy
+machine shows up least. The clocks themselves cost about a microsecond per stage. `--against` gives
+the same table for another checkout of winsor, in turns. Writes benchmarks/results/microseconds.json; read with
 docs/where-the-microseconds-go.md.
 """
 
@@ -21,10 +23,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-from saving import save
+from saving import FOLDER, save
+from step_time import KEEP_MEMORY
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-MODELS = ("linear 784-10", "MLP 784-128-10")
+SMALL = ("linear 784-10", "MLP 784-128-10")
+MODELS = (*SMALL, "CNN 28x28", "ResNet-20", "GPT 4x256")
 ROUNDS = 3
 
 
@@ -36,8 +40,9 @@ class Clocks:
         self._inner: list[float] = []
 
     def wrap(self, owner: Any, name: str, stage: str) -> None:
-        function = getattr(owner, name)
+        setattr(owner, name, self.timed(getattr(owner, name), stage))
 
+    def timed(self, function: Any, stage: str) -> Any:
         def timed(*args: Any, **kwargs: Any) -> Any:
             self._inner.append(0.0)
             begin = time.perf_counter()
@@ -50,13 +55,13 @@ class Clocks:
                     self._inner[-1] += taken
                 self.now[stage] = self.now.get(stage, 0.0) + taken - inside
 
-        setattr(owner, name, timed)
+        return timed
 
 
 def stages(clocks: Clocks) -> None:
     from models import Task
 
-    from winsor.grads import ghost, linear_plan
+    from winsor.grads import ghost, linear_plan, piece_view
     from winsor.ledger import ledger
     from winsor.mechanisms import noise
     from winsor.release import door
@@ -69,6 +74,8 @@ def stages(clocks: Clocks) -> None:
         (linear_plan.LinearView, "_check", "norms"),
         (flat.Flat, "weights", "weights"),
         (linear_plan.LinearView, "weighted_sum", "clipped sum"),
+        (piece_view.PieceView, "_check", "norms"),
+        (piece_view.PieceView, "_sum", "clipped sum"),
         (door.Door, "_digest", "digest"),
         (ledger.Ledger, "record", "ledger"),
         (noise.NoiseSource, "add_leaves", "noise"),
@@ -77,6 +84,10 @@ def stages(clocks: Clocks) -> None:
         (loop.PrivateTraining, "step", "step, the rest (guard, checks)"),
     ):
         clocks.wrap(owner, name, stage)
+    receiver = ghost.GhostEngine._receiver
+    ghost.GhostEngine._receiver = staticmethod(  # type: ignore[method-assign]
+        lambda *args: clocks.timed(receiver(*args), "backward: what layers keep")
+    )
 
 
 def quickest(rows: list[dict[str, float]]) -> dict[str, float]:
@@ -131,7 +142,7 @@ def plain(model: str, steps: int) -> dict[str, float]:
 
 
 def in_own_process(which: str, model: str, steps: int, checkout: str | None) -> dict[str, float]:
-    environment = dict(os.environ)
+    environment = {**os.environ, **({} if model in SMALL else KEEP_MEMORY)}
     if checkout is not None:
         environment["PYTHONPATH"] = str(Path(checkout).resolve())
     command = [sys.executable, __file__, "--one", which, "--model", model, "--steps", str(steps)]
@@ -146,6 +157,7 @@ def main() -> None:
     parser.add_argument("--against", help="another checkout of winsor")
     parser.add_argument("--one", choices=("plain", "private"))
     parser.add_argument("--model", default=MODELS[0])
+    parser.add_argument("--models", nargs="+", default=MODELS, help="parts of their names")
     options = parser.parse_args()
     if options.one:
         measured = {"plain": plain, "private": private}[options.one]
@@ -154,12 +166,14 @@ def main() -> None:
     asked = {"plain": ("plain", None), "winsor flat": ("private", None)}
     if options.against:
         asked["winsor flat (before)"] = ("private", options.against)
-    models: dict[str, Any] = {}
-    for model in MODELS:
+    path = FOLDER / "microseconds.json"
+    models: dict[str, Any] = json.loads(path.read_text())["models"] if path.exists() else {}
+    for model in (name for name in MODELS if any(part in name for part in options.models)):
+        steps = options.steps if model in SMALL else max(7, options.steps // 100)
         found: dict[str, list[dict[str, float]]] = {name: [] for name in asked}
         for _ in range(ROUNDS):
             for name, (which, checkout) in asked.items():
-                found[name].append(in_own_process(which, model, options.steps, checkout))
+                found[name].append(in_own_process(which, model, steps, checkout))
         best = {name: min(rounds, key=lambda r: r["whole step"]) for name, rounds in found.items()}
         models[model] = {n: {s: round(t, 1) for s, t in row.items()} for n, row in best.items()}
         print(model)

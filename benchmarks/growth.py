@@ -8,7 +8,7 @@ are timed); and the kernel's high-water mark of resident memory during a step be
 before it, in one that returns it at once. A straight line is fitted to each; R^2 says how straight.
 Width is counted in parameters, of which a linear layer has width squared. Sizes begin where one
 thing makes the peak: below, small models keep rows that large ones never form.
-Writes benchmarks/results/growth.json.
+Writes benchmarks/results/growth.json; dimensions that are not asked for (--only) stay.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from memory import RETURN_MEMORY, resident
-from saving import save
+from saving import FOLDER, save
 from step_time import KEEP_MEMORY
 
 SIZES: dict[str, tuple[int, ...]] = {
@@ -133,13 +133,16 @@ def in_own_process(dimension: str, steps: int, memory: dict[str, str]) -> list[d
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
     parser.add_argument("--dimension", choices=SIZES, help="measure one, in this process")
+    parser.add_argument("--only", nargs="+", choices=SIZES, default=list(SIZES))
     parser.add_argument("--steps", type=int, default=14)
     options = parser.parse_args()
     if options.dimension:
         print(json.dumps(measure(options.dimension, options.steps)))
         return
-    found: dict[str, Any] = {}
-    for dimension in SIZES:
+    path = FOLDER / "growth.json"
+    found: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+    found = {name: part for name, part in found.items() if name in SIZES}
+    for dimension in options.only:
         timed = in_own_process(dimension, 3 * options.steps, KEEP_MEMORY)
         peaks = in_own_process(dimension, options.steps, RETURN_MEMORY)
         rows = [{**one, "mib": other["mib"]} for one, other in zip(timed, peaks, strict=True)]

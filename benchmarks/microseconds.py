@@ -7,8 +7,9 @@ they have one stage more, what layers make during the backward pass: rows, or wh
 Stages are functions of winsor, wrapped in clocks; a stage's figure is its own time without the
 stages inside it, averaged over the quickest hundredth of all steps (at least five), so that a busy
 machine shows up least. The clocks themselves cost about a microsecond per stage. `--against` gives
-the same table for another checkout of winsor, in turns. Writes benchmarks/results/microseconds.json; read with
-docs/where-the-microseconds-go.md.
+the same table for another checkout of winsor, in turns. Writes
+benchmarks/results/microseconds.json, where other models stay; docs/where-the-microseconds-go.md
+reads it.
 """
 
 from __future__ import annotations

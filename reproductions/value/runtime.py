@@ -104,9 +104,7 @@ def _measured(data: str, model: str, timing: Timing, request: Request) -> Values
     return cell(_timed_cell(f"{data}, {model}", sizes, timing))
 
 
-def _lines(
-    data: str, model: str, seconds: dict[str, list[float]], timing: Timing
-) -> list[Line]:
+def _lines(data: str, model: str, seconds: dict[str, list[float]], timing: Timing) -> list[Line]:
     printed = dict(zip(PRINTED_METHODS, PRINTED[data, model], strict=True))
     lines = []
     for method in dict.fromkeys((*PRINTED_METHODS, *seconds)):

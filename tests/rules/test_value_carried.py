@@ -130,11 +130,14 @@ def test_norms_of_double_precision_hold_at_any_scale(shape, seed, scale):
 
 
 @pytest.mark.parametrize("broken", [float("nan"), float("inf")])
-def test_weights_that_are_not_finite_have_no_norm(broken):
+def test_weights_that_are_not_finite_have_no_finite_norm(broken):
     weight = torch.ones(3, 3)
     weight[1, 1] = broken
-    with pytest.raises(RuntimeError):
-        spectral_norm(weight)
+    try:
+        bound = spectral_norm(weight)
+    except RuntimeError:  # LAPACK refuses some of them
+        return
+    assert not np.isfinite(bound)
 
 
 def test_zero_and_nothing():

@@ -125,6 +125,29 @@ def test_the_pages_of_the_papers_are_up_to_date():
     assert (ROOT / "reproductions" / "README.md").read_text() == made.readme(), order
 
 
+def test_the_figures_of_paper_3_are_drawn_from_full_tables_only():
+    made = generator("paper_figures")
+    number = {"mean": 90.0, "half_width": 1.0, "seeds": 5}
+    curves = {
+        "clipped by epoch": "9 5", "test by epoch": "80 90", "published, test by epoch": "70 80",
+    }  # fmt: skip
+
+    def line(**label):
+        return {"label": label, "certified": number, "published": number, "extra": curves,
+                "certified_epsilon": 0.5}  # fmt: skip
+
+    lines = {
+        "figure-1": line(data="MNIST", model="linear", C="1"),
+        "figures-2-3": line(data="MNIST", model="2-layer NN", C="20", method="VC"),
+        "figure-5": line(model="linear", sigma="1", delta="1e-05", method="VC"),
+    }
+    for quick in (False, True):
+        tables = {("value", key): {"quick": quick, "lines": [one]} for key, one in lines.items()}
+        drawn = made.figures(tables)
+        assert set(drawn) == (set() if quick else {f"value-figure-{n}" for n in (1, 3, 5)})
+        assert all(series.points for chart in drawn.values() for series in chart.series)
+
+
 def test_the_page_of_the_papers_can_be_read_in_ten_minutes():
     assert len((ROOT / "docs" / "papers.md").read_text().splitlines()) < 600
 

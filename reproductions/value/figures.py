@@ -162,21 +162,35 @@ def _printed_loss(task: ValueTask) -> str:
 
 
 def value_verdict(lines: list[Line]) -> str:
-    """The certified loss of value clipping against gradient clipping, over all pairs."""
-    found = {tuple(line.label.values()): line.certified for line in lines}
-    pairs: dict[str, list[Comparison]] = {"VC": [], "VC, tight bound": []}
-    for (data, model, clip, method), ours in found.items():
-        if method in pairs and ours is not None:
-            theirs = found[data, model, clip, "GC"]
-            assert theirs is not None
-            margin = LOSS if method == "VC" else 0.0
-            name = f"{data}, {model}, C = {clip}"
-            pairs[method].append(
-                Comparison(name, ours, theirs, None, data == "MNIST", margin=margin)
+    """The loss of value clipping against gradient clipping, over all pairs.
+
+    The paper's own claim is about Algorithm 3 as printed, where its text names a loss; with each
+    row's own loss it is another method, and the tight bound is ours.
+    """
+    found = {tuple(line.label.values()): line for line in lines}
+    pairs: dict[str, list[Comparison]] = {"printed": [], "VC": [], "VC, tight bound": []}
+    for (data, model, clip, method), line in found.items():
+        if method not in pairs:
+            continue
+        gradient, name = found[data, model, clip, "GC"].certified, f"{data}, {model}, C = {clip}"
+        assert gradient is not None and line.certified is not None
+        margin = LOSS if method == "VC" else 0.0
+        pairs[method].append(Comparison(name, line.certified, gradient, margin=margin))
+        if line.published is not None:
+            own = names_a_loss(data, model, float(clip))
+            pairs["printed"].append(
+                Comparison(name, line.published, gradient, own_setting=own, margin=margin)
             )
+    told = {name: sentence(cases, "cases", " points") for name, cases in pairs.items()}
     return (
-        f"Value clipping with each row's own loss is at most {LOSS:g} points behind gradient "
-        f"clipping (paper: 2 to 4): {sentence(pairs['VC'], 'cases', ' points')}. The tight bound "
-        f"ahead of gradient clipping: {sentence(pairs['VC, tight bound'], 'cases', ' points')}. "
-        "Algorithm 3 as printed has no guarantee."
+        f"Value clipping is at most {LOSS:g} points behind gradient clipping (paper: 2 to 4 on "
+        f"MNIST), as printed, which has no guarantee: {told['printed']}. With each row's own loss, "
+        f"certified: {told['VC']}. The tight bound ahead of gradient clipping: "
+        f"{told['VC, tight bound']}."
     )
+
+
+def names_a_loss(data: str, model: str, clip: float) -> bool:
+    """Does the paper's text give a loss here? Of small thresholds it says that the gap is larger;
+    its CIFAR-10 features are not ours."""
+    return data == "MNIST" and (model == "linear" or clip >= 20)

@@ -15,6 +15,7 @@ from torch.nn import functional as F
 from winsor_reproductions.training_runs import Problem
 
 from winsor.papers.value.claim import printed_scale
+from winsor.rules.value_bounds.spectral import spectral_norm
 from winsor.rules.wgc import relu_network
 
 Weights = Callable[[nn.Module, Tensor, Tensor], Tensor]
@@ -45,13 +46,8 @@ def value_clipping_as_printed(
 
 
 def spectral_norms(model: nn.Module) -> list[float]:
-    """Largest singular value of every matrix, from its smaller Gram matrix in double precision."""
-    norms = []
-    for parameter in model.parameters():
-        matrix = parameter.detach().double()
-        gram = matrix @ matrix.T if matrix.shape[0] <= matrix.shape[1] else matrix.T @ matrix
-        norms.append(float(torch.linalg.eigvalsh(gram)[-1].clamp_min(0).sqrt()))
-    return norms
+    """Largest singular value of every matrix: the bounds that certified runs have."""
+    return [spectral_norm(parameter) for parameter in model.parameters()]
 
 
 def _descend(

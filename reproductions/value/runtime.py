@@ -15,6 +15,7 @@ the shape of the paper's rows (784 pixels, 512 features): the time does not depe
 from __future__ import annotations
 
 import importlib.util
+import os
 import statistics
 import time
 import warnings
@@ -71,13 +72,17 @@ def table_2_of(timing: Timing, request: Request) -> Reproduced:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        lines = [line for key in PRINTED for line in _lines(*key, timing, request)]
+        found = {key: _measured(*key, timing, request) for key in PRINTED}
     finally:
         torch.set_num_threads(threads)
+    lines = [line for key, one in found.items() for line in _lines(*key, one["seconds"], timing)]
+    loads = sorted(one["load"] for one in found.values())
     notes = [
         "Processor time on a CPU, PyTorch on one thread; the paper has a P100 GPU and includes the "
         "loading of data. The interval is over rounds.",
         "Random rows of the paper's shapes; models without biases, batches of 128.",
+        f"Load meanwhile {loads[0]:.1f} to {loads[-1]:.1f}, of which 1 is this table: "
+        "methods take turns in short blocks, and only ratios within a round are compared.",
     ]
     if importlib.util.find_spec("opacus") is None:
         notes.append("Opacus is not installed here: its lines have the printed figure only.")
@@ -92,11 +97,14 @@ def table_2_of(timing: Timing, request: Request) -> Reproduced:
     )  # fmt: skip
 
 
-def _lines(data: str, model: str, timing: Timing, request: Request) -> list[Line]:
+def _measured(data: str, model: str, timing: Timing, request: Request) -> Values:
     request.say(f"{data}, {model}")
     width = WIDTHS[data]
     sizes = [width, 10] if model == MODELS[0] else [width, HIDDEN, 10]
-    seconds = cell(_timed_cell(f"{data}, {model}", sizes, timing))["seconds"]
+    return cell(_timed_cell(f"{data}, {model}", sizes, timing))
+
+
+def _lines(data: str, model: str, seconds: dict[str, list[float]], timing: Timing) -> list[Line]:
     printed = dict(zip(PRINTED_METHODS, PRINTED[data, model], strict=True))
     lines = []
     for method in dict.fromkeys((*PRINTED_METHODS, *seconds)):
@@ -123,14 +131,15 @@ def _timed_cell(name: str, sizes: list[int], timing: Timing) -> Wanted:
     """All methods on one model; a probe has shorter blocks."""
 
     def work(at: Timing) -> Values:
-        return {"seconds": take_turns(contenders(sizes, at.batch_size), at)}
+        seconds = take_turns(contenders(sizes, at.batch_size), at)
+        return {"seconds": seconds, "load": os.getloadavg()[1]}  # of the last five minutes
 
     block = min(PROBED_BLOCK, timing.block)
     return Wanted(
         f"runtime of {name}, {timing.rounds} rounds of {timing.block} steps",
         {"sizes": sizes, "batch": timing.batch_size},
         lambda: work(timing),
-        {"seconds": {method: [1.0] * timing.rounds for method in methods()}},
+        {"seconds": {method: [1.0] * timing.rounds for method in methods()}, "load": 1.0},
         timing.rounds,
         lambda rounds: work(Timing(rounds, block, timing.batch_size)),
         timing.block / block,

@@ -47,6 +47,13 @@ def normalised(
     return norm, spent
 
 
+def released_with(record: Record) -> list[float]:
+    """The noise multipliers of what `normalised` releases."""
+    moments = [] if record.norm in PER_ROW else [NORM_NOISE]
+    axes = [] if record.axes is None else [record.axes[0]]
+    return [*moments, *axes, *([] if record.white is None else 2 * [record.white])]
+
+
 def _maps(x: Tensor, transform: Transform) -> Tensor:
     """As `by_chunks`, channels and places kept apart."""
     return torch.cat([transform(part.float()).half() for part in x.split(PART)])

@@ -120,8 +120,8 @@ def page(
     lines = [
         HEAD,
         "| task | way | accuracy | rarest three | total epsilon | releases | rows | seeds "
-        "| processor seconds a seed | published | aim |",
-        "|---|---|---|---|---|---|---|---|---|---|---|",
+        "| processor seconds a seed | published | aim | commit |",
+        "|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for (task, way), cells in sorted(groups.items()):
         seconds = statistics.mean(cell["processor_seconds"] for cell in cells)
@@ -133,7 +133,7 @@ def page(
         lines.append(
             f"| {task} | {way}{mark} | {_mean(cells, 'accuracy')} | {rare} | {epsilon:.4f} "
             f"| {cells[0]['releases']} | {cells[0]['rows']:,} | {len(cells)} | {seconds:.0f} "
-            f"| {published} | {aim} |"
+            f"| {published} | {aim} | {_commits(cells)} |"
         )
     if earlier:
         lines += ["", "\\* of earlier features or an earlier setting, not measured again yet."]
@@ -195,6 +195,11 @@ def _mean(cells: list[dict[str, Any]], name: str) -> str:
     values = [cell[name] for cell in cells]
     middle = statistics.mean(values)
     return f"{middle:.2f} ({max(abs(value - middle) for value in values):.2f})"
+
+
+def _commits(cells: list[Cell]) -> str:
+    """Of the code that made the figures; older cells do not say."""
+    return ", ".join(sorted({cell.get("commit", "-") for cell in cells}))
 
 
 def _sources(groups: Groups) -> list[str]:

@@ -29,7 +29,7 @@ def save(name: str, result: dict[str, Any], folder: Path = FOLDER) -> Path:
 
 
 def made_by() -> dict[str, str]:
-    """Version and commit of winsor; a commit ends in "+" where code was changed and not committed."""
+    """Version and commit of winsor; changes of code that are not committed add a "+" to it."""
     return {"version": winsor.__version__, "commit": _commit()}
 
 

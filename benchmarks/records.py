@@ -89,8 +89,9 @@ class Record:
     """"moments" of channels are released; otherwise one of `PER_ROW`, each row by itself."""
     white: float | None = None
     """Noise multiplier of each of two releases of second moments; None for none."""
-    axes: tuple[float, float] | None = None
-    """Noise multiplier and power of `PrivateAxes`; None for none."""
+    axes: tuple[float, ...] | None = None
+    """Noise multiplier and power of `PrivateAxes`, and the power of places if it is another; None
+    for none."""
 
 
 RECORDS = {
@@ -103,11 +104,11 @@ RECORDS = {
         axes=(10.0, 0.7),
     ),
     "cifar10_scattering": Record(
-        "cifar10_scattering",
+        "cifar10_opponent",
         3.0,
-        Setting(4.0, 4.0, 50_000, 60, sampling="full"),
+        Setting(4.0, 3.0, 50_000, 60, sampling="full"),
         norm="mirrored logarithms",
-        axes=(10.0, 0.7),
+        axes=(10.0, 0.7, 0.4),
     ),
     "cifar10_efficientnet": Record(
         "cifar10_efficientnet", 3.0, Setting(4.0, 1.4, 10_000, 100), norm="root layer", white=5.0

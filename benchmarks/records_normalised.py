@@ -33,8 +33,9 @@ def normalised(
         norm = PrivateNorm(**options, **shared).fit(x)
         spent.append(norm)
     if record.axes is not None:
-        noise, power = record.axes
-        axes = PrivateAxes(noise_multiplier=noise, power=power, **shared).fit(_maps(x, norm))
+        noise, power, *places = record.axes
+        options = {"noise_multiplier": noise, "power": power, "place_power": (*places, None)[0]}
+        axes = PrivateAxes(**options, **shared).fit(_maps(x, norm))
         norm = _then(norm, axes)
         spent.append(axes)
     if record.white is not None:

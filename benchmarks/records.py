@@ -108,7 +108,7 @@ RECORDS = {
         3.0,
         Setting(4.0, 3.0, 50_000, 60, sampling="full"),
         norm="mirrored logarithms",
-        axes=(10.0, 0.7, 0.4),
+        axes=(10.0, 0.8, 0.0),
     ),
     "cifar10_efficientnet": Record(
         "cifar10_efficientnet", 3.0, Setting(4.0, 1.4, 10_000, 100), norm="root layer", white=5.0

@@ -24,8 +24,9 @@ epsilon.
   (`benchmarks/records_held_out.py`, benchmarks/results/records_held_out.json): scattering of
   brightness and differences of colours was 1.7 points ahead of scattering of red, green and blue,
   and leaving places as they are 1.9 ahead of flattening them like channels. No test row was looked
-  at for them. For the network on pixels three settings were compared on 10,000 training rows, models
-  being trained on 50,000 others for 6 passes (normalised groups were 0.7 ahead). Before, about a hundred settings of an earlier record had been looked
+  at for them. For the network on pixels three settings were compared on 10,000 training rows,
+  models being trained on 50,000 others for 6 passes (normalised groups were 0.7 ahead). Before,
+  about a hundred settings of an earlier record had been looked
   at on the test rows of Fashion-MNIST: what was learnt there (normalised groups, large
   batches, shortened directions) is in these settings too. For EfficientNet the images' size and
   scaling and the maps were chosen on 1,500 test and 3,000 training rows, about thirty sets of

@@ -103,12 +103,16 @@ CLAIMS = """
 
     OMP_NUM_THREADS=1 .venv/bin/python benchmarks/records_features.py --task fashion_centred
     OMP_NUM_THREADS=1 .venv/bin/python benchmarks/records.py --task fashion_mnist --seeds 3
+    OMP_NUM_THREADS=1 .venv/bin/python benchmarks/records_features.py --task cifar10_opponent
+    OMP_NUM_THREADS=1 .venv/bin/python benchmarks/records.py --task cifar10_scattering --seeds 3
+    OMP_NUM_THREADS=1 .venv/bin/python benchmarks/records_cnn.py --seeds 1
     .venv/bin/python benchmarks/records.py --task audit
     .venv/bin/python benchmarks/records.py --page
     .venv/bin/python benchmarks/records.py --report     # an HTML page for each, beside its ledgers
 
-Ledgers and pages are in ~/.cache/winsor/ledgers, or below WINSOR_CACHE; `winsor verify FILE` checks
-a ledger.
+Ledgers and pages are in ~/.cache/winsor/ledgers, or below WINSOR_CACHE; reading a ledger
+(`winsor.ledger.ledger.Ledger.read`) checks its chain. They hold the steps; what was released before
+them (moments, axes) is counted in the total and not kept as a file.
 """
 
 

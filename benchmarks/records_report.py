@@ -54,7 +54,7 @@ def one(task: str, way: str, cells: dict[str, dict[str, Any]], kept: dict[str, P
                  "training rows (winsor.total)."),
         pairs(facts),
         table("Seeds", ["seed", *(name.replace("_", " ") for name in shown)], rows),
-        folded("Ledgers (winsor verify FILE checks one)", files),
+        folded("Ledgers of the steps (Ledger.read checks one)", files),
     )  # fmt: skip
 
 

@@ -15,8 +15,8 @@ calibrated so that all releases together spend epsilon (``after=[...]``), and th
 every accuracy is `winsor.total` of their ledgers. A network on pixels is in `records_cnn.py`.
 Ways for every task:
 
-    tuned    threshold and step length found on the test rows by `records_tuning.py`: outside
-             epsilon, as the published records have it
+    tuned    settings found outside epsilon, as the published records have it: on held-out training
+             rows (`records_held_out.py`), earlier ones on the test rows (`records_tuning.py`)
     inside   the same two, found by `winsor.tune` within epsilon (`records_inside.py`)
     blind    `winsor.recipe(n, d, epsilon, delta, epochs=40)` on the same features: no look at rows
 

@@ -25,6 +25,8 @@ def audit() -> dict[str, Any]:
     kinds["tuned, whitened"] = ("tuned", replace(plain, white=5.0))
     axes = replace(plain, norm="unit", axes=(5.0, 0.7))
     kinds["tuned, axes, all rows"] = ("tuned", axes)
+    channels = replace(axes, axes=(5.0, 0.8, 0.0))
+    kinds["tuned, axes of channels, all rows"] = ("tuned", channels)
     kinds["tuned, axes, whitened, all rows"] = ("tuned", replace(axes, white=5.0))
     for name, (way, record) in kinds.items():
 

@@ -5,6 +5,7 @@
 mnist, fashion_mnist      scattering (J = 2, 8 angles): 81 channels of 7 x 7; 1.2 ms per image
 fashion_centred           the same, places of the averages centred
 cifar10_scattering        the same of each colour, centred: 243 channels of 8 x 8
+cifar10_opponent          the same of brightness and of two differences of colours
 cifar10_efficientnet      EfficientNet-Lite0 at 224 pixels, means over positions of its last map
                           (1,280) and of the widened maps of blocks 12 and 13 (672 and 1,152);
                           18 ms per image where the package openvino is found
@@ -41,9 +42,10 @@ CACHE = Path(os.environ.get("WINSOR_CACHE", Path.home() / ".cache" / "winsor"))
 SHARED = Path(__file__).parents[2] / "shared" / "data"
 PART = 1000
 TASKS = (
-    "mnist", "fashion_mnist", "fashion_centred", "cifar10_scattering", "cifar10_efficientnet",
+    "mnist", "fashion_mnist", "fashion_centred", "cifar10_scattering", "cifar10_opponent",
+    "cifar10_efficientnet",
 )  # fmt: skip
-CENTRED = ("fashion_centred", "cifar10_scattering")
+CENTRED = ("fashion_centred", "cifar10_scattering", "cifar10_opponent")
 SIDE, AT_ONCE = 224, CHUNK
 FLOOR = 1e-3
 """Of scattering coefficients of pixels in [0, 1], before their logarithms."""
@@ -95,10 +97,21 @@ def extract(task: str, part: str, pixels: np.ndarray, begin: int = 0) -> np.ndar
         if not path.is_file():
             begun = time.process_time()
             rows = torch.from_numpy(pixels[first : first + PART]).float() / 255
+            rows = opponent(rows) if task.endswith("opponent") else rows
             np.save(fresh := path.with_suffix(".tmp.npy"), transform(rows).half().numpy())
             fresh.rename(path)
             print(f"{path}: {time.process_time() - begun:.1f} s", flush=True)
     return np.concatenate([np.load(folder / f"{first:05d}.npy") for first in starts])
+
+
+def opponent(colours: Tensor) -> Tensor:
+    """Red, green and blue in [0, 1] as brightness, red less green, and both less blue, in [0, 1].
+
+    Edges of colour and edges of brightness are told apart before moduli are taken of them.
+    """
+    red, green, blue = colours.unbind(1)
+    differences = (red - green) / 2, (red + green) / 4 - blue / 2
+    return torch.stack([colours.mean(1), *(0.5 + one for one in differences)], dim=1)
 
 
 @functools.cache

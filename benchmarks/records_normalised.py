@@ -33,8 +33,9 @@ def normalised(
         norm = PrivateNorm(**options, **shared).fit(x)
         spent.append(norm)
     if record.axes is not None:
-        noise, power = record.axes
-        axes = PrivateAxes(noise_multiplier=noise, power=power, **shared).fit(_maps(x, norm))
+        noise, power, *places = record.axes
+        options = {"noise_multiplier": noise, "power": power, "place_power": (*places, None)[0]}
+        axes = PrivateAxes(**options, **shared).fit(_maps(x, norm))
         norm = _then(norm, axes)
         spent.append(axes)
     if record.white is not None:
@@ -45,6 +46,13 @@ def normalised(
     if record.axes is not None and record.white is not None:
         norm = _then(norm, unit)  # each row by itself
     return norm, spent
+
+
+def released_with(record: Record) -> list[float]:
+    """The noise multipliers of what `normalised` releases."""
+    moments = [] if record.norm in PER_ROW else [NORM_NOISE]
+    axes = [] if record.axes is None else [record.axes[0]]
+    return [*moments, *axes, *([] if record.white is None else 2 * [record.white])]
 
 
 def _maps(x: Tensor, transform: Transform) -> Tensor:

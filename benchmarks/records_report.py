@@ -33,7 +33,10 @@ def write(results: dict[str, Any], ledgers: Path) -> Iterator[Path]:
 
 def one(task: str, way: str, cells: dict[str, dict[str, Any]], kept: dict[str, Path]) -> str:
     first = next(iter(cells.values()))
-    shown = ("accuracy", "rarest_three", "epsilon", "releases", "processor_seconds")
+    shown = ("accuracy", "rarest_three", "epsilon", "releases", "processor_seconds", "commit")
+    again = f"benchmarks/records.py --task {task} --ways '{way}' --seeds {len(cells)}"
+    if first.get("features") == "pixels":
+        again = f"benchmarks/records_cnn.py --seeds {len(cells)}"
     facts = {
         "way": way,
         "normalisation": f"{first.get('norm')}, whitening multiplier {first.get('white')}, "
@@ -41,7 +44,7 @@ def one(task: str, way: str, cells: dict[str, dict[str, Any]], kept: dict[str, P
         "setting": str(first.get("setting")),
         "rows": f"{first['rows']:,}",
         "guarantee": first["guarantee"],
-        "again": f"benchmarks/records.py --task {task} --ways '{way}' --seeds {len(cells)}",
+        "again": again,
     }
     rows = [[seed, *(str(cell.get(name, "")) for name in shown)] for seed, cell in cells.items()]
     files = [f"seed {seed}: {_file(path)}" for seed, path in kept.items()]
@@ -51,7 +54,7 @@ def one(task: str, way: str, cells: dict[str, dict[str, Any]], kept: dict[str, P
                  "training rows (winsor.total)."),
         pairs(facts),
         table("Seeds", ["seed", *(name.replace("_", " ") for name in shown)], rows),
-        folded("Ledgers (winsor verify FILE checks one)", files),
+        folded("Ledgers of the steps (Ledger.read checks one)", files),
     )  # fmt: skip
 
 

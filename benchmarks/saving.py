@@ -29,7 +29,7 @@ def save(name: str, result: dict[str, Any], folder: Path = FOLDER) -> Path:
 
 
 def made_by() -> dict[str, str]:
-    """Version and commit of winsor; a commit with changes that are not committed ends in "+"."""
+    """Version and commit of winsor; changes of code that are not committed add a "+" to it."""
     return {"version": winsor.__version__, "commit": _commit()}
 
 
@@ -40,7 +40,8 @@ def _commit() -> str:
         )
         return done.stdout.strip()
 
-    changed = git("status", "--porcelain", "--untracked-files=no", "--", "../winsor", ".")
+    code = ("../winsor", ".", ":(exclude)results")
+    changed = git("status", "--porcelain", "--untracked-files=no", "--", *code)
     return (git("rev-parse", "--short=12", "HEAD") or "unknown") + ("+" if changed else "")
 
 

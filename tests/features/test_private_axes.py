@@ -53,6 +53,16 @@ def test_a_smaller_power_flattens_less():
     assert spreads[0] > 2 * spreads[1] > 2 * spreads[2]
 
 
+def test_places_may_be_flattened_less_than_channels():
+    rows = maps()
+    both = axes(bound=20.0, power=1.0).fit(rows)(rows)
+    less = axes(bound=20.0, power=1.0, place_power=0.0).fit(rows)(rows)
+    assert spread(both, 2) < 2 < spread(rows, 2) / 2 < spread(less, 2)
+    assert spread(less, 1) < 2
+    with pytest.raises(ConfigurationError, match="place_power"):
+        axes(place_power=1.5)
+
+
 def test_one_release_is_in_the_ledger_and_composes():
     rows = maps()
     found = PrivateAxes(epsilon=1.0, delta=1e-5, seed=0).fit(rows)

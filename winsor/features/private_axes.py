@@ -62,6 +62,8 @@ class PrivateAxes(ReleasedMoments):
         its noise over its sensitivity.
     power
         How far spectra are flattened: 0 leaves them, 1 makes them flat.
+    place_power
+        The same for places alone; None takes ``power``.
     bound
         Public norm to which rows are cut; None takes the square root of the number of coordinates,
         which suits rows that were normalised one by one.
@@ -91,6 +93,7 @@ class PrivateAxes(ReleasedMoments):
         *,
         noise_multiplier: float | None = None,
         power: float = 0.7,
+        place_power: float | None = None,
         bound: float | None = None,
         relation: str = "add_or_remove_one",
         seed: int | None = None,
@@ -100,9 +103,8 @@ class PrivateAxes(ReleasedMoments):
         super().__init__(
             epsilon, delta, noise_multiplier, relation, seed, allow_large_delta, ledger
         )
-        if power != 1:
-            fraction("power", power)
-        self.power = float(power)
+        self.power = _power("power", power)
+        self.place_power = self.power if place_power is None else _power("place_power", place_power)
         self.bound = None if bound is None else positive("bound", bound)
 
     @torch.no_grad()
@@ -125,9 +127,8 @@ class PrivateAxes(ReleasedMoments):
         across = symmetric(released[c * p + pairs :], p) * bound**2 - mean.T @ mean
         noise = receipt.std / n * bound**2
         self.mean_ = mean.float().view(features.shape[1:])
-        self.channels_, self.places_ = (
-            _flattening(moments, noise, self.power).float() for moments in (within, across)
-        )
+        self.channels_ = _flattening(within, noise, self.power).float()
+        self.places_ = _flattening(across, noise, self.place_power).float()
         return self._certified(n)
 
     def _sums(self, features: Tensor, bound: float) -> Array:
@@ -157,6 +158,10 @@ class PrivateAxes(ReleasedMoments):
         norms = torch.linalg.vector_norm(flat, dim=(1, 2), keepdim=True)
         size = math.sqrt(math.prod(flat.shape[1:]))
         return (flat * (size / norms.clamp_min(1e-12))).view(features.shape)
+
+
+def _power(name: str, value: float) -> float:
+    return 1.0 if value == 1 else fraction(name, value)
 
 
 def _packed(moments: Tensor) -> Tensor:

@@ -66,11 +66,12 @@ def whitening(
 
 def axes(
     *, noise_multiplier: float | None = None, epsilon: float | None = None,
-    power: float = 0.7, bound: float | None = None,
+    power: float = 0.7, place_power: float | None = None, bound: float | None = None,
 ) -> Callable[..., ReleasedMoments]:  # fmt: skip
     return lambda **shared: PrivateAxes(
-        epsilon, noise_multiplier=noise_multiplier, power=power, bound=bound, **shared
-    )
+        epsilon, noise_multiplier=noise_multiplier, power=power, place_power=place_power,
+        bound=bound, **shared,
+    )  # fmt: skip
 
 
 KINDS: dict[str, Callable[..., Callable[..., ReleasedMoments]]] = {

@@ -1,0 +1,84 @@
+"""The scripts behind docs/records.md: what is computed beside the library, and what the page says.
+
+Every record's whole training is replayed on few rows by `benchmarks/records.py --task audit`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from dp_accounting.dp_event import GaussianDpEvent
+
+from winsor.accounting import certify
+from winsor.contract import Neighbouring
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture
+def script(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    return importlib.import_module
+
+
+def test_the_page_of_records_is_up_to_date(script):
+    records = script("records")
+    results = json.loads((ROOT / "benchmarks" / "results" / "records.json").read_text())
+    written = (ROOT / "docs" / "records.md").read_text()
+    assert written == records.page_of(results), "run: python benchmarks/records.py --page"
+
+
+def test_colours_as_brightness_and_differences(script):
+    opponent = script("records_features").opponent
+    grey = torch.full((1, 3, 2, 2), 0.3)
+    assert torch.allclose(opponent(grey)[0, :, 0, 0], torch.tensor([0.3, 0.5, 0.5]))
+    corners = torch.cartesian_prod(*3 * [torch.tensor([0.0, 1.0])])[:, :, None, None]
+    found = opponent(corners)[:, :, 0, 0]
+    assert found.min() == 0 and found.max() == 1
+    assert torch.linalg.matrix_rank(found - found[0]) == 3  # no colour is lost
+
+
+def test_first_filters_are_waves_of_one_size(script):
+    waves = script("records_cnn").oriented(16).flatten(1)
+    assert torch.allclose(waves.norm(dim=1), torch.tensor(1 / math.sqrt(3)))
+    assert waves.sum(1).abs().max() < 1e-5
+    alike = (3 * waves @ waves.T).fill_diagonal_(0)
+    assert alike.abs().max() < 0.9
+
+
+def test_releases_before_a_tuning_leave_less_for_it(script):
+    inside = script("records_inside")
+    assert inside.left_of(3.0, 1e-5, []) == 3.0
+    left = inside.left_of(3.0, 1e-5, [10.0, 5.0, 5.0])
+    relation = Neighbouring.ADD_OR_REMOVE_ONE
+    before = [(GaussianDpEvent(noise), 1) for noise in (10.0, 5.0, 5.0)]
+    spent = inside.calibrate.noise_multiplier(GaussianDpEvent, 1, left, 1e-5, relation)
+    both = certify([*before, (GaussianDpEvent(spent), 1)], 1e-5, relation).epsilon
+    assert 2.8 < both < 3.0
+
+
+def test_the_look_at_held_out_rows_learns_and_shrinks_noise(script):
+    look = script("records_held_out")
+    generator = torch.Generator().manual_seed(0)
+    y = torch.arange(400) % 10
+    z = torch.nn.functional.one_hot(y, 30).float() + 0.1 * torch.randn(400, 30, generator=generator)
+    grid = [(1.0, 1.0), (5.0, 2.0)]
+    weights, average = look.descend(z, y, grid, 20, 0.0, 0)
+    assert min(look.accuracies(weights, z, y) + look.accuracies(average, z, y)) > 95
+    noise = 0.3 * look.in_weights(20)
+    noisy, _ = look.descend(torch.zeros(400, 30), y, grid, 20, 0.3, 0)
+    assert noisy[:10, :30].std() == pytest.approx(noise, rel=0.2)
+    kept = look.shrunk(noisy, grid, noise, torch.ones(30))[:, :30]
+    assert kept.norm() < 0.3 * noisy[:, :30].norm()
+
+
+def test_records_name_what_they_release(script):
+    records = script("records")
+    for record in records.RECORDS.values():
+        noises = records.released_with(record)
+        assert len(noises) == (record.axes is not None) + 2 * (record.white is not None)

@@ -143,6 +143,14 @@ def share_alone(n: int, columns: int, mu: float) -> float:
     return min(max(2 * columns * (_A_SIXTEENTH / (mu * n)) ** 2, 0.1), 0.6)
 
 
+def share_of_one_round(least: float, n: int, columns: int, mu: float) -> float | None:
+    """The share at which a count's noise in one round is about a twentieth of the rows, between
+    ``least`` and three times that; None if it would still be a tenth. A function of public values."""
+    noise = math.sqrt(columns) / (mu * n)  # at a share of 1
+    share = min(max((noise / 0.05) ** 2, least), 3 * least)
+    return None if noise / math.sqrt(share) > 0.1 else share
+
+
 def share_of_ranges(least: float, n: int, columns: int, mu: float) -> float | None:
     """The share at which a count's noise in three rounds is about a hundredth of the rows, between
     ``least`` and three times that; None if it would still be a twentieth: too few rows for

@@ -144,4 +144,5 @@ def _thinned(term: Term, knots: int) -> tuple[Array, Array, Array]:
     nearest = np.abs(own[:, None] - own[kept]).argmin(axis=1)
     left, share = Hats(own[kept]).places(own)
     overlaps = np.bincount(left, masses * share * (1 - share), len(kept) - 1)
-    return own[kept], np.bincount(nearest, masses, len(kept)).astype(np.float64), overlaps
+    counted = np.bincount(nearest, masses, len(kept))
+    return own[kept], counted.astype(np.float64), overlaps.astype(np.float64)

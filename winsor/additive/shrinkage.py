@@ -67,9 +67,10 @@ def _principal(term: Term) -> tuple[Array, Array]:
         most = math.prod(term.masses[0].tolist())
         shared = float(term.overlaps[0][0]) if term.overlaps else 0.0
         return np.array([term.weight**2 * max(most - shared, LEAST * most / 3)]), np.ones((1, 1))
-    square = np.ones((1, 1))
+    square: Array = np.ones((1, 1))
     for place, mass in enumerate(term.masses):
-        square = np.kron(square, _mean_square(mass, term.overlaps[place : place + 1]))
+        own = _mean_square(mass, term.overlaps[place : place + 1])
+        square = np.asarray(np.kron(square, own), np.float64)
     values, directions = np.linalg.eigh(term.weight**2 * square)
     return values, directions
 

@@ -91,9 +91,9 @@ def look_of(task: BoundedTask, regression: bool, shares: tuple[float, float], mu
     visible = visibility(task.design.size, n, mu)
     if known and len(unknown) and share != least and (visible >= 1 or not regression):
         once = share_of_one_round(least, n, columns, mu)
-        zoom = Zoom(columns, rounds=1, indicators=True)
         if once is not None:
-            return Look(zoom, once, unknown, regression, bounds, all_of_them)
+            one = Zoom(columns, rounds=1, indicators=True)
+            return Look(one, once, unknown, regression, bounds, all_of_them)
     elif share is not None:
         zoom = Zoom(columns, indicators=True) if columns else None
         return Look(zoom, share, unknown, regression, bounds, all_of_them)

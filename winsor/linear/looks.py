@@ -113,7 +113,7 @@ def look_of(task: BoundedTask, regression: bool, shares: tuple[float, float], mu
         used = ~all_of_them
     bounds = np.where(np.isnan(bounds), STANDARD, bounds)
     share = share_of_ranges(least, n, 1, mu)
-    if not regression or (share is None and task.target_range):
+    if not regression or (share is None and task.target_range is not None):
         return Look(None, 0.0, nothing, False, bounds, used)
     if share is not None:
         return Look(Zoom(1), min(share, most), nothing, True, bounds, used)

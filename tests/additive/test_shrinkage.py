@@ -7,6 +7,8 @@ import pytest
 
 from winsor.additive import PrivateAdditiveRegressor, fitting
 from winsor.additive.descent import MOMENTUM, Descent
+from winsor.additive.masses import SHARED, hat_sums
+from winsor.additive.pairs import interaction
 from winsor.additive.shrinkage import Chance, curvatures, shrunk
 from winsor.additive.terms import Design, Term
 
@@ -48,6 +50,31 @@ def test_curvatures_are_those_of_the_rows():
     found = (rows**2).mean(axis=0)
     found[8] = rows[:, 8].var()
     assert curvatures(alone) == pytest.approx(found, rel=0.05)
+
+
+def test_curvatures_know_of_rows_between_knots():
+    """By the hats and their products; a third of the masses, along the roughest of waves."""
+    draw = np.random.default_rng(3)
+    table = draw.uniform(0, 8, size=(60_000, 2))
+    knots = np.arange(9.0), np.array([0.0, 8.0])
+    sums = hat_sums(table, knots, 9) / len(table)
+    terms = [
+        Term((j,), (own,), (sums[j, : len(own)],), (sums[j, 9 : 8 + len(own)] / SHARED,))
+        for j, own in enumerate(knots)
+    ]
+    line = Design((terms[1],))
+    column = line.rows(table).toarray()[:, 0]
+    assert curvatures(line)[0] == pytest.approx(column.var(), rel=0.02)
+    shape = Design((terms[0],))
+    rows = shape.rows(table).toarray()[:, :-1]
+    assert curvatures(shape)[:-1] == pytest.approx(
+        np.linalg.eigvalsh(rows.T @ rows / len(rows)), rel=0.02
+    )
+    pair = Design((interaction(*terms, 9),))
+    rows = pair.rows(table).toarray()[:, :-1]
+    assert curvatures(pair)[:-1] == pytest.approx(
+        np.linalg.eigvalsh(rows.T @ rows / len(rows)), rel=0.05
+    )
 
 
 @pytest.mark.parametrize("along", [0.01, 0.5, 2.0])

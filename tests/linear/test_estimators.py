@@ -132,7 +132,12 @@ def test_public_units_are_units(labelled, targets):
     assert np.allclose(one.coef_ * 4.0, two.coef_)  # to the default, a bound is news
     x, y, _ = targets
     near = PrivateLinearRegression(random_state=KEY, target_range=(-1, 1)).fit(x, y)
-    far = PrivateLinearRegression(random_state=KEY, target_range=(900, 1100)).fit(x, 1000 + 100 * y)
+    far = PrivateLinearRegression(random_state=KEY, target_range=(-100, 100)).fit(x, 100 * y)
+    assert np.allclose(near.coef_ * 100, far.coef_)
+    assert np.isclose(near.intercept_ * 100, far.intercept_)
+    flat = PrivateLinearRegression(method="flat", random_state=KEY)  # to the default, 0 is a place
+    near = clone(flat).set_params(target_range=(-1, 1)).fit(x, y)
+    far = clone(flat).set_params(target_range=(900, 1100)).fit(x, 1000 + 100 * y)
     assert np.allclose(near.coef_ * 100, far.coef_)
     assert np.isclose(near.intercept_ * 100 + 1000, far.intercept_)
 

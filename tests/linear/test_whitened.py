@@ -124,6 +124,27 @@ def test_bounds_of_few_rows_are_worth_more_than_the_majority(seed):
     assert np.mean([model.score(x, y) for model in models]) > 0.8
 
 
+def test_wide_bounds_are_not_taken_for_the_scale_of_a_column():
+    """Proportions of a few per cent in (0, 1), amounts far below their bounds: one round finds
+    them, and what is found lies within the bounds."""
+    rng = np.random.default_rng(0)
+    latent = rng.normal(size=(600, 10))
+    x = np.exp(latent / 2) * np.array([0.02] * 5 + [10.0] * 5)
+    y = latent.sum(axis=1) + rng.normal(size=600) > 0
+    bounds = [(0, 1)] * 5 + [(0, 500)] * 5
+    models = [
+        PrivateLogisticRegression(2.0, bounds=bounds, random_state=i).fit(x, y) for i in range(5)
+    ]
+    learnt = [PrivateLogisticRegression(2.0, random_state=i).fit(x, y) for i in range(5)]
+    given, found = (np.mean([m.score(x, y) for m in each]) for each in (models, learnt))
+    assert given > 0.75 and given > found - 0.02
+    low, high = np.array(bounds).T
+    for model in models:
+        assert (model.feature_range_[:, 0] >= low).all()
+        assert (model.feature_range_[:, 1] <= high).all()
+        assert np.median(model.feature_range_[:, 1] / high) < 0.5
+
+
 def test_the_metric_knows_how_long_rows_are_in_it():
     rng = np.random.default_rng(0)
     table = rng.uniform(-1, 1, size=(1000, 9)) * 0.3

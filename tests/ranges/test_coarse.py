@@ -13,7 +13,7 @@ from winsor.linear import PrivateLogisticRegression
 from winsor.linear.scaled import learnt_range
 from winsor.mechanisms.gaussian import Gaussian
 from winsor.ranges import Distribution
-from winsor.ranges.coarse import Coarse, enough, share_of_ranges
+from winsor.ranges.coarse import Coarse, enough, share_of_one_round, share_of_ranges
 from winsor.release.prepaid import PrepaidDoor
 
 
@@ -61,6 +61,9 @@ def test_when_it_is_taken():
     assert share_of_ranges(0.1, 20_000, 9, mu) == pytest.approx(0.1)
     assert share_of_ranges(0.1, 455, 31, mu) is None and enough(455, 31, 0.3, mu)
     assert not enough(100, 31, 0.3, mu)
+    assert share_of_one_round(0.1, 2_000, 9, mu) == 0.1  # between bounds
+    assert 0.1 < share_of_one_round(0.1, 250, 9, mu) <= 0.3 + 1e-12
+    assert share_of_one_round(0.1, 100, 31, mu) is None
 
 
 @pytest.mark.parametrize("bounds", [None, (-1e6, 1e6)])
@@ -73,8 +76,8 @@ def test_small_tables_in_any_unit(bounds):
     model = PrivateAdditiveClassifier(epsilon=1.5, bounds=bounds, random_state=0).fit(x, y)
     assert model.score(x, y) > 0.7
     assert 1.4 < model.epsilon_ <= 1.5
-    if bounds is None:  # whitened descent takes bounds at their word where rows are few
-        assert PrivateLogisticRegression(epsilon=1.5, random_state=0).fit(x, y).score(x, y) > 0.7
+    linear = PrivateLogisticRegression(epsilon=1.5, bounds=bounds, random_state=0).fit(x, y)
+    assert linear.score(x, y) > 0.7
 
 
 def test_shapes_of_small_tables_are_lines():

@@ -109,14 +109,25 @@ def _terms(rows: Rows, found: list[Distribution], plan: Plan, door: PrepaidDoor)
     if plan.flat:
         return []
     if plan.lines:
-        ends = [knots_of(each, 2) for each in found]
+        looked = plan.bins.looked if "ranges" in plan.parts else []
         return [
-            Term((feature,), (own[[0, -1]],), (np.full(2, 0.5),))
-            for feature, own in enumerate(ends)
-            if len(own) > 1
+            _line(feature, own[[0, -1]], each if feature in looked else None)
+            for feature, each in enumerate(found)
+            if len(own := knots_of(each, 2)) > 1
         ]
     knots = _knots(found, plan.multiplier, rows.n)
     return main_effects(rows.hats, rows.n, knots, door, plan.mechanism("masses"))
+
+
+def _line(feature: int, ends: Array, found: Distribution | None) -> Term:
+    """A term of which no rows were counted: they are where the distribution says, or who knows."""
+    if found is None:
+        return Term((feature,), (ends,), (np.full(2, 0.5),))
+    mean, deviation = found.mean_and_deviation()
+    place = (mean - ends[0]) / (ends[1] - ends[0])
+    shared = place * (1 - place) - (deviation / (ends[1] - ends[0])) ** 2
+    masses, overlaps = np.array([1 - place, place]), np.array([max(shared, 0.0)])
+    return Term((feature,), (ends,), (masses,), (overlaps,))
 
 
 def _descended(

@@ -82,9 +82,10 @@ class Hats:
         start, width = self.knots[left], np.diff(self.knots)[left]
         return left, np.clip((inside - start) / width, 0.0, 1.0)
 
-    def sums(self, column: Array) -> Array:
-        """The sum of every hat over the rows."""
+    def sums(self, column: Array) -> tuple[Array, Array]:
+        """The sums over the rows of every hat, and of the product of each with the next."""
         left, weight = self.places(column)
         size = len(self.knots)
         counts = np.bincount(left, 1 - weight, size) + np.bincount(left + 1, weight, size)
-        return counts.astype(np.float64)
+        products = np.bincount(left, weight * (1 - weight), size - 1)
+        return counts.astype(np.float64), products.astype(np.float64)

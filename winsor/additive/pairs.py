@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from scipy.stats import chi2, norm
 
 from winsor.additive.descent import ROUNDING
+from winsor.additive.knots import Hats
 from winsor.additive.terms import Design, Term
 from winsor.contract import Sensitivity
 from winsor.mechanisms.gaussian import Gaussian
@@ -131,13 +132,17 @@ def interaction(one: Term, other: Term, knots: int) -> Term:
     """The pair as a term, on about ``knots`` knots of each of its features."""
     coarser = [_thinned(term, knots) for term in (one, other)]
     features, (first, second) = (one.features[0], other.features[0]), coarser
-    return Term(features, (first[0], second[0]), (first[1], second[1]))
+    return Term(features, *((one, two) for one, two in zip(first, second, strict=True)))
 
 
-def _thinned(term: Term, knots: int) -> tuple[Array, Array]:
+def _thinned(term: Term, knots: int) -> tuple[Array, Array, Array]:
+    """Knots, masses and overlaps, as if rows stood at the knots there were."""
     own, masses = term.knots[0], term.masses[0]
     if len(own) <= knots:
-        return own, masses
+        return own, masses, term.overlaps[0] if term.overlaps else np.zeros(len(own) - 1)
     kept = np.unique(np.round(np.linspace(0, len(own) - 1, knots)).astype(int))
     nearest = np.abs(own[:, None] - own[kept]).argmin(axis=1)
-    return own[kept], np.bincount(nearest, masses, len(kept)).astype(np.float64)
+    left, share = Hats(own[kept]).places(own)
+    overlaps = np.bincount(left, masses * share * (1 - share), len(kept) - 1)
+    counted = np.bincount(nearest, masses, len(kept))
+    return own[kept], counted.astype(np.float64), overlaps.astype(np.float64)

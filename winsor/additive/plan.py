@@ -6,7 +6,8 @@ accountant certifies the whole list, and the ledger records it line by line.
 
 Where rows are so few that shapes would be noise (a decision made on n, the budget and the number of
 columns alone), every shape is a line between the ends of a range: no masses, no pairs. The range is
-looked for inside bounds too, which may be wide. If rows are too few for histograms, a blunt look
+looked for inside bounds too, which may be wide: in one round of a few cells, where all columns have
+bounds. If rows are too few for histograms, a blunt look
 takes three times the share (`winsor/ranges/coarse.py`); where even that would show nothing, bounds
 are used as they are, columns without are taken for standardised ones, and the look is at the values
 of the loss alone (a target), unless their bounds are stated; a regression then learns its level
@@ -25,7 +26,13 @@ from winsor.linear import residual_cut
 from winsor.linear.looks import spread, visibility
 from winsor.mechanisms.gaussian import Gaussian
 from winsor.ranges.binner import Bins
-from winsor.ranges.coarse import affordable, enough, share_alone, share_of_ranges
+from winsor.ranges.coarse import (
+    affordable,
+    enough,
+    share_alone,
+    share_of_one_round,
+    share_of_ranges,
+)
 from winsor.release.budget import Payment, Target, noise_multiplier
 from winsor.sampling.samplers import FullBatch
 
@@ -112,6 +119,10 @@ class Plan:
 
 def _looks(bins: Bins, values: int, n: int, mu: float) -> tuple[Bins, float]:
     """What is looked at for lines, and its share; zero if nothing is."""
+    seen = visibility(bins.columns, n, mu) >= 1 or not values
+    once = share_of_one_round(RANGES, n, bins.columns, mu) if bins.known and seen else None
+    if once is not None:
+        return replace(bins, inside=True), once
     if share_of_ranges(RANGES, n, bins.columns, mu) is not None:
         return replace(bins, inside=True), RANGES
     if enough(n, bins.columns, 3 * RANGES, mu):

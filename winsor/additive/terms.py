@@ -34,11 +34,14 @@ Columns = list[tuple[NDArray[np.int64], Array]]
 
 @dataclass(frozen=True)
 class Term:
-    """One or two features on their knots. ``masses``: about what share of the rows each hat has."""
+    """One or two features on their knots. ``masses``: about what share of the rows each hat has;
+    ``overlaps``: the mean over rows of the product of neighbouring hats, one less than there are
+    knots, or none at all where every row stands at a knot."""
 
     features: tuple[int, ...]
     knots: tuple[Array, ...]
     masses: tuple[Array, ...]
+    overlaps: tuple[Array, ...] = ()
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -202,7 +202,7 @@ class PrivateLinearModel(BaseEstimator, ABC):
             start,
             row_bound,
             bounds=self._bounds(design.d, unit),
-            target_known=getattr(self, "target_range", None) is not None,
+            target_range=getattr(self, "target_range", None),
             learn_threshold=all(
                 getattr(self, name, None) is None for name in ("threshold", "target_range")
             ),

@@ -19,8 +19,8 @@ class BoundedTask(LinearTask):
     """A `LinearTask` with ``bounds`` (d, 2) in the design's units, NaN where they are not known."""
 
     bounds: Array = field(default_factory=lambda: np.empty((0, 2)))
-    target_known: bool = False
-    """Most targets lie in [-1, 1], as a public ``target_range`` says."""
+    target_range: tuple[float, float] | None = None
+    """Public, in raw units: of the targets here most lie in [-1, 1], then."""
     learn_threshold: bool = False
     """The Huber threshold is to follow the scale of y."""
 

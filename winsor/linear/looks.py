@@ -1,22 +1,30 @@
 """What a fit looks at before it descends, decided on public values alone: n, the budget, the number
 of columns, and which bounds were given.
 
-    histograms   of the columns whose bounds are not those of scaled ones, (0, 1) or (-1, 1), and of
-                 y: inside wider bounds a column may be anywhere
-    blunt        rows too few for histograms of so many columns: a blunt look at what has no bounds,
-                 and y (`winsor/ranges/coarse.py`); bounds that were given are used as they are
-    a few        rows too few even for that, and slopes of all columns would be noise: a classifier
-                 takes a blunt look at as many of them as it affords, spread over the table for
-                 neighbours are often alike, and leaves the others alone
-    y alone      a regression, or rows too few even for one column: columns without bounds are taken
-                 for standardised ones; with hardly any rows, y is not looked for where
-                 ``target_range`` says enough. Where slopes would be noise, a regression learns its
-                 level alone; columns that are taken for standardised ones get no slopes unless they
-                 would stand out twice
+    three rounds  of histograms of all columns, and of y: inside bounds a column may be anywhere.
+                  They begin with a public grid that ends with the bounds, so that what is found
+                  is what would be found without them, and nothing beyond
+    one round     rows too few for that at its usual share, and all columns have bounds: these save
+                  the search for where columns are. Cells between the bounds, a third of the noise
+    blunt         no bounds: a blunt look at what has none, and y (`winsor/ranges/coarse.py`);
+                  bounds that were given are used as they are
+    a few         rows too few even for that, and slopes of all columns would be noise: a classifier
+                  takes a blunt look at as many of them as it affords, spread over the table for
+                  neighbours are often alike, and leaves the others alone
+    y alone       a regression, or rows too few even for one column: bounds are used as they are,
+                  columns without are taken for standardised ones; with hardly any rows, y is not
+                  looked for where ``target_range`` says enough. Where slopes would be noise, a
+                  regression learns its level alone; columns that are taken for standardised ones
+                  get no slopes unless they would stand out twice
+
+Columns that are all in (0, 1) or (-1, 1) are taken for scaled ones, and not looked at. Beside
+others they are: a proportion of a few per cent, taken as it is, is lost in the noise of X'X, and
+indicators are recognised in the first round.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,7 +32,16 @@ from numpy.typing import NDArray
 
 from winsor.linear.bounded import BoundedTask
 from winsor.ranges.bounds import scaled
-from winsor.ranges.coarse import STANDARD, Coarse, affordable, enough, share_alone, share_of_ranges
+from winsor.ranges.coarse import (
+    STANDARD,
+    Coarse,
+    affordable,
+    enough,
+    share_alone,
+    share_of_one_round,
+    share_of_ranges,
+)
+from winsor.ranges.grid import cells_between, grid_between
 from winsor.ranges.zoom import Zoom
 
 Array = NDArray[np.float64]
@@ -45,15 +62,39 @@ class Look:
     used: NDArray[np.bool_]
     """Columns that get a slope."""
 
+    def start(self, target_range: tuple[float, float] | None) -> list[Array | None]:
+        """Public edges of the first round: of the columns, then of y in the units of its range."""
+        edges = [self._between(*pair) for pair in self.bounds[self.unknown].tolist()]
+        if self.target:
+            edges.append(None)
+            if target_range is not None:
+                low, high = map(float, target_range)
+                own = np.asarray(self._between(low, high))
+                edges[-1] = (2 * own - low - high) / (high - low)
+        return edges
+
+    def _between(self, low: float, high: float) -> Array | None:
+        if math.isnan(low) or self.zoom is None:
+            return None
+        return (cells_between if self.zoom.rounds == 1 else grid_between)(low, high)
+
 
 def look_of(task: BoundedTask, regression: bool, shares: tuple[float, float], mu: float) -> Look:
     """The look for ``task``; ``shares`` are its usual one and the largest that may be spent. ``mu``
     is that of the one release that would spend the budget."""
     n, bounds, (least, most) = task.n, task.bounds, shares
-    unknown, all_of_them = np.flatnonzero(~scaled(bounds)), np.ones(len(bounds), dtype=bool)
+    unknown, all_of_them = np.arange(len(bounds)), np.ones(len(bounds), dtype=bool)
+    if scaled(bounds).all():
+        unknown = unknown[:0]
     share = share_of_ranges(least, n, len(unknown) + 1, mu)
-    columns = len(unknown) + regression
-    if share is not None:
+    columns, known = len(unknown) + regression, not np.isnan(bounds).any()
+    visible = visibility(task.design.size, n, mu)
+    if known and len(unknown) and share != least and (visible >= 1 or not regression):
+        once = share_of_one_round(least, n, columns, mu)
+        if once is not None:
+            one = Zoom(columns, rounds=1, indicators=True)
+            return Look(one, once, unknown, regression, bounds, all_of_them)
+    elif share is not None:
         zoom = Zoom(columns, indicators=True) if columns else None
         return Look(zoom, share, unknown, regression, bounds, all_of_them)
     unknown = np.flatnonzero(np.isnan(bounds).any(axis=1))
@@ -61,7 +102,6 @@ def look_of(task: BoundedTask, regression: bool, shares: tuple[float, float], mu
     if len(unknown) and enough(n, columns, 3 * least, mu):
         return Look(Coarse(columns), 3 * least, unknown, regression, bounds, all_of_them)
     nothing, used = np.empty(0, dtype=np.intp), all_of_them
-    visible = visibility(task.design.size, n, mu)
     if visible < 2:
         used = ~np.asarray(np.isnan(bounds).any(axis=1))
         some = unknown[spread(len(unknown), affordable(n, 3 * least, mu))]
@@ -73,7 +113,7 @@ def look_of(task: BoundedTask, regression: bool, shares: tuple[float, float], mu
         used = ~all_of_them
     bounds = np.where(np.isnan(bounds), STANDARD, bounds)
     share = share_of_ranges(least, n, 1, mu)
-    if not regression or (share is None and task.target_known):
+    if not regression or (share is None and task.target_range is not None):
         return Look(None, 0.0, nothing, False, bounds, used)
     if share is not None:
         return Look(Zoom(1), min(share, most), nothing, True, bounds, used)

@@ -23,9 +23,9 @@ rows through. These are of length sqrt(p) where X'X is seen, and shorter where n
 pass, and of classes, which have no tails, up to one and a half.
 
 Bounds that are given save the budget of step 1, if they are those of scaled columns, (0, 1) or
-(-1, 1); inside wider ones it looks for where the rows are, from a better start. Where rows are few,
-step 1 takes more of the budget or looks at less (`looks.py`): bounds are then taken at their word,
-a few columns without are looked at. Step 2 may be left out.
+(-1, 1). Inside others it looks for where the rows are, and finds nothing beyond; where rows are
+few, one round is enough with bounds, for three without (`looks.py`). Where they are fewer still,
+bounds are taken at their word, and a few columns without are looked at. Step 2 may be left out.
 
 Slopes are drawn towards zero by what chance explains of them, at the end of step 4
 (`shrinkage.py`): where that is all, the mean is left.
@@ -211,14 +211,7 @@ class Run:
         stated = [anywhere(-1.0, 1.0)] if self.regression and not look.target else []
         if zoom is None:
             return stated
-        start: list[Array | None] = [
-            None if math.isnan(low) else np.linspace(low, high, zoom.cells + 1)
-            for low, high in look.bounds[look.unknown]
-        ]
-        if look.target:
-            cells = np.linspace(-1.0, 1.0, zoom.cells + 1)
-            start.append(cells if self.task.target_known else None)
-        return self._ranges(zoom, start) + stated
+        return self._ranges(zoom, look.start(self.task.target_range)) + stated
 
     def _ranges(self, zoom: Zoom, start: list[Array | None]) -> list[Distribution]:
         design = self.task.design

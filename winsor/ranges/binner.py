@@ -32,6 +32,7 @@ from winsor.mechanisms.gaussian import Gaussian
 from winsor.ranges.bounds import as_bounds
 from winsor.ranges.coarse import Coarse, anywhere
 from winsor.ranges.distribution import Distribution
+from winsor.ranges.grid import CELLS, cells_between
 from winsor.ranges.refused_tables import in_own_words, known_table
 from winsor.ranges.zoom import Zoom
 from winsor.release.budget import Payment, Target, noise_multiplier
@@ -47,7 +48,7 @@ class Bins:
 
     ``bounds`` (columns, 2) are public, NaN where a column's are not known. With all of them known
     one round of histograms is enough, otherwise three, or two that are read bluntly (``coarse``).
-    ``inside`` looks for the rows as if there were no bounds, which may be far too wide;
+    ``inside`` looks for where the rows are between bounds, no closer: a few cells are enough.
     ``indicators`` recognises columns of zeros and ones. ``looked_at`` are the
     numbers of the columns that are looked at, all if it is None.
     """
@@ -78,7 +79,7 @@ class Bins:
         columns = len(looked)
         if self.coarse:
             return Coarse(columns)
-        one_round = not self.unknown[looked].any() and not self.inside
+        one_round = not self.unknown[looked].any()
         cells, rounds = max(2 * self.bins, 32), 1 if one_round else 3
         return Zoom(columns, cells, rounds, self.indicators)
 
@@ -88,13 +89,15 @@ class Bins:
         return list(range(self.columns) if self.looked_at is None else self.looked_at)
 
     def by_bounds(self, column: int, found: Distribution | None = None) -> Distribution | None:
-        """What was found, inside the bounds; or all that bounds say: anywhere between them."""
+        """The ends and the middle of what was found, inside the bounds; or all that bounds say:
+        anywhere between them."""
         if self.bounds is None or self.unknown[column]:
             return found
         low, high = (float(end) for end in self.bounds[column])
-        if found is not None and found.low < high and low < found.high:
-            low, high = max(low, found.low), min(high, found.high)
-        return anywhere(low, high)
+        if found is None or found.low >= high or low >= found.high:
+            return anywhere(low, high)
+        low, high = max(low, found.low), min(high, found.high)
+        return anywhere(low, high, float(found.quantile(0.5)))
 
     def payment(self, n: int, scale: float = 1.0) -> Payment:
         """The line of a plan; ``scale`` times the noise multiplier that is looked for."""
@@ -111,12 +114,12 @@ class Bins:
     @property
     def start(self) -> list[Array | None]:
         """Edges of the first round, where bounds say them."""
-        cells = self.zoom.cells
-        if self.bounds is None or self.coarse or self.inside:
+        if self.bounds is None or self.coarse:
             return [None] * len(self.looked)
+        cells = CELLS if self.inside else self.zoom.cells
         return [
-            np.linspace(low, high, cells + 1) if np.isfinite(high - low) else None
-            for low, high in self.bounds[self.looked]
+            cells_between(low, high, cells) if np.isfinite(high - low) else None
+            for low, high in self.bounds[self.looked].tolist()
         ]
 
 

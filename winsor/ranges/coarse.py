@@ -120,9 +120,11 @@ def _even(low: float, middle: float, high: float) -> Distribution:
     return Distribution(np.array([low, middle, high]), np.array([0.5, 0.5]))
 
 
-def anywhere(low: float, high: float) -> Distribution:
-    """All that bounds say."""
-    return _even(low, (low + high) / 2, high)
+def anywhere(low: float, high: float, middle: float | None = None) -> Distribution:
+    """All that bounds say; or half of the rows on either side of a ``middle`` well inside them."""
+    room = 0.05 * (high - low)
+    middle = (low + high) / 2 if middle is None else min(max(middle, low + room), high - room)
+    return _even(low, middle, high)
 
 
 def enough(n: int, columns: int, share: float, mu: float) -> bool:
@@ -141,6 +143,15 @@ def share_alone(n: int, columns: int, mu: float) -> float:
     sixteenth of the rows, between 0.1 and 0.6: where a target is, is worth that much, for nothing
     else is learnt without it. A function of public values."""
     return min(max(2 * columns * (_A_SIXTEENTH / (mu * n)) ** 2, 0.1), 0.6)
+
+
+def share_of_one_round(least: float, n: int, columns: int, mu: float) -> float | None:
+    """The share at which a count's noise in one round is about a twentieth of the rows, between
+    ``least`` and three times that; None if it would still be a tenth. A function of public
+    values."""
+    noise = math.sqrt(columns) / (mu * n)  # at a share of 1
+    share = min(max((noise / 0.05) ** 2, least), 3 * least)
+    return None if noise / math.sqrt(share) > 0.1 else share
 
 
 def share_of_ranges(least: float, n: int, columns: int, mu: float) -> float | None:

@@ -55,7 +55,8 @@ def rules_at_one_epsilon(saved: dict[str, Any]) -> Figure:
 def step_time(saved: dict[str, Any]) -> Figure:
     """A whole private step over a plain one."""
     model = "GPT 4x256"
-    rows = sorted((r for r in saved["rows"] if r["model"] == model), key=lambda r: r["ratio"])
+    timed = (r for r in saved["rows"] if r["model"] == model and "ratio" in r)  # some are refused
+    rows = sorted(timed, key=lambda r: r["ratio"])
     bars = [IntervalBar(row["framework"], row["ratio"], None, i) for i, row in enumerate(rows)]
     return Figure(
         "What a private step costs",

@@ -41,6 +41,12 @@ def _titled(record: Record, text: str) -> str:
     return f"{text} (smoke run)" if record["quick"] else text
 
 
+def _full(records: Records, *names: tuple[str, str]) -> Record | None:
+    """The first of these tables that has a full run."""
+    found = (records.get(name) for name in names)
+    return next((one for one in found if one is not None and not one["quick"]), None)
+
+
 def _by(lines: Iterable[Record], name: str) -> dict[str, list[Record]]:
     """Lines by a column of their label, in their order."""
     groups: dict[str, list[Record]] = {}
@@ -69,11 +75,8 @@ def ratio_against_rate(records: Records) -> Chart | None:
 
 def risk_over_n(records: Records) -> Chart | None:
     """Paper 2: excess risk over n at the largest dimension that was run, p = 2."""
-    for table in ("rates-1000", "rates-100", "rates-10"):
-        record = records.get(("sco", table))
-        if record is not None and not record["quick"]:
-            break
-    else:
+    record = _full(records, ("sco", "rates-1000"), ("sco", "rates-100"), ("sco", "rates-10"))
+    if record is None:
         return None
     sizes = record["settings"]["sizes"]
     series = []
@@ -95,8 +98,8 @@ def risk_over_n(records: Records) -> Chart | None:
 
 def clipping_frequency(records: Records) -> Chart | None:
     """Paper 3, figure 1: per cent of clipped gradients by epoch on MNIST, its own data set here."""
-    record = records.get(("value", "figure-1"))
-    if record is None or record["quick"]:
+    record = _full(records, ("value", "figure-1"))
+    if record is None:
         return None
     series = []
     lines = [line for line in record["lines"] if line["label"]["data"] == "MNIST"]
@@ -119,8 +122,8 @@ def _by_epoch(text: str) -> tuple[tuple[float, float], ...]:
 
 def accuracy_by_epoch(records: Records) -> Chart | None:
     """Paper 3, figure 3: test accuracy of the two-layer network on MNIST at C = 20."""
-    record = records.get(("value", "figures-2-3"))
-    if record is None or record["quick"]:
+    record = _full(records, ("value", "figures-2-3"))
+    if record is None:
         return None
     series = []
     for line in record["lines"]:
@@ -141,8 +144,8 @@ def accuracy_by_epoch(records: Records) -> Chart | None:
 
 def accuracy_over_epsilon(records: Records) -> Chart | None:
     """Paper 3, figure 5: test accuracy over the certified epsilon at delta 1e-5."""
-    record = records.get(("value", "figure-5"))
-    if record is None or record["quick"]:
+    record = _full(records, ("value", "figure-5"))
+    if record is None:
         return None
     series = []
     lines = [line for line in record["lines"] if float(line["label"]["delta"]) == 1e-5]

@@ -7,12 +7,12 @@ accountant certifies the whole list, and the ledger records it line by line.
 Where rows are so few that shapes would be noise (a decision made on n, the budget and the number of
 columns alone), every shape is a line between the ends of a range: no masses, no pairs. The range is
 looked for inside bounds too, which may be wide: in one round of a few cells, where all columns have
-bounds. If rows are too few for histograms, a blunt look
-takes three times the share (`winsor/ranges/coarse.py`); where even that would show nothing, bounds
-are used as they are, columns without are taken for standardised ones, and the look is at the values
-of the loss alone (a target), unless their bounds are stated; a regression then learns its level
-alone, if lines would be noise, and a classifier looks at a few of the columns and leaves out the
-others (`winsor/linear/looks.py`).
+bounds. If rows are too few for histograms, a blunt look takes three times the share
+(`winsor/ranges/coarse.py`); where even that would show nothing, bounds are used as they are,
+columns without are taken for standardised ones, and the look is at the values of the loss alone (a
+target), unless their bounds are stated; a regression then learns its level alone, if lines would be
+noise, and a classifier looks at a few of the columns and leaves out the others
+(`winsor/linear/looks.py`).
 """
 
 from __future__ import annotations

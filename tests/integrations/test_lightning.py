@@ -225,6 +225,8 @@ def test_what_cannot_be_kept_sound_is_refused(tmp_path):
             lightning(tmp_path).fit(kind())
     with pytest.raises(ConfigurationError, match="training_step must not be overridden"):
         Plain()
+    with pytest.raises(ConfigurationError, match=r"must have row_losses\(batch\)"):
+        PrivateModule(dataset=rows(), batch_size=12, privacy=privacy()).row_losses(rows()[:2])
     with pytest.raises(ProtocolError, match=r"not to Trainer\.fit"):
         lightning(tmp_path).fit(Classifier(), DataLoader(rows(), 12, num_workers=0))
     with pytest.raises(UnsoundRelease, match="weights must change by"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 from pathlib import Path
 
@@ -30,10 +29,7 @@ def executable() -> str:
     found = find_browser()
     if found is not None:
         return found
-    missing = "no Chromium: run .ci/browser, which says how to have one, or set WINSOR_CHROMIUM"
-    if os.environ.get("CI") == "true":
-        pytest.fail(missing)  # nothing is skipped there
-    pytest.skip(missing)
+    pytest.fail("no Chromium: run .ci/browser, which says how to have one, or set WINSOR_CHROMIUM")
 
 
 PATIENCE = 600.0

@@ -127,7 +127,10 @@ class PrivateModule(LightningModule):
 
     def row_losses(self, batch: Any) -> Tensor:
         """(rows,) losses of a batch, with their graph. No row may depend on another."""
-        raise NotImplementedError("a PrivateModule must have row_losses(batch).")
+        raise ConfigurationError(
+            "a PrivateModule must have row_losses(batch), with one value per row. Got "
+            f"{type(self).__name__} without it. Write it in place of training_step."
+        )
 
     def spent(self, delta: float | None = None) -> Guarantee:
         """The certified guarantee for every step so far, and what it rests on."""

@@ -5,6 +5,7 @@ differ in the record that moves it most, through a real prepaid door; the advers
 leaves on the line between the two values before noise.
 
     masses        hats of every feature
+    overlaps      the same by a record half way between knots, where products of hats move most
     descent       one step's sum of rows times cut residuals
     pairs         residuals in the cells of every pair
     residuals     the histogram of residuals
@@ -188,6 +189,7 @@ def _categories(rows: Floats, door: PrepaidDoor, noise: Gaussian) -> None:
 # release, ordinary row, record, and what becomes of the record where it is replaced
 WORLDS: dict[str, tuple[Release, Floats, Floats, Floats]] = {
     "masses": (_masses, np.array([1, 1, 0.0]), np.array([0, 0, 0.0]), np.array([2, 2, 0.0])),
+    "overlaps": (_masses, np.array([1, 1, 0.0]), np.array([0.5, 0.5, 0]), np.array([2, 2, 0.0])),
     "descent": (_descent, np.array([1, 1, 0.0]), np.array([2, 0, 1e9]), np.array([2, 0, -1e9])),
     "pairs": (_pairs, np.array([1, 1, 0.0]), np.array([2, 0, 1e9]), np.array([2, 0, -1e9])),
     "residuals": (_residuals, np.array([0, 0, 0.1]), np.array([0, 0, 1e9]), np.array([0, 0, -1e9])),

@@ -38,6 +38,29 @@ def test_rows_by_index_are_those_of_the_array(files, wanted):
     assert np.array_equal(found[1].numpy(), y[index])
 
 
+@pytest.mark.parametrize("asked", [1, 2, 3, 256])
+def test_rows_far_apart_are_fetched_in_blocks_and_are_the_same(files, monkeypatch, asked):
+    monkeypatch.setattr("winsor.data.mapped._ASKED", asked)
+    monkeypatch.setattr("winsor.data.mapped.SPARSE", 1)
+    x_file, y_file, x, y = files
+    rows = MappedRows(x_file, y_file)
+    for wanted in ([], [199, 0, 7, 7], [-1, 5], list(range(198, -1, -1))):
+        index = np.array(wanted, dtype=np.int64)
+        found = rows.take_rows(index)
+        assert np.array_equal(found[0].numpy(), x[index])
+        assert np.array_equal(found[1].numpy(), y[index])
+    for wrong in (200, -201):
+        with pytest.raises(IndexError):
+            rows.take_rows(np.array([wrong]))
+
+
+def test_a_file_that_ends_early_is_refused_while_rows_are_fetched(files, monkeypatch):
+    rows = MappedRows(*files[:2])
+    monkeypatch.setattr("winsor.data.mapped.os.preadv", lambda *_: 5)
+    with pytest.raises(ConfigurationError, match="must stay as it is"):
+        rows.take_rows(np.array([3]))
+
+
 def test_a_part_of_a_part_and_a_pickled_copy_see_the_same_rows(files):
     x_file, y_file, x, _ = files
     rows = MappedRows(x_file, y_file).subset(np.arange(0, 200, 2)).subset(np.array([3, 1]))

@@ -1,6 +1,6 @@
 """Rows of tables that are larger than memory: read by index from .npy files, batch by batch.
 
-Each batch maps the files, copies its rows and lets go, so that a process holds one batch and not
+Each batch opens the files, copies its rows and lets go, so that a process holds one batch and not
 the part of the file it has ever touched. Nothing is computed from the rows. Which rows a batch has,
 is the sampler's business; here they only arrive.
 
@@ -9,7 +9,6 @@ is the sampler's business; here they only arrive.
 
 from __future__ import annotations
 
-import mmap
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -27,7 +26,9 @@ Array = NDArray[Any]
 Convert = Callable[..., tuple[Tensor, ...]]
 
 SPARSE = 32
-"""Below one row in so many the disk is told not to read ahead."""
+"""Below one row in so many, rows are fetched one by one, many at a time."""
+_ASKED = 256
+"""Rows that the disk is asked for at once: alone, each would wait for the one before it."""
 _PIECE = 1 << 25  # bytes that are mapped and read at a time
 
 
@@ -102,20 +103,51 @@ class MappedRows(Dataset[tuple[Tensor, ...]]):
                 f"{file} must stay as it is during a run. It had {self._length} rows, and has "
                 f"{len(like)} now."
             )
+        if len(rows) and not -self._length <= rows.min() <= rows.max() < self._length:
+            raise IndexError(f"rows must be below {self._length}. Got {rows.max()} instead.")
+        rows = rows % self._length  # places from the end, as in arrays
         found = np.empty((len(rows), *like.shape[1:]), like.dtype)
         order = np.argsort(rows, kind="stable")
+        if SPARSE * len(rows) < self._length and hasattr(os, "posix_fadvise"):
+            _fetch(file, like.offset, rows[order], order, found)
+            return found
         for places in np.array_split(order, max(1, -(-found.nbytes // _PIECE))):
-            mapped = _opened(file)
-            if SPARSE * len(rows) < self._length and hasattr(mmap, "MADV_RANDOM"):
-                mapped._mmap.madvise(mmap.MADV_RANDOM)  # type: ignore[attr-defined]
-            found[places] = mapped[rows[places]]
-            del mapped
+            found[places] = _opened(file)[rows[places]]
         return found
 
     def _tensors(self, arrays: Sequence[Array]) -> tuple[Tensor, ...]:
         if self.convert is not None:
             return self.convert(*arrays)
         return tuple(torch.from_numpy(np.ascontiguousarray(array)) for array in arrays)
+
+
+def _fetch(
+    file: Path, start: int, rows: NDArray[np.int64], places: NDArray[np.int64], found: Array
+) -> None:
+    """Rows far apart, to these places of ``found``: the disk is asked for a block of them while the
+    block before is copied. Reading them through a map asks for one page at a time and waits."""
+    size = found[:1].nbytes
+    if size == 0:
+        return
+    target = memoryview(found.reshape(-1).view(np.uint8))
+    from_to = list(zip((start + rows * size).tolist(), (places * size).tolist(), strict=True))
+    with file.open("rb", buffering=0) as opened:
+        descriptor = opened.fileno()
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)  # no reading ahead
+
+        def ask(block: list[tuple[int, int]]) -> None:
+            for offset, _ in block:
+                os.posix_fadvise(descriptor, offset, size, os.POSIX_FADV_WILLNEED)
+
+        blocks = [from_to[first : first + _ASKED] for first in range(0, len(from_to), _ASKED)]
+        ahead = iter(blocks)
+        ask(next(ahead, []))
+        for block in blocks:
+            ask(next(ahead, []))
+            for offset, place in block:
+                got = os.preadv(descriptor, [target[place : place + size]], offset)
+                if got != size:
+                    raise ConfigurationError(f"{file} must stay as it is during a run. It ended.")
 
 
 def _opened(file: Path) -> np.memmap[Any, Any]:

@@ -4,6 +4,7 @@
 
 Larger models take a hundredth of the steps, memory kept on both sides (`step_time.py` says why);
 they have one stage more, what layers make during the backward pass: rows, or what ghost norms need.
+`--value` adds value clipping, for models that it takes: there bounds stand in the place of norms.
 Stages are functions of winsor, wrapped in clocks; a stage's figure is its own time without the
 stages inside it, averaged over the quickest hundredth of all steps (at least five), so that a busy
 machine shows up least. The clocks themselves cost about a microsecond per stage. `--against` gives
@@ -15,6 +16,7 @@ reads it.
 from __future__ import annotations
 
 import argparse
+import functools
 import itertools
 import json
 import os
@@ -62,11 +64,12 @@ class Clocks:
 def stages(clocks: Clocks) -> None:
     from models import Task
 
-    from winsor.grads import ghost, linear_plan, piece_view
+    from winsor.grads import forward, forward_view, ghost, linear_plan, piece_view, streamed
     from winsor.ledger import ledger
     from winsor.mechanisms import noise
     from winsor.release import door
-    from winsor.rules import flat
+    from winsor.rules import flat, value
+    from winsor.rules.value_bounds import network
     from winsor.training import loop, update
 
     for owner, name, stage in (
@@ -75,6 +78,13 @@ def stages(clocks: Clocks) -> None:
         (linear_plan.LinearView, "_check", "norms"),
         (flat.Flat, "weights", "weights"),
         (linear_plan.LinearView, "weighted_sum", "clipped sum"),
+        (value.Value, "weights", "weights"),
+        (forward.ForwardEngine, "view", "reading the graph"),
+        (forward_view.ForwardView, "stream", "backward"),
+        (streamed, "kept", "backward: what layers keep"),
+        (network, "_given", "bounds"),
+        (network, "kind_of", "reading the graph"),
+        (forward_view.ForwardView, "weighted_sum", "clipped sum"),
         (piece_view.PieceView, "_check", "norms"),
         (piece_view.PieceView, "_sum", "clipped sum"),
         (door.Door, "_digest", "digest"),
@@ -97,7 +107,7 @@ def quickest(rows: list[dict[str, float]]) -> dict[str, float]:
     return {name: 1e6 * sum(row.get(name, 0.0) for row in rows) / len(rows) for name in rows[0]}
 
 
-def private(model: str, steps: int) -> dict[str, float]:
+def private(model: str, steps: int, rule: str = "winsor flat") -> dict[str, float]:
     import frameworks
     import torch
     from models import TASKS
@@ -106,7 +116,7 @@ def private(model: str, steps: int) -> dict[str, float]:
     clocks = Clocks()
     stages(clocks)
     (task,) = (task for task in TASKS if task.name == model)
-    prepare, step = frameworks.build("winsor flat", task)
+    prepare, step = frameworks.build(rule, task)
     rows = []
     for _ in range(steps):
         clocks.now = {}
@@ -156,17 +166,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--steps", type=int, default=3000)
     parser.add_argument("--against", help="another checkout of winsor")
-    parser.add_argument("--one", choices=("plain", "private"))
+    parser.add_argument("--one", choices=("plain", "private", "value"))
+    parser.add_argument("--value", action="store_true", help="value clipping beside flat")
     parser.add_argument("--model", default=MODELS[0])
     parser.add_argument("--models", nargs="+", default=MODELS, help="parts of their names")
     options = parser.parse_args()
     if options.one:
-        measured = {"plain": plain, "private": private}[options.one]
+        by_value = functools.partial(private, rule="winsor value")
+        measured = {"plain": plain, "private": private, "value": by_value}[options.one]
         print(json.dumps(measured(options.model, options.steps)))
         return
     asked = {"plain": ("plain", None), "winsor flat": ("private", None)}
     if options.against:
         asked["winsor flat (before)"] = ("private", options.against)
+    if options.value:
+        asked["winsor value"] = ("value", None)
     path = FOLDER / "microseconds.json"
     models: dict[str, Any] = json.loads(path.read_text())["models"] if path.exists() else {}
     for model in (name for name in MODELS if any(part in name for part in options.models)):

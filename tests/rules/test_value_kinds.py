@@ -309,3 +309,35 @@ def test_settings_without_a_proof_are_refused(name):
     with pytest.raises(UnsupportedModel, match="Flat"):
         for step in Graph([y.grad_fn], {}).steps:
             kind_of(step, rows)
+
+
+@pytest.mark.parametrize("options", [{}, {"bias": False}, {"stride": 2}, {"groups": 2}])
+def test_small_maps_of_many_channels_are_bounded_by_their_norms(options):
+    layer = conv(64, 96, 3, padding=1, **options)
+    x = torch.randn(N, 64, 4, 4, generator=torch.Generator().manual_seed(2))
+    x[1] *= 1e3
+    step, kind, rows, y = recorded(layer, x.requires_grad_(), tuple(layer.parameters()))
+    e = torch.randn(y.shape, generator=torch.Generator().manual_seed(3))
+    piece = kept(step, e, N)
+    assert isinstance(piece, KeptConvolution)
+    found = kind.given(step, piece, rows)
+    for row in range(N):
+        gradient = torch.autograd.grad(y[row], tuple(layer.parameters()), e[row], retain_graph=True)
+        exact = sum(float(g.double().square().sum()) for g in gradient)
+        assert exact <= float(found[row].detach()) * (1 + 1e-5)
+        assert float(found[row].detach()) <= 1.01 * exact
+
+
+def test_places_that_cancel_keep_their_bound_above_rounding():
+    """Two places of 1e6 whose gradients cancel: the sum rounds by what the places are."""
+    layer = conv(96, 96, 1, bias=False)
+    x = torch.zeros(N, 96, 4, 4)
+    x[0, :, 1, 1] = x[0, :, 1, 2] = 1e6
+    step, kind, rows, y = recorded(layer, x.requires_grad_(), tuple(layer.parameters()))
+    e = torch.zeros_like(y)
+    e[0, :, 1, 1], e[0, :, 1, 2] = 1.0, -1.0
+    piece = kept(step, e, N)
+    assert isinstance(piece, KeptConvolution)
+    found = kind.given(step, piece, rows)
+    diagonal = 2 * 96 * 96e12
+    assert float(found[0].detach()) == pytest.approx(2.0**-12 * diagonal, rel=1e-5)

@@ -129,7 +129,7 @@ def _fetch(
     size = found[:1].nbytes
     if size == 0:
         return
-    target = memoryview(found.reshape(-1).view(np.uint8))
+    target = found.reshape(-1).view(np.uint8).data
     from_to = list(zip((start + rows * size).tolist(), (places * size).tolist(), strict=True))
     with file.open("rb", buffering=0) as opened:
         descriptor = opened.fileno()

@@ -22,9 +22,6 @@ from winsor.contract import Tree
 from winsor.grads.graph import Step, Weight
 from winsor.grads.layers.convolution import Geometry
 
-_IN_CACHE = 1 << 19
-"""Bytes of a product that is formed only to be summed."""
-
 
 def scaled(gradient: Tensor, weights: Tensor, spent: bool = False) -> Tensor:
     """Row i of ``gradient`` times w_i, where a row is one of n equal blocks.
@@ -101,7 +98,7 @@ class KeptConvolution(Kept):
         self.input: Tensor | None = None
         if self.weight is not None:
             self.input = step.saved("input")
-        self._geometry = _geometry(step)
+        self.geometry = _geometry(step)
 
     def sum(self, weights: Tensor, spent: bool = False) -> Tree:
         e, found = scaled(self.e, weights, spent), {}
@@ -112,7 +109,7 @@ class KeptConvolution(Kept):
         return found
 
     def _weight_gradient(self, weight: Weight, e: Tensor) -> Tensor:
-        h, geometry = self.input, self._geometry
+        h, geometry = self.input, self.geometry
         assert h is not None
         return geometry.weight_gradient(h, e, weight.tensor.shape, geometry.groups)
 
@@ -158,28 +155,25 @@ class KeptRows(Kept):
 
 
 def _group_norm(step: Step, e: Tensor, n: int) -> KeptRows:
-    """dgamma_c = sum_p e_cp xhat_cp and dbeta_c = sum_p e_cp, from the sums of e x and of e."""
+    """The library's kernel has these sums row by row before it adds them up: it is told that the
+    batch is one row of as many channels and groups (`layers/norms.py`)."""
     channels = int(step.saved("C"))
-    by_channel = e.reshape(-1, channels, int(step.saved("HxW")))
-    found: dict[int, Tensor] = {}
-    shift = by_channel.sum(2)
-    if 1 in step.weights:
-        x = step.saved("input").reshape(by_channel.shape)
-        each = channels // int(step.saved("group"))
-        mean, rstd = (
-            step.saved(name).repeat_interleave(each, 1) for name in ("result1", "result2")
-        )
-        found[1] = (_dots(by_channel, x) - mean * shift) * rstd
-    if 2 in step.weights:
-        found[2] = shift
-    return KeptRows(step, n, found)
-
-
-def _dots(a: Tensor, b: Tensor) -> Tensor:
-    """(n, c, p), (n, c, p) -> (n, c), a few rows at a time: no product as large as its factors."""
-    size = max(1, _IN_CACHE * len(a) // max(1, a.nbytes))
-    parts = [(a[i : i + size] * b[i : i + size]).sum(2) for i in range(0, len(a), size)]
-    return parts[0] if len(parts) == 1 else torch.cat(parts)
+    x, mean, rstd = (step.saved(name) for name in ("input", "result1", "result2"))
+    blocks = mean.shape[0]
+    _, scale, shift = torch.ops.aten.native_group_norm_backward(
+        e.contiguous(),
+        x.contiguous(),
+        mean.reshape(1, -1),
+        rstd.reshape(1, -1),
+        x.new_ones(blocks * channels),  # the scale of the input-gradient, which is not asked for
+        1,
+        blocks * channels,
+        int(step.saved("HxW")),
+        blocks * int(step.saved("group")),
+        (False, True, True),
+    )
+    found = {at: rows.view(blocks, channels) for at, rows in ((1, scale), (2, shift))}
+    return KeptRows(step, n, {at: rows for at, rows in found.items() if at in step.weights})
 
 
 def _layer_norm(step: Step, e: Tensor, n: int) -> KeptRows:

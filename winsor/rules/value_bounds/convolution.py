@@ -3,7 +3,9 @@
 back.  See `spectral.convolution_norm`.
 own.   dW = e U^T, so |dW|_F <= |e|_F |U|_F, where |U|_F^2 counts every entry of h once per window
        over it; with groups, the largest group. db = sum_p e_p: a^2 = max |U|_F^2 + P [bias].
-given. Where rows are kept, their norms. Elsewhere split patches and gradient into their means over
+given. Where rows are kept, their norms; where maps are small and channels many, the norms again, as
+       ghost norms (`grads/layers/patch_grams.py`): they cost less than the bound and lose nothing.
+       Elsewhere split patches and gradient into their means over
        the P positions and the rest, U = Uc + u 1^T and e = ec + m 1^T. The cross terms vanish:
        dW = ec Uc^T + P m u^T, hence
 
@@ -20,7 +22,9 @@ import math
 import torch
 from torch import Tensor
 
+from winsor.grads.budget import MAC
 from winsor.grads.graph import Step
+from winsor.grads.layers.convolution import ConvolutionPiece, costs_of_convolution
 from winsor.grads.weight_gradients import KeptConvolution, KeptRows
 from winsor.rules.value_bounds.kind import (
     SLACK,
@@ -92,13 +96,41 @@ def _own(step: Step, rows: RowBlocks) -> Tensor | float:
 def _given(step: Step, piece: KeptConvolution | KeptRows, rows: RowBlocks) -> Tensor:
     if isinstance(piece, KeptRows):
         return rows.of_rows(piece)
-    e, h = piece.e, piece.input
-    size = max(1, _IN_CACHE * len(e) // (e.nbytes + (0 if h is None else h.nbytes)))
-    found = [_given_of(step, e[i : i + size], h, i) for i in range(0, len(e), size)]
-    total = found[0] if len(found) == 1 else torch.cat(found)
+    total = _exactly(step, piece) if _ghosts_are_cheap(piece) else _bounded(step, piece)
     if rows.blocks(step) == 1:
         return total
     return total.sqrt().view(rows.n, -1).sum(1).square()  # blocks add up: triangle inequality
+
+
+def _ghosts_are_cheap(piece: KeptConvolution) -> bool:
+    """Whether norms from Gram matrices cost no more than the weight gradient itself."""
+    e, h = piece.e, piece.input
+    if h is None or piece.weight is None or not h.dtype == e.dtype == torch.float32:
+        return False  # of half precision, Gram matrices would be rounded too much
+    costs = costs_of_convolution(h, e, piece.weight.tensor.shape, piece.geometry)
+    contraction = MAC * e[0, 0].numel() * piece.weight.tensor.numel()
+    return costs["ghost"] <= 2 * contraction
+
+
+def _exactly(step: Step, piece: KeptConvolution) -> Tensor:
+    """(blocks,) squared norms, held above what cancelling places leave (`pieces.HELD`)."""
+    e, h, weight = piece.e, piece.input, piece.weight
+    assert h is not None and weight is not None
+    ghost = ConvolutionPiece(h, e, weight.tensor.shape, piece.geometry, ghost=True)
+    total = ghost.square()
+    if 2 in step.weights:
+        by_channel = e.flatten(2)
+        sums, energy = by_channel.sum(2), by_channel.square().sum((1, 2))
+        total = total + summed(sums.square().sum(1), energy, by_channel.shape[2])
+    return total
+
+
+def _bounded(step: Step, piece: KeptConvolution) -> Tensor:
+    """(blocks,) squared bounds, a cacheful at a time."""
+    e, h = piece.e, piece.input
+    size = max(1, _IN_CACHE * len(e) // (e.nbytes + (0 if h is None else h.nbytes)))
+    found = [_given_of(step, e[i : i + size], h, i) for i in range(0, len(e), size)]
+    return found[0] if len(found) == 1 else torch.cat(found)
 
 
 def _given_of(step: Step, e: Tensor, whole: Tensor | None, start: int) -> Tensor:

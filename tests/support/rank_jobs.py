@@ -470,13 +470,14 @@ def curve_tested(rank: int, mutants: list[str], repeats: int, first: int = 0) ->
     for mutant in mutants:
         worlds = [SpoiltRanks(1.0, q=1.0, mutant=mutant, repeat=first + i) for i in range(repeats)]
         claim = certified(worlds[0], "a record that speaks among silent ones").claim
-        runs = RUNS if mutant != "none" else RUNS // 2
+        runs = RUNS["none" if mutant == "none" else "other"]
         found[mutant] = sum(curve_test(world, claim, runs).violated for world in worlds)
     return found
 
 
-RUNS = 300
-"""Of each world: enough to tell halved noise from whole noise every time; half of them, none."""
+RUNS = {"none": 150, "other": 600}
+"""Of each world: enough to tell halved noise from whole noise every time (300 missed it in 3 of 50
+repeats); a quarter of them tell no noise."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -195,8 +195,7 @@ def main() -> None:
         for stage in dict.fromkeys(stage for row in best.values() for stage in row):
             cells = "".join(f"{best[name].get(stage, 0.0):22.1f}" for name in best)
             print(f"  {stage:32s}{cells}", flush=True)
-    result = {"unit": "microseconds", "load": os.getloadavg(), "models": models}
-    print(f"written to {save('microseconds', result)}")
+        save("microseconds", {"unit": "microseconds", "load": os.getloadavg(), "models": models})
 
 
 if __name__ == "__main__":

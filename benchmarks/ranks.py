@@ -173,6 +173,7 @@ def alarms(
     wanted["honest"] = min(options.repeats, honest or options.repeats)
     while left := [mutant for mutant in mutants if found["of"].get(mutant, 0) < wanted[mutant]]:
         done = min(found["of"].get(mutant, 0) for mutant in left)
+        left = [mutant for mutant in left if found["of"].get(mutant, 0) == done]
         count = min(AT_ONCE, options.repeats - done)
         ranks = jobs.on_ranks(2, job, left, count, done, patience=PATIENCE)
         if any(isinstance(rank, str) for rank in ranks):

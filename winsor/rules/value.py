@@ -17,16 +17,16 @@ gradient:
 * ``form="outputs"``, the default: the backward pass of the output-gradients runs first, and the
   weight gradients follow with the weights applied, so nothing is differentiated twice. Each layer
   is bounded from its input and its output-gradient, as these arrive; for a linear layer the bound
-  is the norm, and so it is for a normalisation and for a convolution whose gradients, row by row,
-  are no larger than its input and output-gradient. A model of linear layers alone gets the norms,
-  by the quicker way of `Flat`.
+  is the norm, and so it is for a normalisation and for most convolutions: those whose gradients,
+  row by row, are no larger than input and output-gradient, and those on maps so small that Gram
+  matrices are cheap. A model of linear layers alone gets the norms, by the quicker way of `Flat`.
 
 When to use
 -----------
 For perceptrons and convolutional networks, with GroupNorm or LayerNorm and residual sums, when
 per-sample norms are the bottleneck. How tight the bound is decides how much signal is lost (median
 G/|g| measured by `benchmarks/value_tightness.py`): with "outputs" 1.0 for perceptrons, 1.0 to 1.4
-for the two-layer CNN and 1.0 to 1.8 for residual networks; with "forward" 1.0, 3 to 40 and
+for the two-layer CNN and 1.0 to 1.1 for residual networks; with "forward" 1.0, 3 to 40 and
 thousands; with "value" 1.3 for a linear model, 2 to 3 for two layers and 30 for five. Where `Flat`
 is as fast, prefer it: its bound is exact.
 

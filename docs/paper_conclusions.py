@@ -167,9 +167,12 @@ def _runtime(records: Records) -> str:
     if not found:
         return ""
     spans = {name: f"{min(some):.1f} to {max(some):.1f}" for name, some in found.items()}
+    pairs = list(zip(found["VC"], found["GC"], strict=True))
+    cheaper = sum(value < gradient for value, gradient in pairs)
     return (
-        f"A step of it, with the paper's bound, costs {spans['VC']} times one of SGD, gradient "
-        f"clipping here {spans['GC']} (processor time, Table 2): speed is no reason for it."
+        f"With the paper's bound a step of it costs {spans['VC']} times one of SGD, a step of "
+        f"gradient clipping as it is done here {spans['GC']} times (processor time, Table 2): the "
+        f"former is the cheaper one on {cheaper} of {len(pairs)} models."
     )
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import paper_figures
+from paper_conclusions import conclusions
 from winsor_reproductions.catalogue import PAPERS
 from winsor_reproductions.queue import HOUR, Progress, progress
 from winsor_reproductions.reproduction import Line, Measured
@@ -24,7 +25,6 @@ from winsor.cli.reproduce import columns
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "benchmarks" / "results" / "reproduce"
-RULES = ROOT / "benchmarks" / "results" / "rules_fashion_mnist.json"
 PAGE, FOLDER = ROOT / "docs" / "papers.md", ROOT / "docs" / "papers"
 README = ROOT / "reproductions" / "README.md"
 BEGIN, END = "<!-- effort: begin -->", "<!-- effort: end -->"
@@ -70,64 +70,6 @@ winsor reproduce modelmix table-1 --quick --data FOLDER      # a smoke run
 ```
 """
 
-CONCLUSIONS = {
-    "dc-dpsgd": (
-        "Clipping a tail at a larger bound than the body is a sound rule, if each row is judged by "
-        "itself (proof: `winsor/rules/discriminative.py`).",
-        "The algorithm as printed ranks rows within a batch, so that one record can push another "
-        "across the line: its sensitivity is 2 c1 - c2 (proof), and the noise of the authors' code "
-        "certifies an epsilon in the thousands where it says 8 (accounting: the column *it "
-        "certifies* of Table 2). A random subspace knows nothing of the norm.",
-        "Judged by each row's own norm, two bounds reached {norm} per cent where flat clipping "
-        "reached {flat}; by rank {rank}, by coin {coin} ({bench}). On the paper's own tables there "
-        "is no run at full strength yet, so no verdict.",
-    ),
-    "sco": (
-        "Simple clipping is sound as published, with more noise than it needs (proof), and in ten "
-        "and a hundred dimensions over two decades of n no certified slope is flatter than the "
-        "bound's exponent (tables *rates-10*, *rates-100*).",
-        "The amplification of Theorem 6 is false as stated (calculation). Without it, fixed groups "
-        "cost the square root of their number in noise.",
-        "Iterative updating stops at the edge of the group means, so that their geometric median, "
-        "which updates nothing, and one clipped mean with the whole budget are the rivals to beat. "
-        "Neither is beaten: the verdicts of both tables say by what factor iterative updating is "
-        "behind simple clipping, one clipped mean and the median.",
-    ),
-    "value": (
-        "Gradient clipping is sound as published; that clipping fades as the loss falls shows on "
-        "the synthetic rows of figure 4, where noise alone is not longer than the bound. Figure 1, "
-        "on images, has no run at full strength yet.",
-        "Algorithm 3 divides by the mean loss of the batch and is not private at all (proof); with "
-        "each row's own loss it is, at the same noise (`winsor/rules/value.py`).",
-        "On figure 4's regression it ends where gradient clipping does, for there its bound is the "
-        "norm itself. On a network, with each row's own loss, it reached {value} per cent where "
-        "flat clipping reached {flat} ({bench}).",
-    ),
-    "aclip": (
-        "Averaged clipping is private, with the right sensitivity (proof). On Adult its "
-        "constrained version is ahead of DP-SGD at the printed steps at every epsilon, also when "
-        "certified, with errors near the printed ones (Table 2).",
-        "Two clipped means can be 2 lambda apart, not lambda: the published noise certifies "
-        "several times the claimed epsilon (accounting: the column *it certifies* of Table 2). And "
-        "the noise does not shrink with the batch.",
-        "On a small network it stays near chance at equal epsilon: {averaged} per cent against "
-        "{flat} ({bench}). On convex problems the fair rival is DP-SGD with a longer step: at ten "
-        "times the printed one it is ahead of averaged clipping on both real data sets at every "
-        "epsilon for logistic regression (lines *step x 10* of Table 2). For ridge regression it "
-        "is ahead on Diabetes, and averaged clipping on Adult at every epsilon, certified too "
-        "(0.605 to 0.633 against 0.723 of the start's loss, Table B1); still longer steps of "
-        "DP-SGD were not tried.",
-    ),
-    "modelmix": (
-        "Mixing lowers the epsilon of a run with too little Gaussian noise, and certified numbers "
-        "are close to the printed ones (calculations: section 4.3, figure 3).",
-        "The account is certified here for every way a gradient can be spread over coordinates.",
-        "The same variance spent on Gaussian noise has a smaller epsilon in every cell of section "
-        "4.3 (calculation), and at equal certified epsilon no cell of [when mixing "
-        "pays](modelmix.md) shows mixing ahead. Tables 1 to 3 have no run at full strength yet.",
-    ),
-}  # fmt: skip
-
 LONG = 2.0
 """Hours of one core: what is below can be run in an evening."""
 CALCULATIONS = {("sco", "theorem-6"), ("modelmix", "section-4.3"), ("modelmix", "figure-3")}
@@ -148,7 +90,7 @@ def page(folder: Path = RESULTS) -> str:
     found = progress(folder, [(key, name) for key, p in PAPERS.items() for name in p.tables])
     parts = [HEAD, _effort_sentence(found), ""]
     for key, paper in PAPERS.items():
-        holds, corrected, worth = (text.format(**_rules()) for text in CONCLUSIONS[key])
+        holds, corrected, worth = conclusions(key, records)
         parts.append(
             f"## {paper.title}\n\n* **What holds.** {holds}\n* **After correction.** {corrected}\n"
             f"* **What it is worth.** {worth}\n\nAll numbers: [papers/{key}.md](papers/{key}.md).\n"
@@ -233,23 +175,6 @@ def _seeds(record: dict[str, Any] | None) -> str:
         if line[column] is not None
     }
     return "" if not counts else f"{min(counts)}"
-
-
-def _rules() -> dict[str, str]:
-    """Accuracies of the rules at equal epsilon and tuning, from their own benchmark."""
-    table = json.loads(RULES.read_text())["table"]
-    names = {
-        "flat": "flat", "norm": "dc norm", "rank": "dc rank",
-        "coin": "dc random", "value": "value", "averaged": "averaged",
-    }  # fmt: skip
-    found = {
-        short: f"{table[name]['mean']:.1f} ± {table[name]['sd']:.1f}"
-        for short, name in names.items()
-    }
-    where = (
-        "Fashion-MNIST, epsilon 3, five seeds, equal tuning: `benchmarks/rules_fashion_mnist.py`"
-    )
-    return {**found, "bench": where}
 
 
 # ------------------------------------------------------------------------------------- the details

@@ -5,11 +5,17 @@ features of EfficientNet-Lite0 (ImageNet weights, 1,280 numbers) of the images o
 edge, in their order. It is looked for in ``$WINSOR_FEATURES``, else in ~/.cache/winsor/features;
 the largest edge is read. Files ``DATA-scattering-J2-L8-PART.npy`` hold scattering coefficients as
 they are, without normalisation. All are transforms of the data: they lie outside any repository.
+
+Where benchmarks/records_features.py has kept maps of the same network, the first file is made from
+them, without another pass over the images (`from_maps`):
+
+    python -m winsor_reproductions.feature_cache cifar10_efficientnet_224 cifar10.npz
 """
 
 from __future__ import annotations
 
 import os
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +28,8 @@ from winsor.contract import ConfigurationError
 
 ARRAYS = ("x_train", "y_train", "x_test", "y_test")
 PATTERN = "cifar10-efficientnet-lite0-*.npz"
+WIDTH = 1280
+"""Features of EfficientNet-Lite0."""
 
 
 def features_folder() -> Path:
@@ -66,6 +74,31 @@ def cifar_features(folder: Path | None = None) -> CachedFeatures | None:
     return CachedFeatures(train, test, _pixels(found[-1]))
 
 
+def from_maps(maps: str, labels: Path, folder: Path | None = None) -> Path:
+    """The file of features from kept maps ``MAPS-train.npy`` and ``MAPS-test.npy``.
+
+    The first `WIDTH` numbers of a row are the means of the network's last map over the image, which
+    are its features. Labels are those of ``labels``, in the same order.
+    """
+    place = folder or features_folder()
+    arrays = {}
+    with np.load(labels, allow_pickle=False) as archive:
+        for part in ("train", "test"):
+            rows = np.load(place / f"{maps}-{part}.npy", mmap_mode="r")
+            y = archive[f"y_{part}"]
+            if len(rows) != len(y) or rows[0].size < WIDTH:
+                raise ConfigurationError(
+                    f"{maps}-{part}.npy must hold {WIDTH} numbers or more for each of the {len(y)} "
+                    f"labels of {labels.name}. Got shape {rows.shape} instead."
+                )
+            arrays[f"x_{part}"] = np.array(rows.reshape(len(rows), -1)[:, :WIDTH])
+            arrays[f"y_{part}"] = y
+    made = place / PATTERN.replace("*", maps.rsplit("_", 1)[-1])
+    with open(partial := made.with_suffix(".partial"), "wb") as file:
+        np.savez(file, **arrays)
+    return partial.rename(made)
+
+
 def kept_scattering(
     data: str, rows: tuple[int, int], folder: Path | None = None
 ) -> tuple[Tensor, Tensor] | None:
@@ -86,3 +119,7 @@ def kept_scattering(
 def _pixels(path: Path) -> int:
     edge = path.stem.rsplit("-", 1)[-1]
     return int(edge) if edge.isdigit() else 0
+
+
+if __name__ == "__main__":
+    print(from_maps(sys.argv[1], Path(sys.argv[2])))

@@ -19,7 +19,7 @@ import json
 import subprocess
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -162,9 +162,21 @@ def run_table(
     book = Book(cells_folder(out), *key, commit=commit(), deadline=deadline)
     with kept(book):
         try:
-            return run(request)
+            return with_seeds(run(request))
         except OutOfTime:
             return None
+
+
+def with_seeds(result: Reproduced) -> Reproduced:
+    """The same with a note of how often each line was repeated, and what is known by that."""
+    found = [m for line in result.lines for m in (line.published, line.certified) if m is not None]
+    widths = [m.half_width for m in found if m.half_width is not None]
+    if not widths:
+        return result
+    counts = sorted({m.seeds for m in found})
+    often = " or ".join(map(str, counts))
+    note = f"Repetitions of a line: {often}. Widest 95 per cent interval: ± {max(widths):.2g}."
+    return replace(result, notes=(*result.notes, note))
 
 
 def spent_on(out: Path, key: tuple[str, str]) -> float:

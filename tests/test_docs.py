@@ -148,6 +148,42 @@ def test_the_figures_of_paper_3_are_drawn_from_full_tables_only():
         assert all(series.points for chart in drawn.values() for series in chart.series)
 
 
+def test_what_is_said_of_a_paper_follows_its_full_tables():
+    made = generator("paper_conclusions")
+
+    def line(mean, extra=None, **label):
+        number = {"mean": mean, "half_width": 1.0, "seeds": 3}
+        return {"label": label, "certified": number, "published": None, "extra": extra or {}}
+
+    frequencies = [line(1.0, {"clipped by epoch": text}) for text in ("9 5 1", "2 3", "4 4")]
+    times = [line(mean, method=name) for name, mean in (("SGD", 1.0), ("VC", 3.0), ("GC", 1.5))]
+    mixed = [
+        line(80.0 + k, method=name, nominal=at)
+        for k, (name, at) in enumerate((("DP-SGD", "2"), ("mixing", "0.64"), ("mixing", "2")))
+    ]
+    compared = [
+        line(70.0 + k, data="CIFAR-10", method=name)
+        for k, name in enumerate(("DP-SGD", "DC-DPSGD", "DC-DPSGD, by norm"))
+    ]
+    tables = {
+        ("value", "figure-1"): frequencies, ("value", "table-2"): times,
+        ("modelmix", "transfer"): mixed, ("dc-dpsgd", "table-2"): compared,
+    }  # fmt: skip
+
+    def said(quick):
+        records = {key: {"quick": quick, "lines": lines} for key, lines in tables.items()}
+        papers = ("value", "modelmix", "dc-dpsgd")
+        return " ".join(text for key in papers for text in made.conclusions(key, records))
+
+    none, full = said(True), said(False)
+    assert "Figure 1, on images, has no run" in none and "paper's own tables there is no" in none
+    assert "in the first on 1 of 3 lines" in full and "on 0 of 1 models" in full
+    assert "80.0 per cent at epsilon 2, mixing 82.0 at the same" in full and "81.0 at 0.64" in full
+    assert "CIFAR-10 70.0, 72.0 and 71.0 per cent" in full and "no run" not in full
+    partly = {("dc-dpsgd", "table-7"): {"quick": False, "lines": compared}}
+    assert "own tables table-7 has a run" in made.conclusions("dc-dpsgd", partly)[2]
+
+
 def test_the_page_of_the_papers_can_be_read_in_ten_minutes():
     assert len((ROOT / "docs" / "papers.md").read_text().splitlines()) < 600
 

@@ -124,10 +124,19 @@ METHODS = ("DP-SGD", "Auto-S", "DP-PSAC", DC, DC_CODE, DC_NORM, NON_PRIVATE)
 
 
 def measured_line(
-    method: str, task: DescentTask, setting: DcSetting, seeds: Sequence[int], printed: str | None
+    method: str,
+    task: DescentTask,
+    setting: DcSetting,
+    seeds: Sequence[int],
+    printed: str | None,
+    name: str | None = None,
 ) -> Line:
-    """One method on one data set, each reading at the best of its rates."""
-    label = {"data": task.name, "method": method}
+    """One method on one data set, each reading at the best of its rates.
+
+    The line is about ``name``, the task's own if left out: two lines at another epsilon share what
+    does not depend on it.
+    """
+    label = {"data": name or task.name, "method": method}
     if method == NON_PRIVATE:
         return Line(label, printed, published=plain_runs(task, seeds).measured)
     if method == DC_CODE:

@@ -7,7 +7,6 @@ long-tailed ones; on CIFAR-10 also at epsilon 4. E2E generation is a table of it
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from winsor_reproductions.dc_dpsgd import tasks as dc_tasks
 from winsor_reproductions.dc_dpsgd.methods import (
@@ -55,11 +54,11 @@ def _table(request: Request, data: Sequence[str]) -> Reproduced:
     lines = []
     for name in data:
         setting = setting_for(name)
-        task = replace(dc_tasks.task(name.split(",")[0], request), name=name)
+        task = dc_tasks.task(name.split(",")[0], request)
         for method in METHODS:
             request.say(f"{name}, {method}")
             printed = TABLE_2.get(name, {}).get(DC if method == DC_CODE else method)
-            lines.append(measured_line(method, task, setting, seeds, printed))
+            lines.append(measured_line(method, task, setting, seeds, printed, name))
     notes = (
         "Published DC-DPSGD: one noise for each of the two sums, traces ranked without their "
         'noise, which favours the paper; "public code" is the noise that the authors\' code adds.',

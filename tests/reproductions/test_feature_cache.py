@@ -6,7 +6,12 @@ import numpy as np
 import pytest
 import torch
 from winsor_reproductions.dc_dpsgd import tasks
-from winsor_reproductions.feature_cache import cifar_features, features_folder, kept_scattering
+from winsor_reproductions.feature_cache import (
+    cifar_features,
+    features_folder,
+    from_maps,
+    kept_scattering,
+)
 from winsor_reproductions.modelmix.transfer import Transfer, transfer_problem
 from winsor_reproductions.reproduction import Request
 
@@ -58,6 +63,23 @@ def test_tables_use_kept_features_at_full_strength_only(tmp_path, monkeypatch):
         tasks.task("CIFAR-10", Request(quick=True, data=tmp_path))
     problem = transfer_problem(tmp_path, tmp_path, Transfer(rows=100, test_rows=10))
     assert (len(problem.train[1]), len(problem.test[1])) == (100, 10)
+
+
+def test_features_are_the_first_numbers_of_kept_maps(tmp_path):
+    maps = {part: RNG.normal(size=(n, 1300, 1, 1)).astype(np.float16)
+            for part, n in (("train", 30), ("test", 20))}  # fmt: skip
+    for part, rows in maps.items():
+        np.save(tmp_path / f"some_maps_224-{part}.npy", rows)
+    labels = tmp_path / "cifar10.npz"
+    np.savez(labels, y_train=np.arange(30) % 10, y_test=np.arange(20) % 10)
+    assert from_maps("some_maps_224", labels, tmp_path).name.endswith("-224.npz")
+    found = cifar_features(tmp_path)
+    first = torch.from_numpy(maps["test"][:, :1280, 0, 0]).float()
+    assert torch.equal(found.test[0], torch.nn.functional.normalize(first))
+    assert found.train[1].tolist() == [i % 10 for i in range(30)]
+    np.savez(labels, y_train=np.arange(29) % 10, y_test=np.arange(20) % 10)
+    with pytest.raises(ConfigurationError, match="each of the 29 labels"):
+        from_maps("some_maps_224", labels, tmp_path)
 
 
 def test_scattering_of_enough_rows_only(tmp_path):

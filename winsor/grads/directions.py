@@ -56,7 +56,10 @@ class Kronecker:
 
     def factors(self, left: Tensor, right: Tensor) -> Tensor:
         """Rows sum_t left_t right_t^T, with left (n, T, out) and right (n, T, in) -> (n, k)."""
-        return self._core((left @ self.u.to(left)).mT @ (right @ self.v.to(right)))
+        a, b = (left @ self.u.to(left)).mT, right @ self.v.to(right)
+        if b.shape[1] == 1:  # single products: the same digits without n calls of a routine
+            return self._core(a * b)
+        return self._core(a @ b)
 
     def indexed(self, index: Tensor, right: Tensor) -> Tensor:
         """As `factors`, where left_t is the unit vector of ``index`` (n, T); index < 0 is none."""
@@ -89,8 +92,8 @@ class Cyclic:
 
     def rows(self, rows: Tensor) -> Tensor:
         inner = rows.reshape(len(rows), len(self.basis)) @ self.basis.to(rows)
-        columns = torch.arange(len(self.signs), device=rows.device) % inner.shape[1]
-        return inner[:, columns] * self.signs.to(rows)
+        k = len(self.signs)
+        return inner.repeat(1, -(-k // inner.shape[1]))[:, :k] * self.signs.to(rows)
 
 
 Basis = Kronecker | Comb | Cyclic

@@ -263,7 +263,7 @@ certified by PLD
     def _whole_batch(self) -> View:
         """All rows of the logical batch, for a rule that must see them at once."""
         held = self._held
-        view: View = JoinedView(held) if len(held) > 1 else (*held, self._no_rows())[0]
+        view: View = JoinedView(held) if len(held) > 1 else held[0] if held else self._no_rows()
         return view if self._ranks is None else RanksView(view, self._ranks)
 
     def _no_rows(self) -> View:

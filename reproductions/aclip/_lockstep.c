@@ -1,0 +1,133 @@
+/* A block of steps of `lockstep.py`: every run of a lockstep, row after row of every batch.
+ *
+ * The runs lie side by side, four to a vector, so that a row is read once for all of them. The
+ * sums over a batch are taken in another order than numpy's: the same numbers but for rounding. */
+
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#if defined(__x86_64__) && defined(__GNUC__)
+#define FAST __attribute__((target("avx2")))
+int winsor_supported(void) {
+    __builtin_cpu_init();
+    return __builtin_cpu_supports("avx2") != 0;
+}
+#elif defined(__GNUC__)
+#define FAST
+int winsor_supported(void) { return 1; }
+#else
+#error "vectors of gcc and clang"
+#endif
+
+typedef double four __attribute__((vector_size(32)));
+typedef int64_t whole __attribute__((vector_size(32)));
+
+#define MOST 32 /* vectors, and coordinates, of a lockstep */
+#define ROWS 4  /* that are read together */
+
+#define SPREAD(x) ((four){(x), (x), (x), (x)})
+
+static FAST inline four smaller(four a, four b) {
+    whole first = a < b;
+    return (four)((first & (whole)a) | (~first & (whole)b));
+}
+
+static FAST inline four larger(four a, four b) {
+    whole first = a > b;
+    return (four)((first & (whole)a) | (~first & (whole)b));
+}
+
+/* 1 / (1 + e^-s) of four rows at once, so that no sum waits for the one before it: e^a = 2^k e^r
+ * with |r| <= ln(2)/2, where Taylor's 14 terms are exact to 1e-17. */
+static FAST inline void sigmoids(four *s) {
+    static const double over[] = {
+        1.0 / 6227020800, 1.0 / 479001600, 1.0 / 39916800, 1.0 / 3628800, 1.0 / 362880,
+        1.0 / 40320,      1.0 / 5040,      1.0 / 720,      1.0 / 120,     1.0 / 24,
+        1.0 / 6,          0.5,             1.0,            1.0};
+    const four nearest = SPREAD(0x1.8p52), one = SPREAD(1.0);
+    four shifted[ROWS], r[ROWS], p[ROWS];
+    for (int q = 0; q < ROWS; q++) {
+        four a = smaller(larger(-s[q], SPREAD(-700.0)), SPREAD(700.0));
+        shifted[q] = a * 0x1.71547652b82fep+0 + nearest;
+        four k = shifted[q] - nearest;
+        r[q] = (a - k * 0x1.62e42fee00000p-1) - k * 0x1.a39ef35793c76p-33;
+        p[q] = SPREAD(over[0]);
+    }
+    for (int i = 1; i < 14; i++)
+        for (int q = 0; q < ROWS; q++) p[q] = p[q] * r[q] + over[i];
+    for (int q = 0; q < ROWS; q++) {
+        p[q] = (four)((whole)p[q] + ((whole)shifted[q] << 52)); /* its low bits are k */
+        s[q] = one / (one + p[q]);
+    }
+}
+
+/* Rows of `points` (d, runs) longer than their radius, scaled to it. */
+static FAST inline void into_balls(four *points, int64_t d, int64_t vectors, const four *radii) {
+    for (int64_t v = 0; v < vectors; v++) {
+        four square = {0};
+        for (int64_t j = 0; j < d; j++) square += points[j * vectors + v] * points[j * vectors + v];
+        four length = {sqrt(square[0]), sqrt(square[1]), sqrt(square[2]), sqrt(square[3])};
+        four factor = smaller(SPREAD(1.0), radii[v] / length);
+        for (int64_t j = 0; j < d; j++) points[j * vectors + v] *= factor;
+    }
+}
+
+/* table: (n, d + 2) features, target, limit of a residual at C = 1; the batch of step t is
+ * picked[cuts[t]] .. picked[cuts[t + 1] - 1]. A run that does not clip rows has an infinite bound,
+ * one that does not clip its average an infinite lambda, one that is not projected an infinite
+ * radius. w and total: (d, 4 vectors), noise: (steps, runs, d). Returns 1 where it does not fit. */
+FAST int64_t winsor_lockstep(int64_t steps, const int64_t *cuts, const int64_t *picked,
+                             const double *table, int64_t d, int64_t runs, int64_t logistic,
+                             double batch_size, const double *bounds, const double *lambdas,
+                             const double *radii, const double *rates, const double *noise,
+                             double *w_in, double *total_in) {
+    int64_t vectors = (runs + 3) / 4, numbers = d * vectors;
+    if (vectors > MOST || d > MOST) return 1;
+    double nothing[MOST + 2] = {0};
+    nothing[d + 1] = 1.0; /* an infinite bound times a limit of zero would be no number */
+    four w[MOST * MOST], total[MOST * MOST], slope[MOST * MOST], residual[ROWS][MOST], bound[MOST],
+        lambda[MOST], radius[MOST], rate[MOST];
+    memcpy(w, w_in, numbers * sizeof(four));
+    memcpy(total, total_in, numbers * sizeof(four));
+    memcpy(bound, bounds, vectors * sizeof(four));
+    memcpy(lambda, lambdas, vectors * sizeof(four));
+    memcpy(radius, radii, vectors * sizeof(four));
+    memcpy(rate, rates, vectors * sizeof(four));
+    for (int64_t t = 0; t < steps; t++) {
+        memset(slope, 0, numbers * sizeof(four));
+        for (int64_t i = cuts[t]; i < cuts[t + 1]; i += ROWS) {
+            const double *row[ROWS]; /* beyond the batch: a row of zeros, which pulls nowhere */
+            for (int q = 0; q < ROWS; q++)
+                row[q] = i + q < cuts[t + 1] ? table + picked[i + q] * (d + 2) : nothing;
+            for (int64_t v = 0; v < vectors; v++) {
+                four s[ROWS] = {{0}};
+                for (int64_t j = 0; j < d; j++) {
+                    four here = w[j * vectors + v];
+                    for (int q = 0; q < ROWS; q++) s[q] += row[q][j] * here;
+                }
+                if (logistic) sigmoids(s);
+                for (int q = 0; q < ROWS; q++) {
+                    four most = bound[v] * row[q][d + 1];
+                    residual[q][v] = larger(smaller(s[q] - row[q][d], most), -most);
+                }
+            }
+            for (int64_t j = 0; j < d; j++)
+                for (int64_t v = 0; v < vectors; v++)
+                    slope[j * vectors + v] +=
+                        (row[0][j] * residual[0][v] + row[1][j] * residual[1][v]) +
+                        (row[2][j] * residual[2][v] + row[3][j] * residual[3][v]);
+        }
+        for (int64_t k = 0; k < numbers; k++) slope[k] /= batch_size;
+        into_balls(slope, d, vectors, lambda);
+        const double *z = noise + t * runs * d;
+        for (int64_t k = 0; k < runs; k++)
+            for (int64_t j = 0; j < d; j++) slope[j * vectors + k / 4][k % 4] += z[k * d + j];
+        for (int64_t k = 0; k < numbers; k++) w[k] -= rate[k % vectors] * slope[k];
+        into_balls(w, d, vectors, radius);
+        for (int64_t k = 0; k < numbers; k++) total[k] += w[k];
+    }
+    memcpy(w_in, w, numbers * sizeof(four));
+    memcpy(total_in, total, numbers * sizeof(four));
+    return 0;
+}

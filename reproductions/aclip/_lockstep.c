@@ -1,20 +1,23 @@
 /* A block of steps of `lockstep.py`: every run of a lockstep, row after row of every batch.
  *
  * The runs lie side by side, four to a vector, so that a row is read once for all of them. The
- * sums over a batch are taken in another order than numpy's: the same numbers but for rounding. */
+ * sums over a batch are rounded in other places than numpy's: the same numbers but for that. */
 
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
 
 #if defined(__x86_64__) && defined(__GNUC__)
-#define FAST __attribute__((target("avx2")))
+#include <immintrin.h>
+#define FAST __attribute__((target("avx2,fma")))
+#define PLUS(a, b, c) ((four)_mm256_fmadd_pd((__m256d)(a), (__m256d)(b), (__m256d)(c)))
 int winsor_supported(void) {
     __builtin_cpu_init();
-    return __builtin_cpu_supports("avx2") != 0;
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
 }
 #elif defined(__GNUC__)
 #define FAST
+#define PLUS(a, b, c) ((a) * (b) + (c))
 int winsor_supported(void) { return 1; }
 #else
 #error "vectors of gcc and clang"
@@ -49,13 +52,14 @@ static FAST inline void sigmoids(four *s) {
     four shifted[ROWS], r[ROWS], p[ROWS];
     for (int q = 0; q < ROWS; q++) {
         four a = smaller(larger(-s[q], SPREAD(-700.0)), SPREAD(700.0));
-        shifted[q] = a * 0x1.71547652b82fep+0 + nearest;
+        shifted[q] = PLUS(a, SPREAD(0x1.71547652b82fep+0), nearest);
         four k = shifted[q] - nearest;
-        r[q] = (a - k * 0x1.62e42fee00000p-1) - k * 0x1.a39ef35793c76p-33;
+        r[q] = PLUS(k, SPREAD(-0x1.62e42fee00000p-1), a);
+        r[q] = PLUS(k, SPREAD(-0x1.a39ef35793c76p-33), r[q]);
         p[q] = SPREAD(over[0]);
     }
     for (int i = 1; i < 14; i++)
-        for (int q = 0; q < ROWS; q++) p[q] = p[q] * r[q] + over[i];
+        for (int q = 0; q < ROWS; q++) p[q] = PLUS(p[q], r[q], SPREAD(over[i]));
     for (int q = 0; q < ROWS; q++) {
         p[q] = (four)((whole)p[q] + ((whole)shifted[q] << 52)); /* its low bits are k */
         s[q] = one / (one + p[q]);
@@ -104,7 +108,7 @@ FAST int64_t winsor_lockstep(int64_t steps, const int64_t *cuts, const int64_t *
                 four s[ROWS] = {{0}};
                 for (int64_t j = 0; j < d; j++) {
                     four here = w[j * vectors + v];
-                    for (int q = 0; q < ROWS; q++) s[q] += row[q][j] * here;
+                    for (int q = 0; q < ROWS; q++) s[q] = PLUS(SPREAD(row[q][j]), here, s[q]);
                 }
                 if (logistic) sigmoids(s);
                 for (int q = 0; q < ROWS; q++) {
@@ -112,18 +116,24 @@ FAST int64_t winsor_lockstep(int64_t steps, const int64_t *cuts, const int64_t *
                     residual[q][v] = larger(smaller(s[q] - row[q][d], most), -most);
                 }
             }
-            for (int64_t j = 0; j < d; j++)
-                for (int64_t v = 0; v < vectors; v++)
-                    slope[j * vectors + v] +=
-                        (row[0][j] * residual[0][v] + row[1][j] * residual[1][v]) +
-                        (row[2][j] * residual[2][v] + row[3][j] * residual[3][v]);
+            for (int64_t j = 0; j < d; j++) {
+                four x[ROWS];
+                for (int q = 0; q < ROWS; q++) x[q] = SPREAD(row[q][j]);
+                for (int64_t v = 0; v < vectors; v++) {
+                    four sum = slope[j * vectors + v];
+                    for (int q = 0; q < ROWS; q++) sum = PLUS(x[q], residual[q][v], sum);
+                    slope[j * vectors + v] = sum;
+                }
+            }
         }
         for (int64_t k = 0; k < numbers; k++) slope[k] /= batch_size;
         into_balls(slope, d, vectors, lambda);
         const double *z = noise + t * runs * d;
         for (int64_t k = 0; k < runs; k++)
             for (int64_t j = 0; j < d; j++) slope[j * vectors + k / 4][k % 4] += z[k * d + j];
-        for (int64_t k = 0; k < numbers; k++) w[k] -= rate[k % vectors] * slope[k];
+        for (int64_t j = 0; j < d; j++)
+            for (int64_t v = 0; v < vectors; v++)
+                w[j * vectors + v] -= rate[v] * slope[j * vectors + v];
         into_balls(w, d, vectors, radius);
         for (int64_t k = 0; k < numbers; k++) total[k] += w[k];
     }

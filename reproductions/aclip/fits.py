@@ -117,7 +117,7 @@ def fit(
             "data": rows.name,
             "method": repr(told),
             "epsilon": epsilon,
-            "noise": noise,
+            "noise": digits(noise),
             "seed": seed,
         },
         work,
@@ -126,6 +126,12 @@ def fit(
         lambda some: fitted(rows, task, _for_passes(method, some), epsilon, noise or 1.0, seed),
     )
     return Fit(**cell(wanted))
+
+
+def digits(noise: float | None) -> float | None:
+    """As it stands in the name of a cell: what a calibration finds differs from one machine to the
+    next in its last digits, and the cell would not be found again."""
+    return None if noise is None else float(f"{noise:.9g}")
 
 
 def _for_passes(method: Method, passes: int) -> Method:

@@ -157,7 +157,7 @@ class Compiled:
     def __init__(self, path: Path) -> None:
         found = ctypes.CDLL(str(path))
         if not found.winsor_supported():
-            raise OSError("the processor has no AVX2 instructions")
+            raise OSError("the processor has no AVX2 and FMA instructions")
         number, pointer = ctypes.c_int64, ctypes.c_void_p
         self._steps = found.winsor_lockstep
         self._steps.argtypes = [

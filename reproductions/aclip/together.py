@@ -13,7 +13,14 @@ from functools import cache, cached_property
 
 import numpy as np
 from numpy.typing import NDArray
-from winsor_reproductions.aclip.fits import ConvexRows, Fit, fit, kept_steps, relative_error
+from winsor_reproductions.aclip.fits import (
+    ConvexRows,
+    Fit,
+    digits,
+    fit,
+    kept_steps,
+    relative_error,
+)
 from winsor_reproductions.aclip.lockstep import Lockstep, Run, answers_at, chance
 from winsor_reproductions.aclip.settings import ConvexSetting, longer, methods_of, published_run
 from winsor_reproductions.aclip.truncated import TabulatedGD
@@ -91,7 +98,7 @@ class Together:
         n, setting, count = len(self.rows.x), self.setting, len(self.members)
         steps = self._steps(setting.epochs)
         epochs = [step * setting.batch_size / n for step in kept_steps(steps)]
-        noises = [member.noise for member in self.members]
+        noises = [digits(member.noise) for member in self.members]
 
         def work() -> Values:
             found = [account(n, self.rows.x.shape[1], member) for member in self.members]
@@ -128,7 +135,7 @@ class Together:
         """(points, members): errors of the answers along the way."""
         x, y, size = self.rows.x, self.rows.y, self.setting.batch_size
         runs = [run_of(one, std) for one, std in zip(self.members, stds, strict=True)]
-        rng = np.random.default_rng([seed, int(self.rows.name, 16)])
+        rng = np.random.Generator(np.random.SFC64([seed, int(self.rows.name, 16)]))
         state = Lockstep(x, y, self.task, runs, size)
         draws = chance(rng, len(x), size, runs, x.shape[1], steps)
         answers = answers_at(state, draws, kept_steps(steps))

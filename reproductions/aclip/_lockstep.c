@@ -28,22 +28,24 @@ typedef int64_t whole __attribute__((vector_size(32)));
 
 #define MOST 32 /* vectors, and coordinates, of a lockstep */
 #define ROWS 4  /* that are read together */
+#define AHEAD 16 /* rows, to be fetched while these are worked on */
+#define INSIDE inline __attribute__((always_inline))
 
 #define SPREAD(x) ((four){(x), (x), (x), (x)})
 
-static FAST inline four smaller(four a, four b) {
+static FAST INSIDE four smaller(four a, four b) {
     whole first = a < b;
     return (four)((first & (whole)a) | (~first & (whole)b));
 }
 
-static FAST inline four larger(four a, four b) {
+static FAST INSIDE four larger(four a, four b) {
     whole first = a > b;
     return (four)((first & (whole)a) | (~first & (whole)b));
 }
 
 /* 1 / (1 + e^-s) of four rows at once, so that no sum waits for the one before it: e^a = 2^k e^r
  * with |r| <= ln(2)/2, where Taylor's 12 terms are exact to 1e-14. */
-static FAST inline void sigmoids(four *s) {
+static FAST INSIDE void sigmoids(four *s) {
     static const double over[] = {
         1.0 / 39916800, 1.0 / 3628800, 1.0 / 362880, 1.0 / 40320, 1.0 / 5040, 1.0 / 720,
         1.0 / 120,      1.0 / 24,      1.0 / 6,      0.5,         1.0,        1.0};
@@ -66,7 +68,7 @@ static FAST inline void sigmoids(four *s) {
 }
 
 /* Rows of `points` (d, runs) longer than their radius, scaled to it. */
-static FAST inline void into_balls(four *points, int64_t d, int64_t vectors, const four *radii) {
+static FAST INSIDE void into_balls(four *points, int64_t d, int64_t vectors, const four *radii) {
     for (int64_t v = 0; v < vectors; v++) {
         four square = {0};
         for (int64_t j = 0; j < d; j++) square += points[j * vectors + v] * points[j * vectors + v];
@@ -76,59 +78,83 @@ static FAST inline void into_balls(four *points, int64_t d, int64_t vectors, con
     }
 }
 
-/* table: (n, d + 2) features, target, limit of a residual at C = 1; the batch of step t is
- * picked[cuts[t]] .. picked[cuts[t + 1] - 1]. A run that does not clip rows has an infinite bound,
- * one that does not clip its average an infinite lambda, one that is not projected an infinite
- * radius. w and total: (d, 4 vectors), noise: (steps, runs, d). Returns 1 where it does not fit. */
-FAST int64_t winsor_lockstep(int64_t steps, const int64_t *cuts, const int64_t *picked,
-                             const double *table, int64_t d, int64_t runs, int64_t logistic,
-                             double batch_size, const double *bounds, const double *lambdas,
-                             const double *radii, const double *rates, const double *noise,
-                             double *w_in, double *total_in) {
-    int64_t vectors = (runs + 3) / 4, numbers = d * vectors;
-    if (vectors > MOST || d > MOST) return 1;
+/* A lockstep and some of its steps. table: (n, d + 2) features, target, limit of a residual for
+ * C = 1; the batch of step t is picked[cuts[t]] .. picked[cuts[t + 1] - 1]; noise: (steps, runs,
+ * d). A run that does not clip rows has an infinite bound, one that does not clip its average an
+ * infinite lambda, one that is not projected an infinite radius. w and total: (d, 4 vectors). */
+typedef struct {
+    int64_t steps, d, runs, logistic;
+    double batch_size;
+    const int64_t *cuts, *picked;
+    const double *table, *noise;
+    const double *bounds, *lambdas, *radii, *rates;
+    double *w, *total;
+} lockstep_t;
+
+/* Residuals of ROWS rows under `width` vectors of runs. */
+static FAST INSIDE void residuals(const double *const *row, const four *w, const four *bound,
+                                  int64_t d, int64_t vectors, int width, int64_t logistic,
+                                  four *residual) {
+    four s[2][ROWS] = {{{0}}};
+    for (int64_t j = 0; j < d; j++)
+        for (int q = 0; q < ROWS; q++) {
+            four x = SPREAD(row[q][j]);
+            for (int v = 0; v < width; v++) s[v][q] = PLUS(x, w[j * vectors + v], s[v][q]);
+        }
+    for (int v = 0; v < width; v++) {
+        if (logistic) sigmoids(s[v]);
+        for (int q = 0; q < ROWS; q++) {
+            four most = bound[v] * row[q][d + 1];
+            residual[q * MOST + v] = larger(smaller(s[v][q] - row[q][d], most), -most);
+        }
+    }
+}
+
+/* The steps; where `d` and `vectors` are constants the compiler unrolls what depends on them. */
+static FAST INSIDE void take(const lockstep_t *given, int64_t d, int64_t vectors) {
+    const int64_t *cuts = given->cuts, *picked = given->picked, numbers = d * vectors;
     double nothing[MOST + 2] = {0};
     nothing[d + 1] = 1.0; /* an infinite bound times a limit of zero would be no number */
-    four w[MOST * MOST], total[MOST * MOST], slope[MOST * MOST], residual[ROWS][MOST], bound[MOST],
+    four w[MOST * MOST], total[MOST * MOST], slope[MOST * MOST], residual[ROWS * MOST], bound[MOST],
         lambda[MOST], radius[MOST], rate[MOST];
-    memcpy(w, w_in, numbers * sizeof(four));
-    memcpy(total, total_in, numbers * sizeof(four));
-    memcpy(bound, bounds, vectors * sizeof(four));
-    memcpy(lambda, lambdas, vectors * sizeof(four));
-    memcpy(radius, radii, vectors * sizeof(four));
-    memcpy(rate, rates, vectors * sizeof(four));
-    for (int64_t t = 0; t < steps; t++) {
+    memcpy(w, given->w, numbers * sizeof(four));
+    memcpy(total, given->total, numbers * sizeof(four));
+    memcpy(bound, given->bounds, vectors * sizeof(four));
+    memcpy(lambda, given->lambdas, vectors * sizeof(four));
+    memcpy(radius, given->radii, vectors * sizeof(four));
+    memcpy(rate, given->rates, vectors * sizeof(four));
+    int64_t last = cuts[given->steps];
+    for (int64_t t = 0; t < given->steps; t++) {
         memset(slope, 0, numbers * sizeof(four));
         for (int64_t i = cuts[t]; i < cuts[t + 1]; i += ROWS) {
             const double *row[ROWS]; /* beyond the batch: a row of zeros, which pulls nowhere */
-            for (int q = 0; q < ROWS; q++)
-                row[q] = i + q < cuts[t + 1] ? table + picked[i + q] * (d + 2) : nothing;
-            for (int64_t v = 0; v < vectors; v++) {
-                four s[ROWS] = {{0}};
-                for (int64_t j = 0; j < d; j++) {
-                    four here = w[j * vectors + v];
-                    for (int q = 0; q < ROWS; q++) s[q] = PLUS(SPREAD(row[q][j]), here, s[q]);
-                }
-                if (logistic) sigmoids(s);
-                for (int q = 0; q < ROWS; q++) {
-                    four most = bound[v] * row[q][d + 1];
-                    residual[q][v] = larger(smaller(s[q] - row[q][d], most), -most);
+            for (int q = 0; q < ROWS; q++) {
+                row[q] = i + q < cuts[t + 1] ? given->table + picked[i + q] * (d + 2) : nothing;
+                if (i + q + AHEAD < last) {
+                    const double *soon = given->table + picked[i + q + AHEAD] * (d + 2);
+                    __builtin_prefetch(soon);
+                    __builtin_prefetch(soon + d + 1);
                 }
             }
+            int64_t v = 0;
+            for (; v + 1 < vectors; v += 2)
+                residuals(row, w + v, bound + v, d, vectors, 2, given->logistic, residual + v);
+            if (v < vectors)
+                residuals(row, w + v, bound + v, d, vectors, 1, given->logistic, residual + v);
             for (int64_t j = 0; j < d; j++) {
                 four x[ROWS];
                 for (int q = 0; q < ROWS; q++) x[q] = SPREAD(row[q][j]);
                 for (int64_t v = 0; v < vectors; v++) {
                     four sum = slope[j * vectors + v];
-                    for (int q = 0; q < ROWS; q++) sum = PLUS(x[q], residual[q][v], sum);
+                    for (int q = 0; q < ROWS; q++) sum = PLUS(x[q], residual[q * MOST + v], sum);
                     slope[j * vectors + v] = sum;
                 }
             }
         }
-        for (int64_t k = 0; k < numbers; k++) slope[k] /= batch_size;
+        for (int64_t k = 0; k < numbers; k++) slope[k] /= given->batch_size;
         into_balls(slope, d, vectors, lambda);
-        const double *z = noise + t * runs * d;
-        for (int64_t k = 0; k < runs; k++)
+        const double *z = given->noise + t * given->runs * d;
+        for (int64_t k = 0; k < given->runs; k++)
             for (int64_t j = 0; j < d; j++) slope[j * vectors + k / 4][k % 4] += z[k * d + j];
         for (int64_t j = 0; j < d; j++)
             for (int64_t v = 0; v < vectors; v++)
@@ -136,7 +162,17 @@ FAST int64_t winsor_lockstep(int64_t steps, const int64_t *cuts, const int64_t *
         into_balls(w, d, vectors, radius);
         for (int64_t k = 0; k < numbers; k++) total[k] += w[k];
     }
-    memcpy(w_in, w, numbers * sizeof(four));
-    memcpy(total_in, total, numbers * sizeof(four));
+    memcpy(given->w, w, numbers * sizeof(four));
+    memcpy(given->total, total, numbers * sizeof(four));
+}
+
+/* Returns 1 where a lockstep is too large. */
+FAST int64_t winsor_lockstep(const lockstep_t *given) {
+    int64_t vectors = (given->runs + 3) / 4;
+    if (vectors > MOST || given->d > MOST) return 1;
+    if (given->d == 10 && vectors == 7)
+        take(given, 10, 7); /* the paper's own size */
+    else
+        take(given, given->d, vectors);
     return 0;
 }

@@ -151,6 +151,18 @@ def _into_balls(points: Array, radii: Array) -> None:
     points *= np.minimum(1.0, radii / lengths)[:, None]
 
 
+class _Given(ctypes.Structure):
+    """`lockstep_t` of the C file."""
+
+    _fields_ = [
+        *((name, ctypes.c_int64) for name in ("steps", "d", "runs", "logistic")),
+        ("batch_size", ctypes.c_double),
+        *((name, ctypes.c_void_p) for name in ("cuts", "picked", "table", "noise")),
+        *((name, ctypes.c_void_p) for name in ("bounds", "lambdas", "radii", "rates")),
+        *((name, ctypes.c_void_p) for name in ("w", "total")),
+    ]
+
+
 class Compiled:
     """The same steps by the library."""
 
@@ -158,12 +170,8 @@ class Compiled:
         found = ctypes.CDLL(str(path))
         if not found.winsor_supported():
             raise OSError("the processor has no AVX2 and FMA instructions")
-        number, pointer = ctypes.c_int64, ctypes.c_void_p
         self._steps = found.winsor_lockstep
-        self._steps.argtypes = [
-            number, *[pointer] * 3, *[number] * 3, ctypes.c_double, *[pointer] * 7
-        ]  # fmt: skip
-        self._steps.restype = number
+        self._steps.argtypes, self._steps.restype = [ctypes.c_void_p], ctypes.c_int64
 
     def advance(self, state: Lockstep, draws: Draws) -> None:
         runs = len(state.rates)
@@ -174,11 +182,12 @@ class Compiled:
         cuts = np.cumsum([0, *sizes], dtype=np.int64)
         picked = np.concatenate([np.zeros(0, np.int64), *draws.batches])
         noise, w, total = np.ascontiguousarray(draws.noise), _padded(state.w), _padded(state.total)
-        refused = self._steps(
-            len(sizes), cuts.ctypes.data, picked.ctypes.data, state.table.ctypes.data, state.d,
-            runs, state.task == "logistic", state.batch_size,
-            *(part.ctypes.data for part in (*side_by_side, noise, w, total)),
-        )  # fmt: skip
+        arrays = (cuts, picked, state.table, noise, *side_by_side, w, total)
+        logistic = state.task == "logistic"
+        given = _Given(
+            len(sizes), state.d, runs, logistic, state.batch_size, *(a.ctypes.data for a in arrays)
+        )
+        refused = self._steps(ctypes.addressof(given))
         if refused:
             by_numpy(state, draws)
         else:

@@ -25,7 +25,7 @@ from scipy.special import ndtr
 from winsor import compiled
 from winsor.checks import positive, whole
 from winsor.contract import Sensitivity
-from winsor.grads.glm import Logistic
+from winsor.grads.glm import Logistic, Loss
 from winsor.linear import RobustGD
 from winsor.linear.descent import Schedule, Trail, descend
 from winsor.linear.robust_gd import CEILING, PROOF, smoothed
@@ -40,6 +40,8 @@ SOURCE = Path(__file__).with_name("_truncated.c")
 SPLIT, SMALL = 4.0, 0.17
 """Where the pieces begin to be of 1/u; and below it f is its cubic to 1e-13."""
 CUBE = 2 / 3
+CHUNK = 1 << 12
+"""Rows that stay near the processor between the scores and the sums."""
 PIECES = (2048, 256)
 DEGREE = 3
 
@@ -70,14 +72,18 @@ def tabulated_gradients(
     task: LinearTask, scale: float, receipt: Receipt, found: Compiled
 ) -> Callable[[Array], Array]:
     """Each call releases the next noisy coordinate-wise truncated mean gradient."""
-    x, wide = task.design.x, padded(task.design.x)
+    wide = padded(task.design.x)
     # A coordinate is within the ceiling but for the rounding of the table: 1e-11 of the bound,
     # where a release is rounded to a grid far coarser than that.
 
     def gradient(theta: Array) -> Array:
-        residual = _residual(task, x @ theta)
-        residual /= scale
-        total = found.sums(wide, residual)[: len(theta)]
+        total = np.zeros_like(theta)
+        for first in range(0, task.n, CHUNK):
+            piece = slice(first, first + CHUNK)
+            scores = wide[piece, : len(theta)] @ theta
+            residual = _residual(task.loss, scores, task.y[piece])
+            residual /= scale
+            total += found.sums(wide[piece], residual)[: len(theta)]
         total *= scale
         receipt.release(total)
         total /= task.n
@@ -86,11 +92,11 @@ def tabulated_gradients(
     return gradient
 
 
-def _residual(task: LinearTask, scores: Array) -> Array:
-    if not isinstance(task.loss, Logistic):
-        return task.loss.residual(scores, task.y)
+def _residual(loss: Loss, scores: Array, y: Array) -> Array:
+    if not isinstance(loss, Logistic):
+        return loss.residual(scores, y)
     torch.sigmoid_(torch.from_numpy(scores))  # four times as fast as scipy's
-    scores -= task.y
+    scores -= y
     return scores
 
 

@@ -1,4 +1,4 @@
-/* A block of steps of `lockstep.py`: every run of a lockstep, row after row of every batch.
+/* The inner loops of `lockstep.py` and `truncated.py`: every run of a lockstep, row after row.
  *
  * The runs lie side by side, four to a vector, so that a row is read once for all of them. The
  * sums over a batch are rounded in other places than numpy's: the same numbers but for that. */
@@ -11,6 +11,7 @@
 #include <immintrin.h>
 #define FAST __attribute__((target("avx2,fma")))
 #define PLUS(a, b, c) ((four)_mm256_fmadd_pd((__m256d)(a), (__m256d)(b), (__m256d)(c)))
+#define ANY(v) _mm256_movemask_pd((__m256d)(v))
 int winsor_supported(void) {
     __builtin_cpu_init();
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
@@ -18,6 +19,7 @@ int winsor_supported(void) {
 #elif defined(__GNUC__)
 #define FAST
 #define PLUS(a, b, c) ((a) * (b) + (c))
+#define ANY(v) ((v)[0] | (v)[1] | (v)[2] | (v)[3])
 int winsor_supported(void) { return 1; }
 #else
 #error "vectors of gcc and clang"
@@ -32,6 +34,7 @@ typedef int64_t whole __attribute__((vector_size(32)));
 #define INSIDE inline __attribute__((always_inline))
 
 #define SPREAD(x) ((four){(x), (x), (x), (x)})
+#define SIGN ((whole){INT64_MIN, INT64_MIN, INT64_MIN, INT64_MIN})
 
 static FAST INSIDE four smaller(four a, four b) {
     whole first = a < b;
@@ -174,5 +177,101 @@ FAST int64_t winsor_lockstep(const lockstep_t *given) {
         take(given, 10, 7); /* the paper's own size */
     else
         take(given, given->d, vectors);
+    return 0;
+}
+
+/* Smoothed truncation, f, is odd. Near zero f(u) = u - cube u^3; up to `split` it is that and what
+ * the table `inner` adds; beyond, where a cubic would drown everything, `outer` is f itself as a
+ * function of 1/u. A table is a cubic on each of its pieces. */
+
+typedef struct {
+    const double *inner, *outer; /* (pieces, 4), lowest power first, of the place from the middle */
+    int64_t pieces_inner, pieces_outer;
+    double split, small, cube;
+} table_t;
+
+static FAST INSIDE double on_piece(const double *pieces, int64_t count, double place) {
+    int64_t k = (int64_t)place;
+    if (k >= count) k = count - 1;
+    const double *c = pieces + 4 * k, t = place - (double)k - 0.5;
+    return ((c[3] * t + c[2]) * t + c[1]) * t + c[0];
+}
+
+/* What the cubic lacks at four numbers below the split; `a` are their absolute values. */
+static FAST INSIDE four corrections(four u, four a, const table_t *f) {
+    four place = a * (f->pieces_inner / f->split), c[4], t;
+#if defined(__x86_64__)
+    __m128i k = _mm256_cvttpd_epi32((__m256d)place);
+    t = place - (four)_mm256_cvtepi32_pd(k) - 0.5;
+    int32_t at[4];
+    _mm_storeu_si128((__m128i *)at, k);
+    __m256d row[4], low, high;
+    for (int i = 0; i < 4; i++) row[i] = _mm256_loadu_pd(f->inner + 4 * (int64_t)at[i]);
+    low = _mm256_unpacklo_pd(row[0], row[1]), high = _mm256_unpacklo_pd(row[2], row[3]);
+    c[0] = (four)_mm256_permute2f128_pd(low, high, 0x20);
+    c[2] = (four)_mm256_permute2f128_pd(low, high, 0x31);
+    low = _mm256_unpackhi_pd(row[0], row[1]), high = _mm256_unpackhi_pd(row[2], row[3]);
+    c[1] = (four)_mm256_permute2f128_pd(low, high, 0x20);
+    c[3] = (four)_mm256_permute2f128_pd(low, high, 0x31);
+#else
+    for (int i = 0; i < 4; i++) {
+        int64_t k = (int64_t)place[i];
+        t[i] = place[i] - (double)k - 0.5;
+        for (int power = 0; power < 4; power++) c[power][i] = f->inner[4 * k + power];
+    }
+#endif
+    four value = ((c[3] * t + c[2]) * t + c[1]) * t + c[0];
+    return (four)((whole)value ^ ((whole)u & SIGN)); /* f is odd */
+}
+
+/* f of four numbers of which one is not near zero. */
+static FAST __attribute__((noinline)) four far_truncated(four u, const table_t *f) {
+    whole below = (four)((whole)u & ~SIGN) < f->split * (1 - 1e-15);
+    four near = (four)(below & (whole)u);
+    four value = PLUS(near * SPREAD(-f->cube), near * near, near);
+    value += corrections(near, (four)((whole)near & ~SIGN), f);
+    for (int k = 0; k < 4; k++)
+        if (!below[k])
+            value[k] = u[k] == u[k] ? copysign(on_piece(f->outer, f->pieces_outer,
+                                                        f->split / fabs(u[k]) * f->pieces_outer),
+                                               u[k])
+                                    : 0.0; /* not a number */
+    return value;
+}
+
+/* out_jk = sum_i f(r_ik x_ij / scale), r_ik the residual of row i (x: (n, d), y: (n)) under run k.
+ * w, out: (d, 4 vectors). Returns 1 where it does not fit. */
+FAST int64_t winsor_truncated(const double *x, const double *y, int64_t n, int64_t d,
+                              int64_t vectors, int64_t logistic, double scale, const double *w_in,
+                              const table_t *table, double *out) {
+    if (vectors > MOST || d > MOST) return 1;
+    const table_t f = *table;
+    const four small = SPREAD(f.small), cube = SPREAD(-f.cube);
+    double nothing[MOST] = {0};
+    four w[MOST * MOST], total[MOST * MOST];
+    memcpy(w, w_in, d * vectors * sizeof(four));
+    memset(total, 0, d * vectors * sizeof(four));
+    for (int64_t i = 0; i < n; i += ROWS) {
+        const double *row[ROWS];
+        for (int q = 0; q < ROWS; q++) row[q] = i + q < n ? x + (i + q) * d : nothing;
+        for (int64_t v = 0; v < vectors; v++) {
+            four s[ROWS] = {{0}};
+            for (int64_t j = 0; j < d; j++)
+                for (int q = 0; q < ROWS; q++)
+                    s[q] = PLUS(SPREAD(row[q][j]), w[j * vectors + v], s[q]);
+            if (logistic) sigmoids(s);
+            for (int q = 0; q < ROWS; q++) s[q] = (s[q] - (i + q < n ? y[i + q] : 0.0)) / scale;
+            for (int64_t j = 0; j < d; j++)
+                for (int q = 0; q < ROWS; q++) {
+                    four u = s[q] * row[q][j], a = (four)((whole)u & ~SIGN), value;
+                    if (ANY(~(a < small)))
+                        value = far_truncated(u, &f);
+                    else
+                        value = PLUS(u * cube, u * u, u);
+                    total[j * vectors + v] += value;
+                }
+        }
+    }
+    memcpy(out, total, d * vectors * sizeof(four));
     return 0;
 }

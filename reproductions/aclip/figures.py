@@ -83,7 +83,7 @@ def _figure(
             setting = replace(setting, epochs=min(setting.epochs, 6))
         folder = request.folder() if column in REAL else None
         rows = problem(column, task, folder, seed=0)
-        runs = runs_of(column, rows, task, setting, epsilons)
+        runs = runs_of(column, rows, task, setting, epsilons, len(seeds))
         lines += _data_lines(column, len(rows.x), setting, runs, epsilons, seeds, deviations)
     return Reproduced(
         f"{name} of paper 4 (trajectories, {task})",

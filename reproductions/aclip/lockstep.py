@@ -176,12 +176,12 @@ class Compiled:
     def advance(self, state: Lockstep, draws: Draws) -> None:
         runs = len(state.rates)
         side_by_side = [
-            _padded(part) for part in (state.bounds, state.lambdas, state.radii, state.rates)
+            padded(part) for part in (state.bounds, state.lambdas, state.radii, state.rates)
         ]
         sizes = [len(batch) for batch in draws.batches]
         cuts = np.cumsum([0, *sizes], dtype=np.int64)
         picked = np.concatenate([np.zeros(0, np.int64), *draws.batches])
-        noise, w, total = np.ascontiguousarray(draws.noise), _padded(state.w), _padded(state.total)
+        noise, w, total = np.ascontiguousarray(draws.noise), padded(state.w), padded(state.total)
         arrays = (cuts, picked, state.table, noise, *side_by_side, w, total)
         logistic = state.task == "logistic"
         given = _Given(
@@ -194,7 +194,7 @@ class Compiled:
             state.w[...], state.total[...] = w.T[:runs], total.T[:runs]
 
 
-def _padded(part: Array) -> Array:
+def padded(part: Array) -> Array:
     """(runs, ...) with the runs last, and of them a multiple of four."""
     wide = np.zeros((*part.shape[1:], -(-len(part) // 4) * 4))
     wide[..., : len(part)] = part.T

@@ -14,13 +14,13 @@ from winsor_reproductions.aclip.together import Together
 from winsor.linear.options import Method
 
 LOCKSTEP = (
-    "Synthetic rows, CC, UC, DP-SGD and the baseline: all runs of a seed go through the same "
-    "Poisson batches in lockstep (`reproductions/aclip/lockstep.py`), with noise of their own from "
-    "numpy's generator and the estimator's arithmetic. Their epsilon is that of the account of the "
-    "planned steps, not of a ledger of releases, and they have no seconds of their own. Errors of "
-    "one seed share their batches, so that differences are paired; the interval takes them as "
-    "independent, which makes it too wide, not too narrow. DP-GD is fitted by the estimator, with "
-    "its truncation read off a table (`reproductions/aclip/truncated.py`)."
+    "Synthetic rows: CC, UC, DP-SGD and the baseline of a seed go through the same Poisson batches "
+    "in lockstep (`reproductions/aclip/lockstep.py`), and so do the seeds of DP-GD through all rows "
+    "(`truncated.py`), with noise of their own from numpy's generator and the estimator's "
+    "arithmetic. Their epsilon is that of the account of the planned steps, not of a ledger of "
+    "releases, and they have no seconds of their own. Errors of one seed share their batches, so "
+    "that differences are paired; the interval takes them as independent, which makes it too wide, "
+    "not too narrow."
 )
 
 
@@ -47,9 +47,14 @@ class Apart:
 
 
 def runs_of(
-    data: str, rows: ConvexRows, task: str, setting: ConvexSetting, epsilons: Sequence[float]
+    data: str,
+    rows: ConvexRows,
+    task: str,
+    setting: ConvexSetting,
+    epsilons: Sequence[float],
+    seeds: int,
 ) -> Runs:
     """In lockstep where nobody's rows are at stake: there is then nothing to keep private."""
     if data in SYNTHETIC:
-        return Together(rows, task, setting, tuple(epsilons))
+        return Together(rows, task, setting, tuple(epsilons), seeds)
     return Apart(rows, task, setting)

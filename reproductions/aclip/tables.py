@@ -110,7 +110,7 @@ def cells(
         if epochs is not None:
             setting = replace(setting, epochs=min(epochs, setting.epochs))
         rows = problem(name, task, directory, seed=0)
-        runs = runs_of(name, rows, task, setting, epsilons)
+        runs = runs_of(name, rows, task, setting, epsilons, seeds)
         yield from cells_of(task, name, setting, len(rows.x), runs, epsilons, seeds)
 
 

@@ -1,10 +1,13 @@
-"""DP-GD with its smoothed truncation read off a table, for 400 passes over 100,000 rows.
+"""DP-GD in lockstep: every row at every step, the runs of all seeds side by side.
 
-The truncation f(u) = E phi(u (1 + eta)), eta ~ N(0, 1), of `winsor.linear.RobustGD` is one odd
-function of one variable, and its closed form costs a tenth of a microsecond for each coordinate of
-each row. Here it is a cubic near zero, and beyond another one on each of two thousand pieces,
-exact to 1e-11; the sum over rows is taken in C (`_truncated.c`). Everything else is `RobustGD`: the
-fit is an estimator's, with its noise and its ledger. Without a compiler `RobustGD` itself runs.
+    G_j = (s/n) sum_i f(g_ij / s),    f(u) = E phi(u (1 + eta)), eta ~ N(0, 1)
+    W <- W - rate (G + noise),        the answers are the averages of x^1 .. x^N
+
+That is `winsor.linear.RobustGD` with smoothing 1, and given an estimator's noise the coefficients
+are the estimator's (`tests/reproductions/aclip/test_truncated.py`). f is one odd function of one
+variable, whose closed form costs a tenth of a microsecond for each coordinate of each row. Here it
+is a cubic near zero, and beyond another one on each of two thousand pieces, exact to 1e-11, in C;
+without a compiler it is the closed form. As in `lockstep.py` nothing here is private.
 """
 
 from __future__ import annotations
@@ -12,99 +15,61 @@ from __future__ import annotations
 import ctypes
 import functools
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
-import torch
 from numpy.polynomial import chebyshev, legendre, polynomial
 from numpy.typing import NDArray
 from scipy.special import ndtr
+from winsor_reproductions.aclip.lockstep import SOURCE, padded
 
 from winsor import compiled
-from winsor.checks import positive, whole
-from winsor.contract import Sensitivity
-from winsor.grads.glm import Logistic, Loss
-from winsor.linear import RobustGD
-from winsor.linear.descent import Schedule, Trail, descend
-from winsor.linear.robust_gd import CEILING, PROOF, smoothed
-from winsor.linear.task import LinearTask, Session, Solution
-from winsor.release.budget import Payment
-from winsor.release.prepaid import Receipt
-from winsor.sampling.samplers import FullBatch
+from winsor.grads.glm import Logistic, Squared
+from winsor.linear.robust_gd import CEILING, smoothed
 
 Array = NDArray[np.float64]
 
-SOURCE = Path(__file__).with_name("_truncated.c")
 SPLIT, SMALL = 4.0, 0.17
 """Where the pieces begin to be of 1/u; and below it f is its cubic to 1e-13."""
 CUBE = 2 / 3
-CHUNK = 1 << 12
-"""Rows that stay near the processor between the scores and the sums."""
 PIECES = (2048, 256)
 DEGREE = 3
 
 
-@dataclass
-class TabulatedGD(RobustGD):
-    """`RobustGD` with smoothing 1, its truncation read off a table."""
-
-    def solve(self, task: LinearTask, session: Session) -> Solution:
-        found = library()
-        dense = isinstance(task.design.x, np.ndarray) and task.design.unit == 1.0
-        if found is None or self.smoothing != 1.0 or task.design.intercept or not dense:
-            return super().solve(task, session)
-        self._check("scale", "learning_rate", "deviation", "radius")
-        steps, trail = whole("steps", self.steps), Trail(self.record)
-        scale = self.scale or self._balanced(task, session, steps)
-        rate = self.learning_rate or 1 / task.smoothness()
-        bound = CEILING * positive("scale", scale) * math.sqrt(task.parameters)
-        sampler, sensitivity = FullBatch(task.n), Sensitivity.per_sample(bound, PROOF)
-        receipt = session.pay(Payment(sampler, sensitivity, steps), task.start.shape)
-        gradient = tabulated_gradients(task, scale, receipt, found)
-        schedule = Schedule(steps, rate, task.alpha, self.radius)
-        theta = descend(task.start, gradient, schedule, False, trail)
-        return Solution(theta, steps, trajectory=tuple(trail.points))
-
-
-def tabulated_gradients(
-    task: LinearTask, scale: float, receipt: Receipt, found: Compiled
-) -> Callable[[Array], Array]:
-    """Each call releases the next noisy coordinate-wise truncated mean gradient."""
-    wide = padded(task.design.x)
-    # A coordinate is within the ceiling but for the rounding of the table: 1e-11 of the bound,
-    # where a release is rounded to a grid far coarser than that.
-
-    def gradient(theta: Array) -> Array:
-        total = np.zeros_like(theta)
-        for first in range(0, task.n, CHUNK):
-            piece = slice(first, first + CHUNK)
-            scores = wide[piece, : len(theta)] @ theta
-            residual = _residual(task.loss, scores, task.y[piece])
-            residual /= scale
-            total += found.sums(wide[piece], residual)[: len(theta)]
-        total *= scale
-        receipt.release(total)
-        total /= task.n
-        return total
-
-    return gradient
+def truncated_answers(
+    x: Array,
+    y: Array,
+    task: str,
+    scale: float,
+    rate: float,
+    noise: Iterable[Array],
+    kept: Sequence[int],
+) -> Array:
+    """(points, runs, d): the answers after the steps ``kept``, from zero. ``noise`` has one
+    (runs, d) array for each step, which is added to the mean gradients."""
+    found, w, total = [], np.zeros(0), np.zeros(0)
+    for step, z in enumerate(noise, 1):
+        if step == 1:
+            w, total = np.zeros(z.shape), np.zeros(z.shape)
+        w -= rate * (truncated_sums(x, y, task, w, scale) * (scale / len(x)) + z)
+        total += w
+        if step in kept:
+            found.append(total / step)
+    return np.array(found)
 
 
-def _residual(loss: Loss, scores: Array, y: Array) -> Array:
-    if not isinstance(loss, Logistic):
-        return loss.residual(scores, y)
-    torch.sigmoid_(torch.from_numpy(scores))  # four times as fast as scipy's
-    scores -= y
-    return scores
+def truncated_sums(x: Array, y: Array, task: str, w: Array, scale: float) -> Array:
+    """(runs, d): sum_i f(g_ij / scale) at the coefficients of every run."""
+    found = library()
+    return by_closed_form(x, y, task, w, scale) if found is None else found(x, y, task, w, scale)
 
 
-def padded(x: Array) -> Array:
-    """With zeros behind the columns, up to a multiple of four: f(0) = 0."""
-    wide = np.zeros((len(x), -(-x.shape[1] // 4) * 4))
-    wide[:, : x.shape[1]] = x
-    return wide
+def by_closed_form(x: Array, y: Array, task: str, w: Array, scale: float) -> Array:
+    """The same as `RobustGD` does it."""
+    residual = (Logistic() if task == "logistic" else Squared()).residual
+    sums = [smoothed(x * (residual(x @ own, y) / scale)[:, None], 1.0).sum(axis=0) for own in w]
+    return np.array(sums)
 
 
 # ------------------------------------------------------------------------------------- the table
@@ -160,10 +125,12 @@ class Compiled:
     def __init__(self, path: Path) -> None:
         found = ctypes.CDLL(str(path))
         if not found.winsor_supported():
-            raise OSError("the processor has no AVX2 instructions")
-        self._sums = found.winsor_truncated
+            raise OSError("the processor has no AVX2 and FMA instructions")
         number, pointer = ctypes.c_int64, ctypes.c_void_p
-        self._sums.argtypes = [pointer, pointer, number, number, pointer, pointer]
+        self._sums = found.winsor_truncated
+        self._sums.argtypes = [
+            pointer, pointer, *[number] * 4, ctypes.c_double, pointer, pointer, pointer
+        ]  # fmt: skip
         self._sums.restype = number
         self._pieces = (
             pieces_of(inner, SPLIT, PIECES[0]),
@@ -172,18 +139,14 @@ class Compiled:
         addresses = (pieces.ctypes.data for pieces in self._pieces)
         self._table = _Table(*addresses, *PIECES, SPLIT, SMALL, CUBE)
 
-    def sums(self, wide: Array, residual: Array) -> Array:
-        """sum_i f(r_i x_ij) for every column of a `padded` table."""
-        out = np.empty(wide.shape[1])
+    def __call__(self, x: Array, y: Array, task: str, w: Array, scale: float) -> Array:
+        x, y, wide = np.ascontiguousarray(x), np.ascontiguousarray(y), padded(w)
+        out = np.empty_like(wide)
         refused = self._sums(
-            wide.ctypes.data,
-            residual.ctypes.data,
-            len(wide),
-            wide.shape[1] // 4,
-            ctypes.addressof(self._table),
-            out.ctypes.data,
-        )
-        return smoothed(wide * residual[:, None], 1.0).sum(axis=0) if refused else out
+            x.ctypes.data, y.ctypes.data, *x.shape, wide.shape[1] // 4, task == "logistic", scale,
+            wide.ctypes.data, ctypes.addressof(self._table), out.ctypes.data,
+        )  # fmt: skip
+        return by_closed_form(x, y, task, w, scale) if refused else out.T[: len(w)]
 
 
 @functools.cache
@@ -192,7 +155,11 @@ def library() -> Compiled | None:
 
 
 def _agrees(found: Compiled) -> bool:
-    """Whether the table is the closed form, up to where that begins to cancel."""
-    u = np.concatenate([np.geomspace(1e-6, 20, 1000), -np.geomspace(1e-6, 20, 780)])
-    sums = np.array([found.sums(row[None], np.ones(1)) for row in u.reshape(-1, 4)])
-    return bool(np.abs(sums.ravel() - smoothed(u, 1.0)).max() < 1e-11)
+    """Whether sums are those of the closed form, up to where that begins to cancel."""
+    rng = np.random.default_rng(0)
+    x = np.concatenate([np.geomspace(1e-6, 20, 301), -np.geomspace(1e-6, 20, 302)])[:, None]
+    y, w = rng.integers(0, 2, 603).astype(float), 0.1 * rng.standard_normal((5, 1))
+    return all(
+        bool(np.abs(found(x, y, task, w, 0.9) - by_closed_form(x, y, task, w, 0.9)).max() < 1e-8)
+        for task in ("logistic", "ridge")
+    )

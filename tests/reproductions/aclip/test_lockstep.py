@@ -149,7 +149,7 @@ def test_noise_is_each_run_s_own():
 def test_a_seed_is_one_cell_with_every_fit_and_the_baseline():
     rows = rows_of("logistic", "laplace")
     setting = replace(SETTING, epochs=3)
-    runs = Together(rows, "logistic", setting, (0.5, 2.0))
+    runs = Together(rows, "logistic", setting, (0.5, 2.0), 3)
     assert len(runs.members) == 2 * 6 + 1
     constrained = methods_of(setting)["CC"]
     found = runs.fit(constrained, 2.0, None, 1)
@@ -171,7 +171,7 @@ def test_the_baseline_is_algorithm_1_without_noise():
     from winsor.papers.aclip.algorithms import PrintedAclip
 
     rows, setting = rows_of("ridge"), replace(SETTING, rates=(0.05, 0.02, 0.04, 0.1))
-    runs = Together(rows, "ridge", setting, (1.0,))
+    runs = Together(rows, "ridge", setting, (1.0,), 3)
     run = run_of(runs.members[-1], 0.0)
     drawn = list(chance(np.random.default_rng(0), ROWS, 60, [run], 10, 200))
     printed = PrintedAclip(ROWS, 200, 60, run.rate, run.clip, 0.0, radius=run.radius)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from aclip_problems import shorten
@@ -45,7 +47,7 @@ def test_every_method_in_three_readings(task, small):
             ]
         )
         assert 0 < cell.certified_error < 1.2
-        assert (cell.seconds > 0) == (cell.method == "DP-GD")  # the others shared their steps
+        assert math.isnan(cell.seconds)  # shared with others
         if cell.method in ("CC", "UC"):
             assert cell.claim is not None
             assert cell.claim.published_epsilon == 1.0

@@ -14,13 +14,13 @@ from winsor_reproductions.aclip.together import Together
 from winsor.linear.options import Method
 
 LOCKSTEP = (
-    "Synthetic rows: CC, UC, DP-SGD and the baseline of a seed go through the same Poisson batches "
-    "in lockstep (`reproductions/aclip/lockstep.py`), and so do the seeds of DP-GD through all rows "
-    "(`truncated.py`), with noise of their own from numpy's generator and the estimator's "
-    "arithmetic. Their epsilon is that of the account of the planned steps, not of a ledger of "
-    "releases, and they have no seconds of their own. Errors of one seed share their batches, so "
-    "that differences are paired; the interval takes them as independent, which makes it too wide, "
-    "not too narrow."
+    "Synthetic rows: CC, UC, DP-SGD and the baseline of a seed go through the same Poisson "
+    "batches in lockstep (`reproductions/aclip/lockstep.py`), and so do the seeds of DP-GD "
+    "through all rows (`truncated.py`), with noise of their own from numpy's generator and the "
+    "estimator's arithmetic. Their epsilon is that of the account of the planned steps, not of a "
+    "ledger of releases, and they have no seconds of their own. Errors of one seed share their "
+    "batches, so that differences are paired; the interval, which takes them as independent, is if "
+    "anything too wide."
 )
 
 

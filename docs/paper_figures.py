@@ -166,11 +166,28 @@ def accuracy_over_epsilon(records: Records) -> Chart | None:
 
 def error_over_epsilon(records: Records) -> Chart | None:
     """Paper 4, Table 2: relative loss over epsilon on Adult, printed and ours."""
-    record = records.get(("aclip", "table-2"))
+    return _error_over_epsilon(records.get(("aclip", "table-2")), "adult", "Table 2: Adult")
+
+
+def synthetic_error(records: Records) -> Chart | None:
+    """Paper 4, Table 2 on the rows with the heaviest tails."""
+    record = _full(records, ("aclip", "table-2-synthetic"))
+    return _error_over_epsilon(record, "student_t", "Table 2: Student's t")
+
+
+def synthetic_ridge_error(records: Records) -> Chart | None:
+    """Paper 4, Table B1 on the same rows."""
+    record = _full(records, ("aclip", "table-b1-synthetic"))
+    return _error_over_epsilon(record, "student_t", "Table B1: Student's t", "ridge")
+
+
+def _error_over_epsilon(
+    record: Record | None, data: str, title: str, task: str = "logistic"
+) -> Chart | None:
     if record is None:
         return None
     series = []
-    lines = [line for line in record["lines"] if line["label"]["data"] == "adult"]
+    lines = [line for line in record["lines"] if line["label"]["data"] == data]
     for colour, (method, mine) in enumerate(_by(lines, "method").items()):
         ours = _points((float(x["label"]["nominal"]), _value(x, "certified")) for x in mine)
         theirs = _points((float(x["label"]["nominal"]), _number(x["printed"])) for x in mine)
@@ -178,35 +195,75 @@ def error_over_epsilon(records: Records) -> Chart | None:
         if theirs:
             series.append(Series(f"{method}, paper", theirs, colour=colour, dashed=True))
     return Chart(
-        "adult", _titled(record, "Paper 4, Table 2: Adult, logistic"), "epsilon",
+        data, _titled(record, f"Paper 4, {title}, {task}"), "epsilon",
         "test loss over that of the start", tuple(series), log_x=True,
     )  # fmt: skip
 
 
 def loss_over_epochs(records: Records) -> Chart | None:
     """Paper 4, figure 1: test loss along the run on Adult at the largest epsilon."""
-    record = records.get(("aclip", "figure-1"))
+    return _trajectories(records.get(("aclip", "figure-1")), "adult", "figure 1: Adult, logistic")
+
+
+def synthetic_loss(records: Records) -> Chart | None:
+    """Paper 4, figure 3, on the rows with the heaviest tails."""
+    record = _full(records, ("aclip", "figure-3"))
+    return _trajectories(record, "student_t", "figure 3: Student's t, logistic")
+
+
+def synthetic_ridge_loss(records: Records) -> Chart | None:
+    """Paper 4, figure B2, on the same rows."""
+    record = _full(records, ("aclip", "figure-b2"))
+    return _trajectories(record, "student_t", "figure B2: Student's t, ridge")
+
+
+def deviating_loss(records: Records) -> Chart | None:
+    """Paper 4, figure B3: deviations over the seeds, largest at the smallest epsilon."""
+    record = _full(records, ("aclip", "figure-b3"))
+    return _trajectories(record, "laplace", "figure B3: Laplace, logistic", min)
+
+
+def deviating_ridge_loss(records: Records) -> Chart | None:
+    """Paper 4, figure B4, on the same rows."""
+    record = _full(records, ("aclip", "figure-b4"))
+    return _trajectories(record, "laplace", "figure B4: Laplace, ridge", min)
+
+
+def _trajectories(
+    record: Record | None, data: str, title: str, which: Callable[..., str] = max
+) -> Chart | None:
+    """Test loss along the run at the largest epsilon, or at the one that ``which`` picks; with a
+    band of a deviation to each side where the table has deviations."""
     if record is None:
         return None
-    lines = [line for line in record["lines"] if line["label"]["data"] == "adult"]
-    largest = max((line["label"]["nominal"] for line in lines), key=lambda text: float(text or 0))
-    series = []
+    lines = [line for line in record["lines"] if line["label"]["data"] == data]
+    nominal = {line["label"]["nominal"] for line in lines} - {""}
+    epsilon = which(nominal, key=float)
+    series: list[Series] = []
     for line in lines:
-        if line["label"]["nominal"] not in ("", largest):
+        if line["label"]["nominal"] not in ("", epsilon):
             continue
         epochs = [float(epoch) for epoch in line["extra"]["epochs"].split()]
         colour, method = len({name.label.split(",")[0] for name in series}), line["label"]["method"]
         for kind in ("certified", "published", "not private"):
             text = line["extra"].get(f"{kind} by epoch")
             if text:
-                points = _points(zip(epochs, map(float, text.split()), strict=True))
+                means = [float(mean) for mean in text.split()]
+                spread = line["extra"].get(f"{kind}, deviation by epoch", "")
+                band = tuple(
+                    (epoch, mean - float(off), mean + float(off))
+                    for epoch, mean, off in zip(epochs, means, spread.split(), strict=False)
+                )
                 dashed = kind == "published"
-                series.append(Series(f"{method}, {kind}", points, colour=colour, dashed=dashed,
-                                     markers=not dashed))  # fmt: skip
+                points = _points(zip(epochs, means, strict=True))
+                series.append(Series(f"{method}, {kind}", points, () if dashed else band,
+                                     colour=colour, dashed=dashed, markers=not dashed))  # fmt: skip
+    shaded = any(one.band for one in series)
     return Chart(
-        "trajectories", _titled(record, f"Paper 4, figure 1: Adult, logistic, epsilon {largest}"),
+        "trajectories", _titled(record, f"Paper 4, {title}, epsilon {epsilon}"),
         "epoch", "test loss over that of the start", tuple(series),
-        note="Dashed: with the published noise, which certifies a larger epsilon.",
+        note="Dashed: with the published noise, which certifies a larger epsilon."
+        + (" Shaded: one standard deviation over the seeds to each side." if shaded else ""),
     )  # fmt: skip
 
 
@@ -280,6 +337,12 @@ MAKERS: dict[str, Callable[[Records], Chart | None]] = {
     "value-figure-5": accuracy_over_epsilon,
     "aclip-table-2": error_over_epsilon,
     "aclip-figure-1": loss_over_epochs,
+    "aclip-table-2-synthetic": synthetic_error,
+    "aclip-table-b1-synthetic": synthetic_ridge_error,
+    "aclip-figure-3": synthetic_loss,
+    "aclip-figure-b2": synthetic_ridge_loss,
+    "aclip-figure-b3": deviating_loss,
+    "aclip-figure-b4": deviating_ridge_loss,
     "modelmix-figure-3": epsilon_over_steps,
     "modelmix-section-4.3": epsilon_by_width,
 }

@@ -124,7 +124,7 @@ def _effort_sentence(found: list[Progress]) -> str:
         f"unfinished ones. By measured or begun cells {len(short)} others need less than {LONG:g} "
         f"hours of one core each, {_rounded(sum(short) / HOUR)} together, and "
         f"{len(known) - len(short)} more, {_rounded(sum(known[len(short) :]) / HOUR)} together"
-        f": deep networks on images, text, and 200,000 steps on synthetic rows.{missing} The "
+        f": deep networks on images, and text.{missing} The "
         "machine has two cores and was busy with other work, so times are processor time."
     )
 

@@ -5,7 +5,7 @@
     figure B3   logistic, all five, with deviations   figure B4   ridge, all five, with deviations
 
 A line is one curve; its points stand in the columns "... by epoch". The runs are those of Tables 2
-and B1, which keep their answers along the way (`tables.fit`). The baseline is Algorithm 1 as
+and B1, which keep their answers along the way (`runs.py`). The baseline is Algorithm 1 as
 printed with the settings of CC and no noise, for it is public data. As in the tables, *published*
 curves have the noise of the paper's account and *certified* ones that of epsilon.
 """
@@ -17,34 +17,25 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
+from winsor_reproductions.aclip.fits import POINTS, Fit
 from winsor_reproductions.aclip.printed import DATA, EPSILONS
-from winsor_reproductions.aclip.tables import (
+from winsor_reproductions.aclip.runs import LOCKSTEP, Runs, runs_of
+from winsor_reproductions.aclip.settings import (
     NOTES,
     ONE_READING,
-    POINTS,
+    REAL,
     SETTINGS,
-    ConvexRows,
+    SYNTHETIC,
     ConvexSetting,
-    fit,
-    kept_steps,
     methods_of,
-    problem,
     published_run,
-    relative_error,
 )
-from winsor_reproductions.cells import Values, Wanted, cell
+from winsor_reproductions.aclip.tables import problem
 from winsor_reproductions.reproduction import Line, Measured, Reproduced, Request
 from winsor_reproductions.verdicts import Comparison, sentence
 
-from winsor.grads.glm import Logistic, Squared
-from winsor.linear import AveragedDescent
-from winsor.linear.options import Method
-from winsor.papers.aclip.algorithms import PrintedAclip
-
 Array = NDArray[np.float64]
 
-REAL = ("diabetes", "adult")
-SYNTHETIC = tuple(name for name in DATA if name not in REAL)
 BASELINE = "baseline"
 
 
@@ -92,7 +83,8 @@ def _figure(
             setting = replace(setting, epochs=min(setting.epochs, 6))
         folder = request.folder() if column in REAL else None
         rows = problem(column, task, folder, seed=0)
-        lines += _data_lines(task, column, rows, setting, epsilons, seeds, deviations)
+        runs = runs_of(column, rows, task, setting, epsilons, len(seeds))
+        lines += _data_lines(column, len(rows.x), setting, runs, epsilons, seeds, deviations)
     return Reproduced(
         f"{name} of paper 4 (trajectories, {task})",
         "test loss over that of the zero start, at the end of the run",
@@ -104,6 +96,7 @@ def _figure(
             "The baseline is AClipped-dpSGD with the settings of CC and without noise.",
             NOTES[task],
             ONE_READING,
+            *([LOCKSTEP] if set(chosen) & set(SYNTHETIC) else []),
             "Quick: one epsilon, 6 epochs, one synthetic set."
             if request.quick
             else f"{len(seeds)} seeds, the runs of the tables; the paper averages 300 runs.",
@@ -121,7 +114,13 @@ class Curves:
 
     epochs: tuple[float, ...]
     losses: Array
-    epsilon: float = float("nan")
+    epsilon: float
+
+    @classmethod
+    def of(cls, fits: Sequence[Fit]) -> Curves:
+        """One fit per seed."""
+        losses = np.array([one.curve for one in fits])
+        return cls(tuple(fits[0].epochs), losses, max(one.epsilon for one in fits))
 
     @property
     def end(self) -> Measured:
@@ -136,81 +135,26 @@ class Curves:
         return " ".join(f"{value:.2g}" for value in self.losses.std(axis=0, ddof=1))
 
 
-def private_curves(
-    rows: ConvexRows,
-    task: str,
-    method: Method,
-    epsilon: float,
-    noise: float | None,
-    seeds: Sequence[int],
-) -> Curves:
-    """One fit per seed, the same as in the tables."""
-    found = [fit(rows, task, method, epsilon, noise, seed) for seed in seeds]
-    losses = np.array([one.curve for one in found])
-    return Curves(tuple(found[0].epochs), losses, max(one.epsilon for one in found))
-
-
-def baseline_curves(
-    rows: ConvexRows, task: str, setting: ConvexSetting, seeds: Sequence[int]
-) -> Curves:
-    """AClipped-dpSGD without noise, as printed."""
-    n = len(rows.x)
-    steps = int(np.ceil(setting.epochs * n / setting.batch_size - 1e-9))
-    found = [cell(_baseline_cell(rows, task, setting, steps, seed)) for seed in seeds]
-    epochs = tuple(step * setting.batch_size / n for step in kept_steps(steps))
-    return Curves(epochs, np.array([one["curve"] for one in found]))
-
-
-def _baseline_cell(
-    rows: ConvexRows, task: str, setting: ConvexSetting, steps: int, seed: int
-) -> Wanted:
-    """One run without noise, as a cell."""
-    n, loss = len(rows.x), Logistic() if task == "logistic" else Squared()
-
-    def gradient(w: Array, picked: NDArray[np.int64]) -> Array:
-        part = rows.x[picked]
-        pulled: Array = loss.residual(part @ w, rows.y[picked]) @ part
-        return pulled
-
-    def work(count: int) -> Values:
-        run = PrintedAclip(
-            n, count, setting.batch_size, setting.rates[0], setting.clips[0], 0.0, radius=1.0
-        )
-        answers = run.answers(np.zeros(rows.x.shape[1]), gradient, seed=seed)
-        return {"curve": [relative_error(rows, answers[at - 1], task) for at in kept_steps(count)]}
-
-    return Wanted(
-        f"{task} on {n:,} rows, without noise, {setting.epochs} passes",
-        {"data": rows.name, "setting": repr(setting), "seed": seed},
-        lambda: work(steps),
-        {"curve": [0.5] * len(kept_steps(steps))},
-        steps,
-        work,
-    )
-
-
 def _data_lines(
-    task: str,
     data: str,
-    rows: ConvexRows,
+    n: int,
     setting: ConvexSetting,
+    runs: Runs,
     epsilons: Sequence[float],
-    seeds: range,
+    seeds: Sequence[int],
     deviations: bool,
 ) -> list[Line]:
-    n = len(rows.x)
-    open_curves = baseline_curves(rows, task, setting, seeds)
+    open_curves = Curves.of([runs.baseline(seed) for seed in seeds])
     lines = [_line(data, "", BASELINE, None, open_curves, deviations)]
     for epsilon in epsilons:
         for name, method in methods_of(setting).items():
-            sound = private_curves(rows, task, method, epsilon, None, seeds)
+            sound = Curves.of([runs.fit(method, epsilon, None, seed) for seed in seeds])
             run = published_run(setting, method, epsilon, n)
             claimed = None
-            if isinstance(method, AveragedDescent) and run is not None:
+            if run is not None:
                 noise = run.noise_multiplier
-                claimed = private_curves(rows, task, method, epsilon, noise, seeds)
-            line = _line(data, f"{epsilon:g}", name, sound, claimed, deviations)
-            lines.append(line)
+                claimed = Curves.of([runs.fit(method, epsilon, noise, seed) for seed in seeds])
+            lines.append(_line(data, f"{epsilon:g}", name, sound, claimed, deviations))
     return lines
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from winsor_reproductions.aclip import tables as aclip_tables
-from winsor_reproductions.aclip.tables import ConvexRows
+from winsor_reproductions.aclip.fits import ConvexRows
 
 ROWS = 2000
 

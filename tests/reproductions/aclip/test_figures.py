@@ -12,15 +12,16 @@ from winsor_reproductions.aclip import tables as aclip_tables
 from winsor_reproductions.aclip.figures import (
     BASELINE,
     POINTS,
-    baseline_curves,
+    Curves,
     figure_1,
     figure_3,
     figure_b2,
     figure_b4,
-    private_curves,
     trajectory_verdict,
 )
-from winsor_reproductions.aclip.tables import NOTES, SETTINGS, ConvexRows, fit, methods_of
+from winsor_reproductions.aclip.fits import ConvexRows
+from winsor_reproductions.aclip.runs import LOCKSTEP, Apart
+from winsor_reproductions.aclip.settings import NOTES, SETTINGS, methods_of
 from winsor_reproductions.datasets import Table
 from winsor_reproductions.reproduction import Line, Measured, Request
 
@@ -53,7 +54,7 @@ def test_every_method_is_a_curve_beside_the_baseline(small, figure):
     assert averaged.published_certifies > 2 * 2.0  # half the noise that epsilon needs
     assert "published by epoch" in averaged.extra
     task = "ridge" if figure is figure_b2 else "logistic"
-    assert NOTES[task] in found.notes
+    assert NOTES[task] in found.notes and LOCKSTEP in found.notes
 
 
 def test_deviations_are_drawn_in_b3_and_b4(small, monkeypatch):
@@ -73,21 +74,20 @@ def toy():
 
 
 def test_the_last_point_is_the_error_of_the_table():
-    rows = toy()
     setting = dataclasses.replace(SETTINGS["diabetes"], epochs=3)
+    runs = Apart(toy(), "logistic", setting)
     for name, method in methods_of(setting).items():
-        curves = private_curves(rows, "logistic", method, 2.0, None, [1])
+        found = runs.fit(method, 2.0, None, 1)
+        curves = Curves.of([found])
         assert len(curves.epochs) == curves.losses.shape[1] >= 3
         assert curves.epochs[-1] == pytest.approx(3, abs=0.1)
-        end = fit(rows, "logistic", method, 2.0, None, 1).error
-        assert curves.losses[0, -1] == pytest.approx(end, rel=1e-12), name
+        assert curves.losses[0, -1] == pytest.approx(found.error, rel=1e-12), name
 
 
 def test_the_baseline_falls():
-    rows = toy()
     setting = dataclasses.replace(SETTINGS["diabetes"], epochs=30, rates=(0.5, 1, 1, 1))
-    curves = baseline_curves(rows, "logistic", setting, [1, 2])
-    losses = curves.losses.mean(axis=0)
+    runs = Apart(toy(), "logistic", setting)
+    losses = Curves.of([runs.baseline(seed) for seed in (1, 2)]).losses.mean(axis=0)
     assert losses[-1] < losses[0] < 1.0
 
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from aclip_problems import shorten
 from winsor_reproductions.aclip import tables as aclip_tables
+from winsor_reproductions.aclip.fits import relative_error
 from winsor_reproductions.aclip.printed import DATA, EPSILONS, LOGISTIC, METHODS, RIDGE
-from winsor_reproductions.aclip.tables import SETTINGS, cells, methods_of, relative_error
+from winsor_reproductions.aclip.settings import SETTINGS, methods_of
+from winsor_reproductions.aclip.tables import cells
 from winsor_reproductions.datasets import DATASETS
 
 from winsor.contract import ConfigurationError
@@ -43,7 +47,7 @@ def test_every_method_in_three_readings(task, small):
             ]
         )
         assert 0 < cell.certified_error < 1.2
-        assert cell.seconds > 0
+        assert math.isnan(cell.seconds)  # shared with others
         if cell.method in ("CC", "UC"):
             assert cell.claim is not None
             assert cell.claim.published_epsilon == 1.0

@@ -1,0 +1,63 @@
+"""What docs/papers.md says of paper 4, counted from its saved convex tables.
+
+In how many rows (a task, a data set and an epsilon) constrained averaged clipping, certified, is
+clearly ahead of DP-SGD or behind it: the 95 per cent interval of the difference leaves out zero.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Literal
+
+from winsor_reproductions.reproduction import Measured
+from winsor_reproductions.verdicts import Difference, difference
+
+Record = dict[str, Any]
+Duel = tuple[Difference, Difference, float]
+"""How far CC is ahead of DP-SGD and of DP-SGD with ten times the step; what its published noise
+certifies over the claim."""
+
+REAL, MADE = ("table-2", "table-b1"), ("table-2-synthetic", "table-b1-synthetic")
+OURS, RIVALS = "CC", ("DP-SGD", "DP-SGD, step x 10")
+
+
+def facts(records: dict[tuple[str, str], Record]) -> dict[str, str]:
+    """For the sentences of `paper_conclusions.py`."""
+    found = {name: duels(records.get(("aclip", name))) for name in (*REAL, *MADE)}
+    longer = {name: counted(found[name], 1) for name in found}
+    leaks = [leak for rows in found.values() for *_, leak in rows]
+    return {
+        "real_sgd": counted([duel for name in REAL for duel in found[name]], 0),
+        "made_sgd": counted([duel for name in MADE for duel in found[name]], 0),
+        "real_logistic": longer["table-2"],
+        "real_ridge": longer["table-b1"],
+        "made_logistic": longer["table-2-synthetic"],
+        "made_ridge": longer["table-b1-synthetic"],
+        "leak": f"{max(leaks, default=math.nan):.2g}",
+    }
+
+
+def duels(record: Record | None) -> list[Duel]:
+    """One for each row of a table at full strength."""
+    if record is None or record["quick"]:
+        return []
+    rows: dict[tuple[str, str], dict[str, Record]] = {}
+    for line in record["lines"]:
+        label = line["label"]
+        rows.setdefault((label["data"], label["nominal"]), {})[label["method"]] = line
+    found = []
+    for (_, nominal), row in rows.items():
+        ours = Measured(**row[OURS]["certified"])
+        first, second = (difference(Measured(**row[name]["certified"]), ours) for name in RIVALS)
+        found.append((first, second, row[OURS]["published_certifies"] / float(nominal)))
+    return found
+
+
+def counted(rows: list[Duel], rival: Literal[0, 1]) -> str:
+    """In how many CC is ahead, and in how many behind."""
+    if not rows:
+        return "not run yet"
+    gains = [row[rival] for row in rows]
+    ahead = sum(gain.half_width is not None and gain.mean > gain.half_width for gain in gains)
+    behind = sum(gain.half_width is not None and -gain.mean > gain.half_width for gain in gains)
+    return f"ahead in {ahead} and behind in {behind} of {len(gains)} rows"

@@ -27,8 +27,8 @@ from winsor_reproductions.verdicts import Comparison, printed_gap, sentence
 
 LONGER = "DP-SGD, step x 10"
 ASSUMED = ("diabetes", *SYNTHETIC)
-"""Not the paper's own setting: it gives neither clipping level nor scaling of the former, neither x*
-nor features nor legible labels of the latter."""
+"""Not the paper's own setting: it gives neither clipping level nor scaling of the former, neither
+x* nor features nor legible labels of the latter."""
 ABOUT_MADE = (
     "The paper gives neither x* (a random unit vector here) nor the law of the features (that of "
     "the noise here), and prints labels that cannot be meant (`winsor/data/heavy.py`): our rows "

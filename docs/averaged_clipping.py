@@ -7,6 +7,7 @@ clearly ahead of DP-SGD or behind it: the 95 per cent interval of the difference
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, Literal
 
 from winsor_reproductions.reproduction import Measured
@@ -18,6 +19,8 @@ Duel = tuple[Difference, Difference, Difference, float]
 UC; what its published noise certifies over the claim."""
 
 REAL, MADE = ("table-2", "table-b1"), ("table-2-synthetic", "table-b1-synthetic")
+BY_EPOCH = "certified by epoch"
+CURVES = ("figure-3", "figure-b2")
 OURS, OPEN, RIVALS = "CC", "UC", ("DP-SGD", "DP-SGD, step x 10")
 
 
@@ -34,6 +37,7 @@ def facts(records: dict[tuple[str, str], Record]) -> dict[str, str]:
         "made_logistic": better["table-2-synthetic"],
         "made_ridge": better["table-b1-synthetic"],
         "open": counted([duel for name in MADE for duel in found[name]], 2),
+        "passing": passing([records.get(("aclip", name)) for name in CURVES]),
         "leak": f"{max(leaks, default=math.nan):.2g}",
     }
 
@@ -63,3 +67,17 @@ def counted(rows: list[Duel], rival: Literal[0, 1, 2]) -> str:
     ahead = sum(gain.half_width is not None and gain.mean > gain.half_width for gain in gains)
     behind = sum(gain.half_width is not None and -gain.mean > gain.half_width for gain in gains)
     return f"ahead in {ahead} and behind in {behind} of {len(gains)} rows"
+
+
+def passing(figures: Sequence[Record | None]) -> str:
+    """On how many synthetic curves DP-SGD is below CC's end at some point of its run."""
+    found = []
+    for figure in figures:
+        curves: dict[tuple[str, str], dict[str, list[float]]] = {}
+        for line in figure["lines"] if figure is not None and not figure["quick"] else ():
+            label = line["label"]
+            points = [float(point) for point in line["extra"].get(BY_EPOCH, "").split()]
+            curves.setdefault((label["data"], label["nominal"]), {})[label["method"]] = points
+        pairs = [(row[OURS], row[RIVALS[0]]) for row in curves.values() if OURS in row]
+        found += [min(rival) < ours[-1] for ours, rival in pairs]
+    return f"{sum(found)} of {len(found)}"

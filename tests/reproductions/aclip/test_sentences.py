@@ -45,3 +45,15 @@ def test_rows_are_counted_by_their_intervals(counted):
 
 def test_smoke_runs_do_not_count(counted):
     assert counted.duels(table((0.5, 0.6, 0.4), quick=True)) == []
+
+
+def test_curves_that_fall_and_rise_again(counted):
+    def line(method, curve):
+        label = {"data": "d", "nominal": "1", "method": method}
+        return {"label": label, "extra": {"certified by epoch": curve}}
+
+    figure = {"quick": False, "lines": [line("CC", "0.9 0.7"), line("DP-SGD", "0.8 0.6 0.9")]}
+    baseline = {"label": {"data": "d", "nominal": "", "method": "baseline"}, "extra": {}}
+    figure["lines"].append(baseline)
+    assert counted.passing([figure, None]) == "1 of 1"
+    assert counted.passing([{**figure, "quick": True}]) == "0 of 0"

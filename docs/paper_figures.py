@@ -263,7 +263,7 @@ def _trajectories(
         "trajectories", _titled(record, f"Paper 4, {title}, epsilon {epsilon}"),
         "epoch", "test loss over that of the start", tuple(series),
         note="Dashed: with the published noise, which certifies a larger epsilon."
-        + (" Shaded: one standard deviation over the seeds to each side." if shaded else ""),
+        + (" Shaded: one deviation." if shaded else ""),
     )  # fmt: skip
 
 

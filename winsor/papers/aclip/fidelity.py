@@ -142,7 +142,7 @@ FIDELITY = (
         "both",
         "reproductions/aclip/convex.py",
         f"{_TABLES}::test_every_method_in_three_readings",
-        "10 seeds; the logistic loss as meant, not as printed, which the table says",
+        "20 seeds; the logistic loss as meant, not as printed, which the table says",
         "300 runs cost too much; the printed loss learns the opposite label",
     ),
     Row(
@@ -170,7 +170,7 @@ FIDELITY = (
         "both",
         "reproductions/aclip/figures.py",
         f"{_FIGURES}::test_every_method_is_a_curve_beside_the_baseline",
-        "10 seeds",
+        "20 seeds",
         "300 runs cost too much",
     ),
     Row(
@@ -189,7 +189,7 @@ FIDELITY = (
         "both",
         "reproductions/aclip/figures.py",
         f"{_FIGURES}::test_deviations_are_drawn_in_b3_and_b4",
-        "10 seeds",
+        "20 seeds",
         "300 runs cost too much",
     ),
     Row(

@@ -82,3 +82,30 @@ def test_records_name_what_they_release(script):
     for record in records.RECORDS.values():
         noises = records.released_with(record)
         assert len(noises) == (record.axes is not None) + 2 * (record.white is not None)
+
+
+def test_every_release_of_a_record_is_in_a_ledger_that_its_page_shows(script, tmp_path):
+    records, report = script("records"), script("records_report")
+    generator = torch.Generator().manual_seed(0)
+    x = torch.rand(120, 3, 2, 2, generator=generator)
+    y = torch.randint(10, (120,), generator=generator)
+    small = records.Setting(1.0, 0.5, 40, 4)
+    record = records.Record("", 3.0, small, bounds=(2.0, 2.0), white=5.0, axes=(5.0, 0.7))
+    trained = records.train(
+        x, y, record, "tuned", 0, small=small, ledger=tmp_path / "it-tuned-0.ledger"
+    )
+    found = report.files(tmp_path, "it-tuned-0")
+    assert [path.name for path in found] == [
+        "it-tuned-0.axes.ledger",
+        "it-tuned-0.moments.ledger",
+        "it-tuned-0.whitening.ledger",
+        "it-tuned-0.ledger",
+    ]
+    total = records.winsor.total(*trained.spent, delta=1e-5)
+    cell = {
+        "accuracy": 1.0, "epsilon": round(total.epsilon, 4), "delta": 1e-5, "rows": 120,
+        "guarantee": str(total),
+    }  # fmt: skip
+    (page,) = report.write({"it | tuned | 0": cell}, tmp_path)
+    assert page.read_text().count(f"{total.epsilon:.4f}") >= 2  # of the cell, and of the files
+    assert "it-tuned-0.whitening.ledger, 2 releases" in page.read_text()

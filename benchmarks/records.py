@@ -117,7 +117,7 @@ RECORDS = {
         "cifar10_efficientnet", 1.0, Setting(4.0, 0.8, 10_000, 100), norm="root layer", white=15.0
     ),
     "fashion_mnist_long_tailed": Record(
-        "fashion_mnist", 3.0, Setting(8.0, 2.5, 3000, 200), long_tailed=True, norm="groups"
+        "fashion_mnist", 3.0, Setting(4.0, 0.7, 6000, 200), long_tailed=True, norm="groups"
     ),
 }
 

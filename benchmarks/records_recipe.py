@@ -25,7 +25,8 @@ from typing import Any
 
 import torch
 from records import CLASSES, DELTA, RECORDS
-from records_features import by_chunks, load
+from records_features import by_chunks
+from records_held_out import first_rows
 from records_inside import left_of
 from records_normalised import normalised, released_with
 from records_tuning import accuracies
@@ -97,19 +98,15 @@ def main() -> None:
     args = parser.parse_args()
     begun = time.process_time()
     record = RECORDS[args.task]
-    data = load(record.features)
-    n = len(data.y_train)
-    order = torch.randperm(n, generator=torch.Generator().manual_seed(5))[: TRAIN + HELD_OUT]
-    y = data.y_train[order]
+    x, y, n = first_rows(record.features, TRAIN + HELD_OUT)
     less: dict[str, Any] = {}  # noise of the releases, relative to the number of rows
     if record.white is not None:
         less["white"] = record.white * TRAIN / n
     if record.axes is not None:
         less["axes"] = (record.axes[0] * TRAIN / n, *record.axes[1:])
-    x = data.x_train[order]
     norm, _ = normalised(x[:TRAIN], replace(record, **less), {"delta": DELTA, "seed": 0})
     z = F.pad(by_chunks(x, norm).float(), (0, 1), value=1.0)
-    del x, data
+    del x
     print(f"rows: {time.process_time() - begun:.0f} s", flush=True)
     epsilon = left_of(record.epsilon, DELTA, released_with(record))
     path = FOLDER / "records_recipe.json"

@@ -54,7 +54,7 @@ from winsor.tuning import Job
 
 DELTA, CLASSES = 1e-5, 10
 BLIND_EPOCHS = 40
-BLIND = f"recipe, {BLIND_EPOCHS} epochs, steps of one length"
+BLIND = f"recipe, {BLIND_EPOCHS} epochs, steps of one length, squares of bias and noise"
 LEDGERS = CACHE / "ledgers"
 MOST_SINGLE = 700_000_000
 """Features up to this many numbers are held in single precision: 2.8 GB."""

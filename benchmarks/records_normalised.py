@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -22,30 +23,42 @@ Transform = Callable[[Tensor], Tensor]
 
 
 def normalised(
-    x: Tensor, record: Record, shared: dict[str, Any]
+    x: Tensor, record: Record, shared: dict[str, Any], ledger: Path | None = None
 ) -> tuple[Transform, list[ReleasedMoments]]:
-    """The transform of a row of features, and what was released for it."""
+    """The transform of a row of features, and what was released for it, each with a ledger of its
+    own beside ``ledger``."""
     norm = PER_ROW.get(record.norm)
     spent: list[ReleasedMoments] = []
     if norm is None:
         mean, square = record.bounds
         options = {"mean_bound": mean, "square_bound": square, "noise_multiplier": NORM_NOISE}
-        norm = PrivateNorm(**options, **shared).fit(x)
+        norm = PrivateNorm(**options, **shared, ledger=before(ledger, "moments")).fit(x)
         spent.append(norm)
     if record.axes is not None:
         noise, power, *places = record.axes
         options = {"noise_multiplier": noise, "power": power, "place_power": (*places, None)[0]}
-        axes = PrivateAxes(**options, **shared).fit(_maps(x, norm))
+        kept = before(ledger, "axes")
+        axes = PrivateAxes(**options, **shared, ledger=kept).fit(_maps(x, norm))
         norm = _then(norm, axes)
         spent.append(axes)
     if record.white is not None:
         rows = by_chunks(x, norm)
-        white = PrivateWhitening(noise_multiplier=record.white, **shared).fit(rows)
+        options = {"noise_multiplier": record.white, "ledger": before(ledger, "whitening")}
+        white = PrivateWhitening(**options, **shared).fit(rows)
         norm = _then(norm, white, flat=True)
         spent.append(white)
     if record.axes is not None and record.white is not None:
         norm = _then(norm, unit)  # each row by itself
     return norm, spent
+
+
+def before(ledger: Path | None, name: str) -> Path | None:
+    """Where the ledger of a release before the steps is kept, which are in ``ledger``."""
+    if ledger is None:
+        return None
+    path = ledger.with_suffix(f".{name}.ledger")
+    path.unlink(missing_ok=True)  # of a try that did not finish: nothing of it was kept
+    return path
 
 
 def released_with(record: Record) -> list[float]:

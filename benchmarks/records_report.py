@@ -9,6 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from winsor.cards import card, folded, pairs, sentence, table
+from winsor.contract import Neighbouring
+from winsor.ledger.guarantee import spent_by
+from winsor.ledger.ledger import Ledger
 
 PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>{title}</title>
 <body style="margin:2em">{card}</body></html>
@@ -26,17 +29,24 @@ def write(results: dict[str, Any], ledgers: Path) -> Iterator[Path]:
         name = f"{task}-{way}".replace(" ", "-")
         path = ledgers / f"{name}.html"
         path.parent.mkdir(parents=True, exist_ok=True)
-        body = one(task, way, cells, {seed: ledgers / f"{name}-{seed}.ledger" for seed in cells})
+        body = one(task, way, cells, {seed: files(ledgers, f"{name}-{seed}") for seed in cells})
         path.write_text(PAGE.format(title=escape(f"{task}, {way}"), card=body))
         yield path
 
 
-def one(task: str, way: str, cells: dict[str, dict[str, Any]], kept: dict[str, Path]) -> str:
+def files(ledgers: Path, name: str) -> list[Path]:
+    """The ledgers of one cell: of each release before the steps, of the steps or of the tuning."""
+    last = (ledgers / f"{name}.ledger", ledgers / f"{name}.tuning" / "ledger.jsonl")
+    return [*sorted(ledgers.glob(f"{name}.*.ledger")), *(path for path in last if path.is_file())]
+
+
+def one(task: str, way: str, cells: dict[str, dict[str, Any]], kept: dict[str, list[Path]]) -> str:
     first = next(iter(cells.values()))
     shown = ("accuracy", "rarest_three", "epsilon", "releases", "processor_seconds", "commit")
     again = f"benchmarks/records.py --task {task} --ways '{way}' --seeds {len(cells)}"
     if first.get("features") == "pixels":
         again = f"benchmarks/records_cnn.py --seeds {len(cells)}"
+    headers = ["seed", *(name.replace("_", " ") for name in shown)]
     facts = {
         "way": way,
         "normalisation": f"{first.get('norm')}, whitening multiplier {first.get('white')}, "
@@ -46,19 +56,31 @@ def one(task: str, way: str, cells: dict[str, dict[str, Any]], kept: dict[str, P
         "guarantee": first["guarantee"],
         "again": again,
     }
-    rows = [[seed, *(str(cell.get(name, "")) for name in shown)] for seed, cell in cells.items()]
-    files = [f"seed {seed}: {_file(path)}" for seed, path in kept.items()]
+    rows = [
+        [seed, *(str(cell.get(name, "")) for name in shown), _epsilon(kept[seed], cell["delta"])]
+        for seed, cell in cells.items()
+    ]
+    listed = [f"seed {seed}: {_file(path)}" for seed, paths in kept.items() for path in paths]
+    listed += [f"seed {seed}: not on this machine" for seed, paths in kept.items() if not paths]
     return card(
         f"{task}, {way}",
         sentence("Accuracy is on the test rows. Epsilon is of every release that touched the "
-                 "training rows (winsor.total)."),
+                 "training rows (winsor.total); beside it that of the ledgers below, read and "
+                 "checked when this page was written."),
         pairs(facts),
-        table("Seeds", ["seed", *(name.replace("_", " ") for name in shown)], rows),
-        folded("Ledgers of the steps (Ledger.read checks one)", files),
+        table("Seeds", [*headers, "of the files"], rows),
+        folded("Ledgers (Ledger.read checks one)", listed),
     )  # fmt: skip
 
 
+def _epsilon(paths: list[Path], delta: float) -> str:
+    """Of everything that the files of a cell hold."""
+    events = [event for path in paths for event in Ledger.read(path).history()]
+    if not events:
+        return ""
+    return f"{spent_by(events, delta, Neighbouring.ADD_OR_REMOVE_ONE).epsilon:.4f}"
+
+
 def _file(path: Path) -> str:
-    if not path.is_file():
-        return f"{path} is not on this machine"
-    return f"{path}, blake2b {hashlib.blake2b(path.read_bytes(), digest_size=12).hexdigest()}"
+    found = hashlib.blake2b(path.read_bytes(), digest_size=12).hexdigest()
+    return f"{path}, {len(Ledger.read(path))} releases, blake2b {found}"

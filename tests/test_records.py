@@ -82,3 +82,65 @@ def test_records_name_what_they_release(script):
     for record in records.RECORDS.values():
         noises = records.released_with(record)
         assert len(noises) == (record.axes is not None) + 2 * (record.white is not None)
+
+
+def test_every_release_of_a_record_is_in_a_ledger_that_its_page_shows(script, tmp_path):
+    records, report = script("records"), script("records_report")
+    generator = torch.Generator().manual_seed(0)
+    x = torch.rand(120, 3, 2, 2, generator=generator)
+    y = torch.randint(10, (120,), generator=generator)
+    small = records.Setting(1.0, 0.5, 40, 4)
+    record = records.Record("", 3.0, small, bounds=(2.0, 2.0), white=5.0, axes=(5.0, 0.7))
+    trained = records.train(
+        x, y, record, "tuned", 0, small=small, ledger=tmp_path / "it-tuned-0.ledger"
+    )
+    found = report.files(tmp_path, "it-tuned-0")
+    assert [path.name for path in found] == [
+        "it-tuned-0.axes.ledger",
+        "it-tuned-0.moments.ledger",
+        "it-tuned-0.whitening.ledger",
+        "it-tuned-0.ledger",
+    ]
+    total = records.winsor.total(*trained.spent, delta=1e-5)
+    cell = {
+        "accuracy": 1.0, "epsilon": round(total.epsilon, 4), "delta": 1e-5, "rows": 120,
+        "guarantee": str(total),
+    }  # fmt: skip
+    (page,) = report.write({"it | tuned | 0": cell}, tmp_path)
+    assert page.read_text().count(f"{total.epsilon:.4f}") >= 2  # of the cell, and of the files
+    assert "it-tuned-0.whitening.ledger, 2 releases" in page.read_text()
+
+
+def test_the_long_tailed_look_judges_by_rows_that_no_model_is_trained_on(script):
+    look = script("records_long_tailed")
+    y = torch.arange(60_000) % 10
+    train, judges = look.split(y)
+    assert not set(train.tolist()) & set(judges.tolist())
+    assert torch.bincount(y[judges]).tolist() == 10 * [look.EACH]
+    assert (y[train] == 0).sum() == 6000 - look.EACH and (y[train] == 9).sum() == 60
+
+
+def test_the_look_at_the_recipe_follows_the_quantile_and_learns(script):
+    look = script("records_recipe")
+    generator = torch.Generator().manual_seed(0)
+    y = torch.arange(2000) % 10
+    z = torch.nn.functional.one_hot(y, 20).float() + 0.1 * torch.randn(
+        2000, 20, generator=generator
+    )
+    plans = [look.Plan.of("quantile:0.9:0.5:60:0.1"), look.Plan.of("threshold:0.5:0.5:60:0.2")]
+    last, average, cut = look.descend(z, y, plans, [0.0, 0.0], 0)
+    assert min(look.accuracies(last, z, y) + look.accuracies(average, z, y)) > 95
+    assert cut[0] < 0.5 and cut[1] == 0.5  # rows are fitted, their norms fall, one follows
+    quiet, loud = (plans[1].noise(50_000, epsilon) for epsilon in (3.0, 1.0))
+    assert quiet < loud
+
+
+def test_the_classes_of_the_network_see_what_its_setting_says(script):
+    cnn = script("records_cnn")
+    images = torch.randn(2, 1, 28, 28, generator=torch.Generator().manual_seed(0))
+    sizes = {}
+    for hidden, seen in ((32, "last"), (0, "last"), (0, "both")):
+        model = cnn.Network(cnn.Setting(hidden=hidden, seen=seen))
+        assert model(images).shape == (2, 10)
+        sizes[hidden, seen] = sum(p.numel() for p in model.parameters())
+    assert sizes == {(32, "last"): 26_010, (0, "last"): 14_394, (0, "both"): 16_954}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import rule_battery
 import torch
@@ -9,7 +11,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import TensorDataset
 
-from winsor.advise.recipes import UnitLength, falling, recipe
+from winsor.advise.recipes import EXCESS, UnitLength, falling, quantile_for, recipe
 from winsor.contract import ConfigurationError, Released
 from winsor.rules import Quantile
 from winsor.rules.tracking import QuantileTracker
@@ -50,6 +52,28 @@ def test_what_is_given_is_kept_and_a_fit_sets_the_start():
     target = run.rule.rule.tracker.target
     assert 0.9 < target <= 0.97
     assert run.rule.max_grad_norm == pytest.approx(fitted.body_quantile(target))
+
+
+def test_the_target_is_where_squares_of_bias_and_noise_are_least():
+    """By brute force, for norms of which the threshold takes the share that is assumed."""
+    norms = torch.distributions.Exponential(1.0).icdf((torch.arange(20_000) + 0.5) / 20_000)
+    grid = torch.linspace(0.5, 4.0, 141)
+    bias = torch.stack([(norms - c).clamp_min(0).mean() for c in grid])
+    place = int((bias / grid - EXCESS).abs().argmin())
+    above = float((norms > grid[place]).double().mean())
+    noise = math.sqrt(above * EXCESS)
+    cost = bias.square() + (noise * grid).square()
+    assert abs(int(cost.argmin()) - place) <= 2
+    assert quantile_for(noise, 1.0) == pytest.approx(1 - above, abs=0.01)
+
+
+def test_quiet_noise_keeps_the_targets_of_the_guide_and_loud_noise_the_least():
+    assert quantile_for(0.03, 0.97) == 0.97
+    assert quantile_for(0.5, 0.7) == 0.7
+    features = recipe(50_000, 31_050, 3.0, 1e-5, epochs=40)
+    assert 0.7 <= features.rule.rule.tracker.target < 0.75
+    a9a = recipe(32_561, 248, 3.0, 1e-5)
+    assert 0.96 < a9a.rule.rule.tracker.target <= 0.97
 
 
 def test_the_learning_rate_falls_to_its_last_fraction():

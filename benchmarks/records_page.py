@@ -49,7 +49,8 @@ epsilon.
   EfficientNet 91.2 with a quantile of 0.7, 90.3 with the earlier 0.89, 90.7 with the setting of
   *tuned*, one seed each; on those of MNIST 98.9 and 98.8. So on EfficientNet features *blind* is
   not quite blind: its training rows were looked at for this one constant, which its argument
-  (squares of bias and noise add) does not fix. Figures marked below are of the earlier quantile. The weights' noise was compared with the ledger's multiplier on rows of zeros, and the
+  (squares of bias and noise add) does not fix. Figures marked below are of the earlier
+  quantile. The weights' noise was compared with the ledger's multiplier on rows of zeros, and the
   ledgers' epsilon with dp_accounting's: as they say.
   Its other constants were chosen once, looking at a9a, injury claims and a CNN on Fashion-MNIST
   (docs/tails.md). That its steps do not grow with its batches was settled by hand, by one look at

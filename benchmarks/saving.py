@@ -7,6 +7,7 @@ line is on one, so that a diff shows what changed and a file of a thousand cells
 from __future__ import annotations
 
 import json
+import platform
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ def save(name: str, result: dict[str, Any], folder: Path = FOLDER) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     fresh = path.with_suffix(".tmp")
     rest = {key: value for key, value in result.items() if key != "made_by"}  # of an earlier write
-    fresh.write_text(compact({"made_by": made_by(), **rest}) + "\n")
+    fresh.write_text(compact({"made_by": {**made_by(), "on": processor()}, **rest}) + "\n")
     fresh.replace(path)
     return path
 
@@ -31,6 +32,14 @@ def save(name: str, result: dict[str, Any], folder: Path = FOLDER) -> Path:
 def made_by() -> dict[str, str]:
     """Version and commit of winsor; changes of code that are not committed add a "+" to it."""
     return {"version": winsor.__version__, "commit": _commit()}
+
+
+def processor() -> str:
+    """The processor's name: figures of two machines must not be taken for those of one."""
+    listed = Path("/proc/cpuinfo")
+    lines = listed.read_text().splitlines() if listed.exists() else []
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()
 
 
 def _commit() -> str:

@@ -24,14 +24,15 @@ def save(name: str, result: dict[str, Any], folder: Path = FOLDER) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     fresh = path.with_suffix(".tmp")
     rest = {key: value for key, value in result.items() if key != "made_by"}  # of an earlier write
-    fresh.write_text(compact({"made_by": {**made_by(), "on": processor()}, **rest}) + "\n")
+    fresh.write_text(compact({"made_by": made_by(), **rest}) + "\n")
     fresh.replace(path)
     return path
 
 
 def made_by() -> dict[str, str]:
-    """Version and commit of winsor; changes of code that are not committed add a "+" to it."""
-    return {"version": winsor.__version__, "commit": _commit()}
+    """Version and commit of winsor, and the processor; changes of code that are not committed add a
+    "+" to the commit."""
+    return {"version": winsor.__version__, "commit": _commit(), "on": processor()}
 
 
 def processor() -> str:

@@ -109,6 +109,7 @@ class Cells:
     def get(self, key: str, compute: Any) -> dict[str, float]:
         if key not in self.known:
             self.known[key] = compute()
+            self.save()
         found: dict[str, float] = self.known[key]
         return found
 
@@ -132,7 +133,6 @@ def measure(bed: Bed, method: Method, cells: Cells, fresh: bool) -> None:
     scores = [run(best, seed, "validation")["score"] for seed in SELECTION]
     if fresh:
         scores = [run(best, seed, "test")["score"] for seed in FRESH]
-    cells.save()
     setting = method.choice(bed, best)
     print(
         f"{bed.name:10} {method.name:18} {sum(scores) / len(scores):9.4f} "

@@ -24,6 +24,7 @@ WHAT = {
     "dc quantile": "`Discriminative(selection='norm')`, its cut at a private quantile",
     "power": "`Power`: lengths bent by a power, then cut",
     "centred": "`Centred`: differences to the released momentum are clipped",
+    "scaled": "`Scaled`: clipped after a map from released second moments",
     "kalman": "`Flat`, gradients through a Kalman filter (`KalmanSGD`)",
     "low-pass": "`Flat`, gradients through a low-pass filter (`LowPassSGD`)",
     "adjusted": "`Flat`, logits adjusted by released class counts",
@@ -35,7 +36,8 @@ WIDENED = (
     "The rule of choice is older than any fresh score, the field is not: power, centred, kalman "
     "and low-pass had no cells on e2e when the fresh seeds of the other beds were scored and "
     "shown, and the champion was then quantile (ahead on three of six, behind on two: not reached "
-    "either). Whoever trusts only a choice made before all fresh scores should read that one."
+    "either). scaled came last, when all fresh scores of the others had been shown. Whoever trusts "
+    "only a choice made before all fresh scores should read quantile."
 )
 """The order in which things happened; remove it if all cells are measured anew."""
 

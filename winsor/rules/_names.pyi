@@ -14,4 +14,5 @@ from winsor.rules.per_layer import PerLayer as PerLayer
 from winsor.rules.power import Power as Power
 from winsor.rules.psac import PSAC as PSAC
 from winsor.rules.quantile import Quantile as Quantile
+from winsor.rules.scaled import Scaled as Scaled
 from winsor.rules.value import Value as Value

@@ -18,6 +18,7 @@ Menon, Jayasumana, Rawat, Jain, Veit, Kumar: Long-tail learning via logit adjust
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -88,10 +89,12 @@ def released_counts(
     relation: str = "add_or_remove_one",
     seed: int | None = None,
     allow_large_delta: bool = False,
+    ledger: str | os.PathLike[str] | None = None,
 ) -> ReleasedCounts:
     """Release how many rows each class has: one histogram with noise.
 
-    ``classes`` is public. Counts below 1 become 1: an empty class has no logarithm.
+    ``classes`` is public. Counts below 1 become 1: an empty class has no logarithm. ``ledger`` is
+    a file that keeps what was paid; without one the ledger lives with the result.
 
     >>> found = released_counts([0] * 900 + [1] * 100, 2, epsilon=1.0, delta=1e-4, seed=0)
     >>> abs(found.counts[1] - 100) < 30, found.guarantee.epsilon <= 1.0
@@ -121,7 +124,8 @@ def released_counts(
     key = new_key(seed)
     if seed is not None:
         key = bound_key(key, sums, multiplier)
-    door = PrepaidDoor(Ledger({"method": "class counts", "classes": classes}), neighbours, key)
+    paid = Ledger({"method": "class counts", "classes": classes}, ledger)
+    door = PrepaidDoor(paid, neighbours, key)
     receipt = door.pay(Gaussian(multiplier), FullBatch(n), sensitivity, 1, classes)
     counts = np.maximum(receipt.release(sums), 1.0)
     return ReleasedCounts(tuple(counts.tolist()), door.guarantee(delta), door.ledger)

@@ -1,27 +1,36 @@
-"""Runs of paper 3 with accuracies after every epoch: private, plain, and Algorithm 3 as printed.
+"""Tuned runs of paper 3 with accuracies after every epoch: private, plain, Algorithm 3 as printed.
 
-A run is one cell. Figure 1 and figures 2 and 3 share the runs of gradient clipping, which note how
-often they clip: an exact function of the training rows, for public data only.
+Figure 1 and figures 2 and 3 are of the same runs. How often a run clips is an exact function of the
+training rows: for public data only.
 """
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
-from torch import Tensor, nn
-from winsor_reproductions.cells import Values, Wanted, cell, data_name, model_name
-from winsor_reproductions.training_runs import Problem, TrainingRecipe, evaluate, train
-from winsor_reproductions.value.open_runs import plain_sgd, value_clipping_as_printed
+from torch import Tensor
+from winsor_reproductions.value.lockstep import AsPrinted, Run
 from winsor_reproductions.value.problems import NOISE, ValueTask
+from winsor_reproductions.value.together import Accuracies, advanced
 
 from winsor.grads.view import View
 from winsor.rules.flat import Flat
 from winsor.rules.rule import Rule, State
-from winsor.rules.wgc import clipping_frequency
+from winsor.rules.value import Value
 
 EPOCHS = 10
+
+PLAIN = ("SGD", 0.0)
+"""The method that does not clip, among the keys of `tuned`."""
+METHODS: dict[str, Callable[[float], Rule | AsPrinted]] = {
+    "GC": Flat,
+    "VC": lambda threshold: Value(threshold, form="value"),
+    "VC as printed": AsPrinted,
+}
+Key = tuple[str, float]
+"""A method and its threshold."""
 
 
 @dataclass(frozen=True)
@@ -36,134 +45,37 @@ class Watched(Flat):
 
 
 @dataclass(frozen=True)
-class Accuracies:
-    """Per cent on the training and the test rows after every epoch; epsilon if it is private."""
+class Tuned:
+    """The rate that trained best with the first seed, and the runs of all seeds at it."""
 
-    training_curve: tuple[float, ...]
-    test_curve: tuple[float, ...]
-    epsilon: float | None = None
-    clipped_curve: tuple[float, ...] = ()
-    """Per cent of gradients clipped in every epoch, where that was watched."""
-
-    @property
-    def training(self) -> float:
-        return self.training_curve[-1]
-
-    @property
-    def test(self) -> float:
-        return self.test_curve[-1]
+    lr: float
+    runs: list[Accuracies]
 
 
-class Looks:
-    """Training and test accuracies of a model, whenever it is looked at."""
+def tuned(task: ValueTask, thresholds: Sequence[float], seeds: Sequence[int]) -> dict[Key, Tuned]:
+    """Every method at every threshold, and plain SGD, each at its own best rate."""
+    keys = [PLAIN, *((method, clip) for clip in thresholds for method in METHODS)]
 
-    def __init__(self, problem: Problem) -> None:
-        self._problem = problem
-        self.training: list[float] = []
-        self.test: list[float] = []
+    def at(rates: Sequence[float], seed: int) -> list[Accuracies]:
+        runs = [_run(key, lr) for key, lr in zip(keys, rates, strict=True)]
+        return advanced(task.problem, runs, seed, task.epochs)
 
-    def __call__(self, model: nn.Module) -> None:
-        self.training.append(evaluate(model, *self._problem.train)[0])
-        self.test.append(evaluate(model, *self._problem.test)[0])
-
-
-Runner = Callable[[float, int], Accuracies]
-"""(step size, seed) -> a run."""
-
-
-def private_runner(task: ValueTask, rule: Rule) -> Runner:
-    """Certified runs with ``rule``."""
-    watch = {
-        "training": _accuracy_on(task.problem.train),
-        "test": _accuracy_on(task.problem.test),
+    tried = {lr: at([lr] * len(keys), seeds[0]) for lr in task.rates}
+    chosen = [
+        max(task.rates, key=lambda lr: tried[lr][place].training) for place in range(len(keys))
+    ]
+    later = [at(chosen, seed) for seed in seeds[1:]]
+    return {
+        key: Tuned(lr, [tried[lr][place], *(found[place] for found in later)])
+        for place, (key, lr) in enumerate(zip(keys, chosen, strict=True))
     }
 
-    def run(lr: float, seed: int) -> Accuracies:
-        recipe = TrainingRecipe(rule, lr, noise_multiplier=NOISE)
-        outcome = train(task.problem, recipe, seed, looks=task.epochs, watch=watch)
-        return Accuracies(outcome.watched["training"], outcome.watched["test"], outcome.epsilon)
 
-    return run
-
-
-def watched_runner(task: ValueTask, threshold: float) -> Runner:
-    """Certified runs with gradient clipping, and how often it clips."""
-
-    def run(lr: float, seed: int) -> Accuracies:
-        rule = Watched(threshold)
-
-        def clipped(model: nn.Module) -> float:
-            """Since the last look; make_private tries the rule on no rows first."""
-            norms = [batch for batch in rule.seen if batch.numel()]
-            rule.seen.clear()
-            return 100 * clipping_frequency(norms, threshold)
-
-        watch = {
-            "clipped": clipped,
-            "training": _accuracy_on(task.problem.train),
-            "test": _accuracy_on(task.problem.test),
-        }
-        recipe = TrainingRecipe(rule, lr, noise_multiplier=NOISE)
-        outcome = train(task.problem, recipe, seed, looks=task.epochs, watch=watch)
-        seen = outcome.watched
-        return Accuracies(seen["training"], seen["test"], outcome.epsilon, seen["clipped"])
-
-    return run
-
-
-def _accuracy_on(rows: tuple[Tensor, Tensor]) -> Callable[[nn.Module], float]:
-    return lambda model: evaluate(model, *rows)[0]
-
-
-def open_runner(problem: Problem, max_grad_norm: float | None, noise: float = NOISE) -> Runner:
-    """Plain SGD, or Algorithm 3 as printed with a bound; neither is private."""
-
-    def run(lr: float, seed: int) -> Accuracies:
-        found = cell(_open_cell(problem, max_grad_norm, noise, lr, seed))
-        return Accuracies(tuple(found["training"]), tuple(found["test"]))
-
-    return run
-
-
-def _open_cell(
-    problem: Problem, max_grad_norm: float | None, noise: float, lr: float, seed: int
-) -> Wanted:
-    """A run without privacy, as a cell."""
-
-    def curves(at: Problem) -> Values:
-        seen = Looks(at)
-        if max_grad_norm is None:
-            plain_sgd(at, lr, seed, seen)
-        else:
-            value_clipping_as_printed(at, lr, seed, max_grad_norm, noise, seen)
-        return {"training": seen.training, "test": seen.test}
-
-    epochs = max(1, problem.steps * problem.batch_size // len(problem.train[1]))
-    method = "plain SGD" if max_grad_norm is None else "value clipping as printed"
-    return Wanted(
-        f"{problem.name}, {method}, {problem.steps} steps of {problem.batch_size}",
-        {
-            "data": data_name(*problem.train, *problem.test),
-            "model": model_name(problem.model),
-            "clip": max_grad_norm,
-            "noise": noise,
-            "lr": lr,
-            "seed": seed,
-        },
-        lambda: curves(problem),
-        {"training": [50.0] * epochs, "test": [50.0] * epochs},
-        problem.steps,
-        lambda steps: curves(replace(problem, steps=steps)),
-    )
-
-
-def best(
-    run: Runner, rates: tuple[float, ...], seeds: Sequence[int]
-) -> tuple[float, list[Accuracies]]:
-    """The rate that trained best with the first seed, and all seeds at it."""
-    tried = {lr: run(lr, seeds[0]) for lr in rates}
-    lr = max(tried, key=lambda rate: tried[rate].training)
-    return lr, [tried[lr], *(run(lr, seed) for seed in seeds[1:])]
+def _run(key: Key, lr: float) -> Run:
+    method, threshold = key
+    if key == PLAIN:
+        return Run(None, 0.0, lr)
+    return Run(METHODS[method](threshold), NOISE, lr)
 
 
 def mean_curve(curves: Sequence[Sequence[float]]) -> str:

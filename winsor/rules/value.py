@@ -149,8 +149,12 @@ class Value(PerSampleRule):
     def weights(self, view: View, state: State) -> Tensor:
         if not isinstance(view, ForwardView):
             return clip_weights(self.bounds(view, state), self.max_grad_norm)
+        return self.weights_of_squares(self._squares(view, state))
+
+    def weights_of_squares(self, squares: Tensor) -> Tensor:
+        """min(1, C/G) for each row, from G^2."""
         threshold = self.max_grad_norm / (1 + ROUNDING)
-        return (self._squares(view, state).rsqrt() * threshold).clamp_max(1.0)
+        return (squares.rsqrt() * threshold).clamp_max(1.0)
 
     def clipped_norm(self, state: State) -> float:
         return self.max_grad_norm

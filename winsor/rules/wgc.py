@@ -117,13 +117,21 @@ class NetworkGrowth(Growth):
                     layer.step, "has a bias, for which appendix D is no bound (leave growth out)"
                 )
         with torch.no_grad():
-            x = layers[0].input().double()
             sizes = [norms.matrix(layer.name, layer.weight) for layer in layers]
-            declared = relu_network(x, sizes, self.constant).bound(view.losses().double(), lower)
             (seed,) = view.seeds
-            exact = rows.squares(seed).double() * _squares(x, False) * _sum_of_products(sizes)
-            squares = torch.maximum(declared.square(), exact) * OUTWARDS
-            return squares.float() * (1 + 1e-6) + FLOOR
+            return self.squares_of_chain(
+                layers[0].input(), sizes, view.losses(), rows.squares(seed), lower
+            )
+
+    def squares_of_chain(
+        self, x: Tensor, sizes: Sequence[float], losses: Tensor, seeds: Tensor, lower: float = 0.0
+    ) -> Tensor:
+        """The same from the rows, the norms of the layers, the losses, |d loss / d logits|^2."""
+        x = x.double()
+        declared = relu_network(x, sizes, self.constant).bound(losses.double(), lower)
+        exact = seeds.double() * _squares(x, False) * _sum_of_products(sizes)
+        squares = torch.maximum(declared.square(), exact) * OUTWARDS
+        return squares.float() * (1 + 1e-6) + FLOOR
 
 
 def smooth(lipschitz: float | Tensor) -> WeakGrowth:

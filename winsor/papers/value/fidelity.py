@@ -37,7 +37,7 @@ FIDELITY = (
         "Algorithm 2 (SGD)",
         "published",
         "reproductions/value/open_runs.py",
-        f"{_FIGURES}::test_open_runs",
+        f"{_FIGURES}::test_plain_sgd_is_the_same_for_the_same_seed",
         "the noise is that of Poisson batches",
         "it is the SGD of the experiments; without privacy there is nothing to certify",
     ),

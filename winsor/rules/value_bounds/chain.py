@@ -18,6 +18,8 @@ which is kept as an equation, sum(d) included. Likewise v is the larger of the f
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -34,8 +36,19 @@ _LINEAR = ("AddmmBackward0", "MmBackward0")
 _VIEWS = ("ViewBackward0", "UnsafeViewBackward0", "ReshapeAliasBackward0")
 
 
+class Layer(Protocol):
+    """A linear layer, as far as its bound is concerned."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def weight(self) -> Tensor: ...
+    @property
+    def bias(self) -> Tensor | None: ...
+
+
 class BoundedLayer:
-    """One linear layer of the chain."""
+    """One linear layer of the chain, from a recorded pass."""
 
     def __init__(self, step: Step) -> None:
         self.step = step
@@ -60,34 +73,41 @@ def chain_squares(view: ForwardView, norms: OperatorNorms) -> Tensor:
     layers = linear_chain(view, rows)  # from the input to the logits
     with torch.no_grad():
         (seed,) = view.seeds
-        v = torch.maximum(
-            math.sqrt(2) * -torch.expm1(-view.losses().double()), rows.squares(seed).double().sqrt()
-        )
-        sizes = [rows.squares(layers[0].input()).double().sqrt()]
-        for layer in layers[:-1]:
-            size = sizes[-1] * norms.matrix(layer.name, layer.weight)
-            sizes.append(size if layer.bias is None else size + float(layer.bias.double().norm()))
-        reach = v
-        total = torch.zeros_like(v)
-        for position in reversed(range(len(layers))):
-            layer = layers[position]
-            own = sizes[position].square() + float(layer.bias is not None)
-            total += own * reach.square()
-            if position:
-                last = position == len(layers) - 1
-                reach = (
-                    _last(layer, v, seed)
-                    if last
-                    else reach * norms.matrix(layer.name, layer.weight)
-                )
-        return (total * OUTWARDS).float() * (1 + 1e-6) + FLOOR
+        return squares_of_chain(
+            layers, rows.squares(layers[0].input()), view.losses(), seed.reshape(view.size, -1),
+            norms,
+        )  # fmt: skip
 
 
-def _last(layer: BoundedLayer, v: Tensor, seed: Tensor) -> Tensor:
+def squares_of_chain(
+    layers: Sequence[Layer], inputs: Tensor, losses: Tensor, seed: Tensor, norms: OperatorNorms
+) -> Tensor:
+    """The same from the squared lengths of the rows, their losses and d loss / d logits."""
+    formula = math.sqrt(2) * -torch.expm1(-losses.double())
+    v = torch.maximum(formula, torch.linalg.vecdot(seed, seed).double().sqrt())
+    sizes = [inputs.double().sqrt()]
+    for layer in layers[:-1]:
+        size = sizes[-1] * norms.matrix(layer.name, layer.weight)
+        sizes.append(size if layer.bias is None else size + float(layer.bias.double().norm()))
+    reach = v
+    total = torch.zeros_like(v)
+    for position in reversed(range(len(layers))):
+        layer = layers[position]
+        own = sizes[position].square() + float(layer.bias is not None)
+        total += own * reach.square()
+        if position:
+            last = position == len(layers) - 1
+            reach = (
+                _last(layer, v, seed) if last else reach * norms.matrix(layer.name, layer.weight)
+            )
+    return (total * OUTWARDS).float() * (1 + 1e-6) + FLOOR
+
+
+def _last(layer: Layer, v: Tensor, seed: Tensor) -> Tensor:
     """|W_H^T d| with W_H centred over classes."""
     weight = layer.weight.double()
     mean = weight.mean(0)
-    offset = seed.reshape(len(v), -1).double().sum(1).abs() * float(mean.norm())
+    offset = seed.double().sum(1).abs() * float(mean.norm())
     return v * spectral_norm(weight - mean) + offset
 
 

@@ -5,6 +5,7 @@ A cell is one training, one fit, one measured risk. Tables do not know about fil
 
     no book       the work is done, nothing is kept
     keep          what the journal holds is not done again; what it lacks is done and appended
+    gather        nothing is done: what the journal lacks is noted, and answers with its stand-in
     plan          nothing is done: a cell that was never measured answers with its stand-in
     probe         like plan, but each unknown kind of cell is begun, to learn what one costs
 
@@ -23,7 +24,7 @@ import os
 import re
 import time
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -37,7 +38,7 @@ from torch import Tensor
 Values = dict[str, Any]
 """What a cell yields: numbers, text, lists of them; infinities are kept as text."""
 
-Mode = Literal["keep", "plan", "probe"]
+Mode = Literal["keep", "gather", "plan", "probe"]
 PROBE = (9, 150)
 """Steps of the runs from which the cost of a step is read, beside runs of one step, the first of
 which warms up: the second only where the first was too short."""
@@ -49,6 +50,10 @@ DEAR = 5.0
 
 class OutOfTime(Exception):
     """The time that was given is over; everything finished so far is kept."""
+
+
+class WantsCompany(Exception):
+    """A cell is missing that is better worked for together with others."""
 
 
 @dataclass(frozen=True)
@@ -71,10 +76,16 @@ class Book:
     commit: str = "unknown"
     deadline: float = math.inf
     """In seconds of `time.monotonic`; no cell is begun after it."""
+    in_teams: bool = False
+    """Whether somebody will gather what can be worked for together."""
     asked: list[Asked] = field(default_factory=list)
     known: dict[str, dict[str, Any]] = field(default_factory=dict)
     probed: dict[str, float] = field(default_factory=dict)
     """Estimated processor seconds of the kinds that were begun."""
+    missing: dict[str, Wanted] = field(default_factory=dict)
+    """What was gathered, by name."""
+    guesses: int = 0
+    """How often a stand-in was the answer."""
 
     def __post_init__(self) -> None:
         for path in sorted(self.folder.glob(f"{self.paper}-*.jsonl")):
@@ -91,29 +102,50 @@ class Book:
         self.asked.append(Asked(name, wanted.kind, found is not None))
         if found is not None:
             return _from_text(found["values"])
-        if self.mode == "plan":
+        if self.mode in ("plan", "gather"):
+            self.guesses += 1
+            if not wanted.guessed:
+                self.missing[name] = wanted
             return dict(wanted.stand_in)
         if time.monotonic() > self.deadline:
             raise OutOfTime
         if self.mode == "probe":
             return self._probe(wanted)
+        if self.in_teams and wanted.together is not None:
+            raise WantsCompany
         return self._work(wanted)
 
     def _work(self, wanted: Wanted) -> Values:
         begun = time.process_time()
         values = wanted.work()
+        self._keep(wanted, values, time.process_time() - begun)
+        return values
+
+    def _keep(self, wanted: Wanted, values: Values, seconds: float, **more: Any) -> None:
         record = {
             "name": wanted.name,
             "kind": wanted.kind,
-            "processor_seconds": round(time.process_time() - begun, 3),
+            "processor_seconds": round(seconds, 3),
             "commit": self.commit,
             "at": datetime.now(UTC).isoformat(timespec="seconds"),
             "settings": wanted.settings,
             "values": _to_text(values),
+            **more,
         }
         append(self.journal, record)
         self.known[wanted.name] = record
-        return values
+
+    def work_together(self, team: Sequence[Wanted]) -> None:
+        """Cells of one `Together`; the time is shared out equally, and the journal says so."""
+        if time.monotonic() > self.deadline:
+            raise OutOfTime
+        shared = team[0].together
+        assert shared is not None
+        begun = time.process_time()
+        found = shared.work([wanted.together.member for wanted in team if wanted.together])
+        seconds = (time.process_time() - begun) / len(team)
+        for wanted, values in zip(team, found, strict=True):
+            self._keep(wanted, values, seconds, together=len(team))
 
     def _probe(self, wanted: Wanted) -> Values:
         """The cost of an unknown kind; a cell that has no parts is done, and then kept."""
@@ -157,11 +189,25 @@ class Wanted:
     """The same work for so many steps only; None if it cannot be cut."""
     scale: float = 1.0
     """What a step costs over a step of ``part``, whose batches may be smaller."""
+    together: Together | None = None
+    """How to work for it in company; None if it is always alone."""
+    guessed: bool = False
+    """Whether its settings follow from a stand-in: then it is not what the table will ask for."""
 
     @property
     def name(self) -> str:
         text = json.dumps({"kind": self.kind, **self.settings}, sort_keys=True, default=str)
         return hashlib.blake2b(text.encode(), digest_size=10).hexdigest()
+
+
+@dataclass(frozen=True)
+class Together:
+    """Cells of one ``key`` can be worked for in one go, for less than one after the other."""
+
+    key: str
+    member: Any
+    work: Callable[[Sequence[Any]], Sequence[Values]]
+    """From the members of a team to the values of each; the same for all of a key."""
 
 
 _BOOK: ContextVar[Book | None] = ContextVar("book", default=None)
@@ -190,7 +236,13 @@ def planning() -> bool:
     and a step costs the same whatever its rows are.
     """
     book = _BOOK.get()
-    return book is not None and book.mode != "keep"
+    return book is not None and book.mode in ("plan", "probe")
+
+
+def guesses() -> int:
+    """How many stand-ins the open book has answered with so far."""
+    book = _BOOK.get()
+    return 0 if book is None else book.guesses
 
 
 def like_rows(count: int, *shape: int) -> Tensor:

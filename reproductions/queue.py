@@ -24,10 +24,21 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from winsor_reproductions.cells import Asked, Book, Mode, OutOfTime, kept, read_journal
+from winsor_reproductions.cells import (
+    Asked,
+    Book,
+    Mode,
+    OutOfTime,
+    Wanted,
+    WantsCompany,
+    kept,
+    read_journal,
+)
 from winsor_reproductions.reproduction import Reproduced, Reproduction, Request
 
 HOUR = 3600.0
+MOST_TOGETHER = 32
+"""Cells of a team: more would wait longer for each other to be kept than they gain."""
 
 
 def cells_folder(out: Path) -> Path:
@@ -159,12 +170,33 @@ def run_table(
     deadline: float,
 ) -> Reproduced | None:
     """A table with its cells kept; None if the time was over before it was complete."""
-    book = Book(cells_folder(out), *key, commit=commit(), deadline=deadline)
-    with kept(book):
+    book = Book(cells_folder(out), *key, commit=commit(), deadline=deadline, in_teams=True)
+    while True:
         try:
-            return with_seeds(run(request))
+            with kept(book):
+                return with_seeds(run(request))
+        except WantsCompany:
+            _work_in_teams(book, run, request)
         except OutOfTime:
             return None
+
+
+def _work_in_teams(book: Book, run: Reproduction, request: Request) -> None:
+    """Work for all cells that can be had together and that the table is sure to ask for.
+
+    The table is gone through to gather what it lacks. Where results decide what it asks for next (a
+    rate is tuned first, and then has its seeds), there will be another time.
+    """
+    gathering = replace(book, mode="gather", asked=[], missing={}, guesses=0)
+    with kept(gathering):
+        run(request)
+    teams: dict[str, list[Wanted]] = {}
+    for wanted in gathering.missing.values():
+        if wanted.together is not None:
+            teams.setdefault(wanted.together.key, []).append(wanted)
+    for team in teams.values():
+        for first in range(0, len(team), MOST_TOGETHER):
+            book.work_together(team[first : first + MOST_TOGETHER])
 
 
 def with_seeds(result: Reproduced) -> Reproduced:

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from winsor_reproductions.dc_dpsgd import tasks as dc_tasks
+from winsor_reproductions.dc_dpsgd.descent import DescentTask
 from winsor_reproductions.dc_dpsgd.methods import (
     DC,
     DC_CERTIFIED,
@@ -20,7 +21,7 @@ from winsor_reproductions.dc_dpsgd.methods import (
     published_runs,
 )
 from winsor_reproductions.dc_dpsgd.printed import TABLE_3, TABLE_5, TABLE_7
-from winsor_reproductions.dc_dpsgd.runs import DescentTask, SeedOutcomes, tuned
+from winsor_reproductions.dc_dpsgd.runs import SeedOutcomes, tuned
 from winsor_reproductions.dc_dpsgd.table2 import OWN_SETTING
 from winsor_reproductions.dc_dpsgd.verdict import by_label, span
 from winsor_reproductions.reproduction import Line, Measured, Reproduced, Request

@@ -10,17 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from winsor_reproductions.dc_dpsgd.descent import Descent, DescentTask, steps_of
 from winsor_reproductions.dc_dpsgd.images import load_images
 from winsor_reproductions.dc_dpsgd.methods import NON_PRIVATE
 from winsor_reproductions.dc_dpsgd.printed import TABLE_2
-from winsor_reproductions.dc_dpsgd.runs import (
-    Descent,
-    DescentTask,
-    noise_for,
-    plain_runs,
-    private_runs,
-    steps_of,
-)
+from winsor_reproductions.dc_dpsgd.runs import noise_for, plain_runs, private_runs
 from winsor_reproductions.reproduction import Line, Reproduced, Request
 
 from winsor.models.networks import two_layer_cnn

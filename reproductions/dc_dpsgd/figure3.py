@@ -11,14 +11,14 @@ sums. It has a published claim and no certificate.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 
-import torch
-from torch import Tensor, nn
-from winsor_reproductions.cells import Values, Wanted, cell
+from torch import nn
+from winsor_reproductions.cells import Together, Values, Wanted, cell
 from winsor_reproductions.dc_dpsgd import tasks as dc_tasks
+from winsor_reproductions.dc_dpsgd.descent import DescentTask
+from winsor_reproductions.dc_dpsgd.lockstep import Member, run_together
 from winsor_reproductions.dc_dpsgd.methods import (
     DC,
     DC_CERTIFIED,
@@ -27,18 +27,23 @@ from winsor_reproductions.dc_dpsgd.methods import (
     account_of,
     baselines,
     published_multiplier,
+    published_runs,
 )
+from winsor_reproductions.dc_dpsgd.printed_runs import Subspaces, run_printed
 from winsor_reproductions.dc_dpsgd.runs import (
-    DescentTask,
+    SeedOutcomes,
     identity,
     noise_for,
     plain_runs,
     private_runs,
+    tuned,
 )
 from winsor_reproductions.reproduction import Line, Measured, Reproduced, Request
 from winsor_reproductions.training_runs import evaluate
+from winsor_reproductions.verdicts import Comparison, sentence
 
-from winsor.papers.dc_dpsgd import Algorithm1, ModelRows
+from winsor.papers.dc_dpsgd import DcDpsgdRun
+from winsor.rules.rule import Rule
 
 LOOKS = 5
 SMOKE_STEPS = 60
@@ -46,10 +51,9 @@ PRINTED = {
     reading: f"Algorithm 1 as printed, {reading}" for reading in ("per record", "two noises")
 }
 DC_PUBLISHED = "DC-DPSGD, published noise"
+RIVALS = ("DP-SGD", "Auto-S", "DP-PSAC")
 METHODS = (
-    "DP-SGD",
-    "Auto-S",
-    "DP-PSAC",
+    *RIVALS,
     DC_CERTIFIED,
     DC_PUBLISHED,
     *PRINTED.values(),
@@ -79,6 +83,10 @@ class Trail:
             for i, mark in enumerate(self.marks)
             if mark in self.seen
         }
+
+    def values(self, epsilon: float | None) -> Values:
+        """What a cell keeps of one run."""
+        return {"seen": [[step, *found] for step, found in self.seen.items()], "epsilon": epsilon}
 
     @property
     def end(self) -> Measured:
@@ -119,54 +127,55 @@ def figure3_of(task: DescentTask, setting: DcSetting, request: Request) -> Repro
 
 def _line(method: str, task: DescentTask, setting: DcSetting, seeds: Sequence[int]) -> Line:
     label = {"data": task.name, "method": method}
-    published = method == DC_PUBLISHED or method in PRINTED.values()
-    at = task.for_method(DC if published else method)
-    run = _runner(method, at, setting)
-    found = [cell(_trail_cell(method, at, setting, seed, run)) for seed in seeds]
+    at = _at_its_rate(method, task, setting)
+    found = [cell(_trail_cell(method, at, setting, seed)) for seed in seeds]
     trail, epsilon = Trail(at), found[0]["epsilon"]
     for one in found:
         for mark, accuracy in one["seen"]:
             trail.seen.setdefault(mark, []).append(accuracy)
     columns = trail.columns()
-    if published or method == NON_PRIVATE:
+    if method in (DC_PUBLISHED, NON_PRIVATE, *PRINTED.values()):
         known = epsilon if method == DC_PUBLISHED else None
         return Line(label, published=trail.end, published_certifies=known, extra=columns)
     return Line(label, certified=trail.end, certified_epsilon=epsilon, extra=columns)
 
 
-Run = Callable[[DescentTask, int, Trail], float | None]
-"""(task, seed, trail to write into) -> certified epsilon, if there is one."""
-
-
-def _runner(method: str, task: DescentTask, setting: DcSetting) -> Run:
-    """How a method is trained; its noise is that of the whole task, however short the run."""
+def _at_its_rate(method: str, task: DescentTask, setting: DcSetting) -> DescentTask:
+    """The best rate of each method, as Table 2 finds it; printed runs have that of the published
+    noise, which is theirs."""
     if method == NON_PRIVATE:
-        return _open_run
-    if method in PRINTED.values():
-        reading = next(name for name, words in PRINTED.items() if words == method)
-        return partial(printed_run, replace(setting, reading=reading))
-    rule = baselines(setting).get(method) or setting.rule()
-    if method == DC_PUBLISHED:
-        noise = published_multiplier(task, setting)
-    else:
-        noise = noise_for(task, rule, setting.epsilon)
-    return lambda on, seed, trail: private_runs(on, rule, noise, (seed,), trail.look).epsilon
+        return task
+    if method in (DC_PUBLISHED, *PRINTED.values()):
+        return tuned(task, DC, lambda on, some: published_runs(on, setting, some))[0]
+
+    def run(on: DescentTask, some: Sequence[int]) -> SeedOutcomes:
+        rule = _rule(method, setting)
+        return private_runs(on, rule, noise_for(on, rule, setting.epsilon), some)
+
+    return tuned(task, method, run)[0]
 
 
-def _open_run(task: DescentTask, seed: int, trail: Trail) -> None:
-    """Training without privacy has no epsilon."""
-    plain_runs(task, (seed,), trail.look)
+def _rule(method: str, setting: DcSetting) -> Rule:
+    return baselines(setting).get(method) or setting.rule()
 
 
-def _trail_cell(method: str, task: DescentTask, setting: DcSetting, seed: int, run: Run) -> Wanted:
-    """One run with its training accuracies along the way."""
-
-    def work(on: DescentTask) -> Values:
-        trail = Trail(on)
-        epsilon = run(on, seed, trail)
-        return {"seen": [[step, *found] for step, found in trail.seen.items()], "epsilon": epsilon}
-
+def _trail_cell(method: str, task: DescentTask, setting: DcSetting, seed: int) -> Wanted:
+    """One run with its training accuracies along the way, in the company of its seed."""
     plain = method == NON_PRIVATE
+
+    def alone(on: DescentTask) -> Values:
+        if plain:
+            trail = Trail(on)
+            plain_runs(on, (seed,), trail.look)
+            return trail.values(None)
+        return _together(on, setting, seed, [(method, on)])[0]
+
+    shared = identity(task, replace(task.plain if plain else task.descent, lr=0.0))
+    team = Together(
+        repr([shared, seed, "printed" if method in PRINTED.values() else "rules"]),
+        (method, task),
+        lambda members: _together(task, setting, seed, members),
+    )
     return Wanted(
         f"{task.name}, training curve of {method}, {task.steps} steps of {task.batch_size}",
         {
@@ -174,47 +183,68 @@ def _trail_cell(method: str, task: DescentTask, setting: DcSetting, seed: int, r
             "setting": repr(setting),
             "seed": seed,
         },
-        lambda: work(task),
+        lambda: alone(task),
         {"seen": [[mark, 50.0] for mark in Trail(task).marks], "epsilon": 1.0},
         task.steps,
-        lambda steps: work(task.for_steps(steps)),
+        lambda steps: alone(task.for_steps(steps)),
+        together=None if plain else team,
+        guessed=task.guessed,
     )
 
 
-def printed_run(setting: DcSetting, task: DescentTask, seed: int, trail: Trail) -> None:
-    """Algorithm 1 as printed."""
-    account = account_of(setting, task.batch_size, len(task.train[1]), task.steps, task.delta)
-    torch.manual_seed(seed)
-    model = task.model()
-    rows = ModelRows(model, _row_loss, *task.train)
-    start = rows.start()
-    printed = Algorithm1(
-        account, task.descent.lr, k=min(setting.k or 200, start.size), theta=setting.theta
-    )
+def _together(
+    task: DescentTask, setting: DcSetting, seed: int, members: Sequence[tuple[str, DescentTask]]
+) -> list[Values]:
+    """Runs of one seed, of rules or of Algorithm 1 as printed, with what is seen of each."""
+    trails = [Trail(on) for _, on in members]
 
-    def look(step: int, w: object) -> None:
-        if step in trail.marks:
-            rows.load(w)  # type: ignore[arg-type]
-            trail.look(step, model)
+    def look(place: int, step: int, model: nn.Module) -> None:
+        trails[place].look(step, model)
 
-    printed.run(rows, start, seed=seed, look=look)
+    if members[0][0] in PRINTED.values():
+        accounts = [_account(method, on, setting) for method, on in members]
+        width = sum(p.numel() for p in task.model().parameters())
+        subspaces = Subspaces(min(setting.k or 200, width), setting.theta)
+        run_printed([on for _, on in members], accounts, subspaces, seed, look)
+        return [trail.values(None) for trail in trails]
+    found = run_together([_member(method, on, setting) for method, on in members], seed, look)
+    return [trail.values(epsilon) for trail, (_, epsilon) in zip(trails, found, strict=True)]
 
 
-def _row_loss(logits: Tensor, labels: Tensor) -> Tensor:
-    return nn.functional.cross_entropy(logits, labels)
+def _account(method: str, task: DescentTask, setting: DcSetting) -> DcDpsgdRun:
+    reading = next(name for name, words in PRINTED.items() if words == method)
+    return account_of(
+        replace(setting, reading=reading),
+        task.batch_size, len(task.train[1]), task.steps, task.delta,
+    )  # fmt: skip
+
+
+def _member(method: str, task: DescentTask, setting: DcSetting) -> Member:
+    rule = _rule(method, setting)
+    if method == DC_PUBLISHED:
+        return Member(task, rule, published_multiplier(task, setting), True)
+    return Member(task, rule, noise_for(task, rule, setting.epsilon), True)
 
 
 def verdict(lines: Sequence[Line], smoke: bool) -> str:
     """Where each method ended; a comparison only for the full run."""
     ends = {
-        line.label["method"]: found.mean
+        line.label["method"]: found
         for line in lines
         if (found := line.certified or line.published) is not None
     }
-    base = ends["DP-SGD"]
-    words = "; ".join(f"{name} {end:.1f}" for name, end in ends.items())
+    words = "; ".join(f"{name} {end.mean:.1f}" for name, end in ends.items())
     if smoke:
         return f"Smoke run, no comparison: {words}."
-    ahead = [name for name in (DC_CERTIFIED, DC_PUBLISHED, *PRINTED.values()) if ends[name] > base]
-    named = ", ".join(ahead) if ahead else "none"
-    return f"Training accuracy at the end: {words}. Above DP-SGD: {named}."
+    found = [
+        f"{reading}: {sentence(_against_rivals(reading, ends), 'rivals', ' points')}"
+        for reading in (DC_CERTIFIED, DC_PUBLISHED, *PRINTED.values())
+    ]
+    return (
+        f"Ahead of {', '.join(RIVALS)} at the end of training. {'. '.join(found)}. "
+        f"Training accuracy at the end: {words}."
+    )
+
+
+def _against_rivals(reading: str, ends: Mapping[str, Measured]) -> list[Comparison]:
+    return [Comparison(rival, ends[reading], ends[rival]) for rival in RIVALS]

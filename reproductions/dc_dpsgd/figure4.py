@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from winsor_reproductions.dc_dpsgd import tasks as dc_tasks
+from winsor_reproductions.dc_dpsgd.descent import Descent
 from winsor_reproductions.dc_dpsgd.methods import DcSetting, certified_runs, published_runs
-from winsor_reproductions.dc_dpsgd.runs import Descent
 from winsor_reproductions.dc_dpsgd.verdict import span
 from winsor_reproductions.reproduction import Line, Measured, Reproduced, Request
 from winsor_reproductions.verdicts import Comparison, sentence

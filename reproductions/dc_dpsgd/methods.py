@@ -18,8 +18,8 @@ import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from winsor_reproductions.dc_dpsgd.descent import DescentTask
 from winsor_reproductions.dc_dpsgd.runs import (
-    DescentTask,
     SeedOutcomes,
     noise_for,
     plain_runs,

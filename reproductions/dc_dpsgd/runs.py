@@ -8,21 +8,31 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
 from dp_accounting.dp_event import DpEvent
 from torch import Tensor, nn
-from torch.nn import functional as F
 from torch.utils.data import TensorDataset
-from winsor_reproductions.cells import Values, Wanted, cell, data_name, model_name
+from winsor_reproductions.cells import (
+    Together,
+    Values,
+    Wanted,
+    cell,
+    data_name,
+    guesses,
+    model_name,
+)
+from winsor_reproductions.dc_dpsgd.descent import Descent, DescentTask
+from winsor_reproductions.dc_dpsgd.lockstep import Member, run_together
 from winsor_reproductions.reproduction import Measured
-from winsor_reproductions.training_runs import Problem, evaluate, probed
+from winsor_reproductions.training_runs import evaluate, probed
 
 from winsor.accounting import calibrate
 from winsor.contract import Neighbouring
+from winsor.grads.view import Need
 from winsor.mechanisms.gaussian import Gaussian
 from winsor.papers.sampled import sampled_noise
 from winsor.rules.discriminative import Discriminative
@@ -30,63 +40,8 @@ from winsor.rules.rule import Rule
 from winsor.training.iterates import Iterates
 from winsor.training.make_private import make_private
 
-Loss = Callable[[Tensor, Tensor, float], Tensor]
-"""(logits, labels, progress of the run in [0, 1)) -> one loss per row."""
-
-
 Look = Callable[[int, nn.Module], None]
 """Sees the model after so many steps."""
-
-
-def cross_entropy(logits: Tensor, labels: Tensor, progress: float) -> Tensor:
-    return F.cross_entropy(logits, labels, reduction="none")
-
-
-@dataclass(frozen=True)
-class Descent:
-    """Gradient descent: rate, momentum, its decay, and from where on iterates are averaged.
-
-    ``cosine`` lets the rate fall to a twentieth; ``average_from`` is a part of the run, None for
-    the last iterate. Averages of released iterates are post-processing: they cost nothing.
-    """
-
-    lr: float
-    momentum: float = 0.0
-    cosine: bool = False
-    average_from: float | None = None
-
-    def optimiser(
-        self, model: nn.Module, steps: int
-    ) -> tuple[torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler]:
-        trained = [p for p in model.parameters() if p.requires_grad]
-        optimiser = torch.optim.SGD(trained, lr=self.lr, momentum=self.momentum)
-        return optimiser, torch.optim.lr_scheduler.LambdaLR(optimiser, self._factor(steps))
-
-    def _factor(self, steps: int) -> Callable[[int], float]:
-        if not self.cosine:
-            return lambda step: 1.0
-        return lambda step: 0.525 + 0.475 * math.cos(math.pi * min(step / steps, 1.0))
-
-
-@dataclass(frozen=True, eq=False)
-class DescentTask(Problem):
-    """A `Problem` with the descent that goes with it and its loss."""
-
-    descent: Descent = Descent(1.0)
-    plain: Descent = Descent(0.05, momentum=0.9, cosine=True)
-    """For training without privacy, where unclipped gradients want another rate."""
-    loss: Loss = cross_entropy
-    rates: Mapping[str, float] = field(default_factory=dict)
-    """Learning rates of methods that have one of their own; the others take the descent's."""
-    tried: tuple[float, ...] = ()
-    """Rates that every method tries with `TUNING_SEED`, in place of ``rates``."""
-
-    def for_method(self, name: str) -> DescentTask:
-        """The task at the rate that goes with a method."""
-        return self.at_rate(self.rates.get(name, self.descent.lr))
-
-    def at_rate(self, rate: float) -> DescentTask:
-        return replace(self, descent=replace(self.descent, lr=rate))
 
 
 @dataclass(frozen=True)
@@ -115,14 +70,11 @@ def tuned(task: DescentTask, name: str, run: Runner) -> tuple[DescentTask, str]:
     """
     if not task.tried:
         return task.for_method(name), ""
+    before = guesses()
     found = {rate: run(task.at_rate(rate), (TUNING_SEED,)).accuracies[0] for rate in task.tried}
     best = max(found, key=lambda rate: found[rate])
     curve = ", ".join(f"{rate:g}: {accuracy:.2f}" for rate, accuracy in found.items())
-    return task.at_rate(best), curve
-
-
-def steps_of(rows: int, batch_size: int, epochs: float) -> int:
-    return math.ceil(epochs * rows / batch_size)
+    return replace(task.at_rate(best), guessed=guesses() > before), curve
 
 
 def private_runs(
@@ -185,9 +137,28 @@ def _private_cell(
             task.steps,
             lambda steps: run(probed(task.for_steps(steps))),
             task.batch_size / probed(task).batch_size,
+            _together(task, rule, noise_multiplier, seed, ask),
+            task.guessed,
         )
     )
     return found["accuracy"], found["epsilon"]
+
+
+def _together(
+    task: DescentTask, rule: Rule, noise_multiplier: float, seed: int, ask: bool
+) -> Together | None:
+    """Runs of a linear model on the same rows with the same seed, and with the same directions."""
+    if task.descent.average_from is not None or not isinstance(task.model(), nn.Linear):
+        return None
+    shared = {**identity(task, replace(task.descent, lr=0.0)), "steps": task.steps}
+    directions = getattr(rule, "subspace", None) if Need.SKETCH in rule.needs else None
+    key = repr([shared, task.batch_size, seed, directions])
+
+    def work(members: Sequence[Member]) -> list[Values]:
+        found = run_together(members, seed)
+        return [{"accuracy": accuracy, "epsilon": epsilon} for accuracy, epsilon in found]
+
+    return Together(key, Member(task, rule, noise_multiplier, ask), work)
 
 
 def _kind(rule: Rule) -> str:
@@ -206,7 +177,7 @@ def _private(
 ) -> tuple[float, float]:
     torch.manual_seed(seed)
     model = task.model()
-    optimiser, scheduler = task.descent.optimiser(model, task.steps)
+    optimiser, scheduler = task.descent.optimiser(_trained(model), task.steps)
     private = make_private(
         model=model,
         optimizer=optimiser,
@@ -234,6 +205,10 @@ def _private(
     return evaluate(model, *task.test)[0], epsilon
 
 
+def _trained(model: nn.Module) -> list[nn.Parameter]:
+    return [p for p in model.parameters() if p.requires_grad]
+
+
 def plain_runs(task: DescentTask, seeds: Sequence[int], look: Look | None = None) -> SeedOutcomes:
     """The same training without clipping and noise, on shuffled batches: no privacy."""
     run = _plain_cell if look is None else functools.partial(_plain, look=look)
@@ -258,7 +233,7 @@ def _plain_cell(task: DescentTask, seed: int) -> float:
 def _plain(task: DescentTask, seed: int, look: Look | None = None) -> float:
     torch.manual_seed(seed)
     model = task.model()
-    optimiser, scheduler = task.plain.optimiser(model, task.steps)
+    optimiser, scheduler = task.plain.optimiser(_trained(model), task.steps)
     x, y = task.train
     batches: list[Tensor] = []
     for step in range(task.steps):
@@ -268,7 +243,8 @@ def _plain(task: DescentTask, seed: int, look: Look | None = None) -> float:
         optimiser.zero_grad()
         task.loss(model(x[rows]), y[rows], step / task.steps).mean().backward()
         optimiser.step()
-        scheduler.step()
+        if scheduler is not None:
+            scheduler.step()
         if look is not None:
             look(step + 1, model)
     return evaluate(model, *task.test)[0]

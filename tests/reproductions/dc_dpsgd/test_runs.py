@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 from torch import nn
+from winsor_reproductions.dc_dpsgd.descent import Descent, DescentTask, steps_of
 from winsor_reproductions.dc_dpsgd.methods import (
     DC,
     DC_CODE,
@@ -16,14 +17,7 @@ from winsor_reproductions.dc_dpsgd.methods import (
     measured_line,
     published_multiplier,
 )
-from winsor_reproductions.dc_dpsgd.runs import (
-    Descent,
-    DescentTask,
-    noise_for,
-    plain_runs,
-    private_runs,
-    steps_of,
-)
+from winsor_reproductions.dc_dpsgd.runs import noise_for, plain_runs, private_runs
 from winsor_reproductions.dc_dpsgd.verdict import by_label, span
 from winsor_reproductions.reproduction import Line
 from winsor_reproductions.training_runs import gaussian_classes

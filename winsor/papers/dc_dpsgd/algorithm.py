@@ -137,7 +137,7 @@ class Algorithm1:
         if account.reading == "per record":
             noise = account.sigma_gradient * (bounds @ draws.noise)
         else:
-            noise = account.sigma_gradient * (np.array(self._sum_spreads()) @ draws.noise)
+            noise = account.sigma_gradient * (np.array(account.sum_spreads) @ draws.noise)
         return Step((clipped + noise) / account.batch, tail, noisy)
 
     def traces(self, gradients: Array, norms: Array, directions: Array) -> Array:
@@ -150,22 +150,11 @@ class Algorithm1:
     def draws(self, key: bytes, step: int, rows: int, d: int) -> StepDraws:
         """The randomness of one step: a function of (key, step)."""
         generator = stream(key, "dc-dpsgd", step)
-        size = (d, self.k)
-        # |v|^(1/theta) is exponential: P(|v| > x) = exp(-x^(1/theta)).
-        directions = (
-            generator.choice((-1.0, 1.0), size) * generator.exponential(size=size) ** self.theta
-        )
+        directions = weibull_directions(generator, (d, self.k), self.theta)
         noises = rows if self.account.reading == "per record" else 2
         return StepDraws(
             directions, generator.standard_normal(rows), generator.standard_normal((noises, d))
         )
-
-    def _sum_spreads(self) -> tuple[float, float]:
-        """Of the noise on the tail's sum and on the body's, in units of sigma_dp."""
-        account, p = self.account, self.account.tail_fraction
-        if account.reading == "public code":
-            return p * account.c1, (1 - p) * account.c2
-        return account.c1, account.c2
 
     def _check(self, d: int) -> None:
         if self.k > d:
@@ -180,6 +169,15 @@ class Algorithm1:
                 f"{self.k} x {d} instead. Take fewer directions or a smaller model, or "
                 'winsor.rules.Discriminative(selection="rank"), whose directions are structured.'
             )
+
+
+def weibull_directions(
+    generator: np.random.Generator, shape: tuple[int, int], theta: float
+) -> Array:
+    """(d, k) entries of random sign with P(|v| > x) = exp(-x^(1/theta)): powers of exponentials."""
+    signs = 2.0 * generator.integers(0, 2, size=shape, dtype=np.int8) - 1.0
+    found: Array = signs * generator.standard_exponential(shape) ** theta
+    return found
 
 
 def orthonormal(directions: Array) -> Array:

@@ -122,15 +122,19 @@ class DcDpsgdRun:
     @property
     def noise_std(self) -> float:
         """Standard deviation of the noise on the sum of clipped gradients, by reading."""
-        p, tail = self.tail_fraction, self.tail_fraction * self.batch
-        spread = {
-            "two noises": math.hypot(self.c1, self.c2),
-            "per record": math.hypot(
-                math.sqrt(tail) * self.c1, math.sqrt(self.batch - tail) * self.c2
-            ),
-            "public code": math.hypot(p * self.c1, (1 - p) * self.c2),
-        }
-        return self.sigma_gradient * spread[self.reading]
+        tail = self.tail_fraction * self.batch
+        spreads = self.sum_spreads
+        if self.reading == "per record":
+            spreads = math.sqrt(tail) * self.c1, math.sqrt(self.batch - tail) * self.c2
+        return self.sigma_gradient * math.hypot(*spreads)
+
+    @property
+    def sum_spreads(self) -> tuple[float, float]:
+        """Of one draw for the tail's sum and one for the body's, in units of sigma_dp."""
+        p = self.tail_fraction
+        if self.reading == "public code":
+            return p * self.c1, (1 - p) * self.c2
+        return self.c1, self.c2
 
     def rule(self, selection: str = "rank") -> Discriminative:
         """The certified rule that clips as Algorithm 1 does."""

@@ -17,10 +17,11 @@ Ways for every task:
 
     tuned    settings found outside epsilon, as the published records have it: on held-out training
              rows (`records_held_out.py`), earlier ones on the test rows (`records_tuning.py`)
-    inside   the same two, found by `winsor.tune` within epsilon (`records_inside.py`)
     blind    `winsor.recipe(n, d, epsilon, delta, epochs=40)` on the same features: no look at rows
+    inside   threshold and step length around those of the recipe, found by `winsor.tune` within
+             epsilon (`records_inside.py`)
 
-and for the long-tailed task flat clipping with plain and with adjusted logits. A cell (task, way,
+and for the long-tailed task with plain and with adjusted logits. A cell (task, way,
 seed) is saved when it is finished, in benchmarks/results/records.json, and not repeated unless the
 record's features or setting have changed.
 """
@@ -30,69 +31,25 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import records_cnn
 import torch
-from records_features import CACHE, by_chunks, load, stored
-from records_inside import left_of, smaller, within_epsilon
-from records_normalised import NORM_NOISE, Transform, normalised, released_with
+from records_features import CACHE, load, stored
+from records_inside import INSIDE
 from records_page import page
+from records_training import BLIND_EPOCHS, CLASSES, DELTA, Record, Setting, Trained, train
 from saving import FOLDER, made_by, save
-from torch import Tensor, nn
-from torch.nn import functional as F
-from torch.utils.data import TensorDataset
+from torch import Tensor
 
 import winsor
-from winsor.advise.recipes import falling, recipe
 from winsor.contract import BudgetExceeded
-from winsor.losses import LogitAdjusted, exponential_profile, released_counts
-from winsor.tuning import Job
+from winsor.losses import exponential_profile
 
-DELTA, CLASSES = 1e-5, 10
-BLIND_EPOCHS = 40
 BLIND = f"recipe, {BLIND_EPOCHS} epochs, steps of one length, squares of bias and noise"
 LEDGERS = CACHE / "ledgers"
-MOST_SINGLE = 700_000_000
-"""Features up to this many numbers are held in single precision: 2.8 GB."""
-
-Loss = Callable[[Tensor, Tensor], Tensor]
-
-
-@dataclass(frozen=True)
-class Setting:
-    """Flat clipping at ``threshold``; ``length`` is learning rate times threshold."""
-
-    threshold: float
-    length: float
-    batch: int
-    steps: int
-    momentum: float = 0.9
-    iterate: str = "last"
-    sampling: str = "poisson"
-
-
-@dataclass(frozen=True)
-class Record:
-    """One line of the leaderboard."""
-
-    features: str
-    epsilon: float
-    tuned: Setting
-    bounds: tuple[float, float] = (1.0, 0.05)
-    """Public sizes of the channel means and mean squares of a row (`PrivateNorm`)."""
-    long_tailed: bool = False
-    norm: str = "moments"
-    """"moments" of channels are released; otherwise one of `PER_ROW`, each row by itself."""
-    white: float | None = None
-    """Noise multiplier of each of two releases of second moments; None for none."""
-    axes: tuple[float, ...] | None = None
-    """Noise multiplier and power of `PrivateAxes`, and the power of places if it is another; None
-    for none."""
-
 
 RECORDS = {
     "mnist": Record("mnist", 3.0, Setting(4.0, 1.9, 15_000, 100), norm="unit groups", white=5.0),
@@ -120,114 +77,6 @@ RECORDS = {
         "fashion_mnist", 3.0, Setting(4.0, 0.7, 6000, 200), long_tailed=True, norm="groups"
     ),
 }
-
-
-@dataclass(frozen=True)
-class Trained:
-    """A model with everything that it cost."""
-
-    model: nn.Module
-    norm: Transform
-    spent: list[Any]
-    found: dict[str, float]
-    """The noise multiplier of the training, or what `winsor.tune` found."""
-
-
-def train(
-    x: Tensor, y: Tensor, record: Record, way: str, seed: int,
-    *, small: Setting | None = None, ledger: Path | None = None,
-) -> Trained:  # fmt: skip
-    """The whole private training of one record; ``small`` replaces its setting in the audit."""
-    large = small is not None  # so few rows that delta is not below 1/n
-    options = {"delta": DELTA, "seed": seed, "allow_large_delta": large}
-    norm, released = normalised(x, record, options, ledger)
-    spent: list[Any] = [*released]
-    loss: Loss = _cross_entropy
-    if way.endswith("adjusted"):
-        counts = released_counts(
-            y, CLASSES, noise_multiplier=NORM_NOISE, delta=DELTA, seed=seed,
-            allow_large_delta=large,
-        )  # fmt: skip
-        spent.append(counts)
-        loss = LogitAdjusted(counts.counts)
-    rows = TensorDataset(_single(by_chunks(x, norm)), y)
-    model = _head(rows)
-    shared: dict[str, Any] = {
-        "seed": seed, "after": list(spent), "allow_large_delta": large, "epsilon": record.epsilon,
-        "ledger": ledger, "max_physical_batch_size": 10_000,
-    }  # fmt: skip
-    if way.startswith("blind"):
-        d = sum(p.numel() for p in model.parameters())
-        size = {"epochs": BLIND_EPOCHS} if small is None else {"batch_size": 40, "steps": 4}
-        plan = recipe(len(y), d, record.epsilon, DELTA, **size)  # type: ignore[arg-type]
-        private = plan.make_private(model, rows, **shared)
-    else:
-        private = _flat(model, rows, small or record.tuned, shared)
-    _run(private, model, loss)
-    spent.append(private)
-    return Trained(model, norm, spent, {"noise_multiplier": round(private.noise_multiplier, 4)})
-
-
-def train_inside(x: Tensor, y: Tensor, record: Record, seed: int, folder: Path) -> Trained:
-    """Threshold and length are found within epsilon; batches and steps are the record's."""
-    plan, n = record.tuned, len(y)
-    norm, released = normalised(x, record, {"delta": DELTA, "seed": seed}, folder)
-
-    def fit(
-        x: Tensor, y: Tensor, setting: dict[str, float], job: Job
-    ) -> tuple[nn.Module, winsor.PrivateTraining]:
-        rows = TensorDataset(x, y)
-        model = _head(rows)
-        found = replace(plan, **setting, batch=smaller(plan.batch, len(y), n))
-        options = {"seed": job.seed, "noise_multiplier": job.noise_multiplier}
-        private = _flat(model, rows, found, {**options, "max_physical_batch_size": 10_000})
-        _run(private, model, _cross_entropy)
-        return model, private
-
-    rows, sizes = (_single(by_chunks(x, norm)), y), (plan.batch, plan.steps, plan.sampling)
-    budget = (left_of(record.epsilon, DELTA, released_with(record)), DELTA)
-    result = within_epsilon(rows, fit, sizes, budget, seed, folder)
-    return Trained(result.best_model, norm, [*released, result], result.best_setting)
-
-
-def _single(rows: Tensor) -> Tensor:
-    """The same numbers in single precision if they are not too many: not converted anew in every
-    step."""
-    return rows.float() if rows.numel() < MOST_SINGLE else rows
-
-
-def _head(rows: TensorDataset) -> nn.Linear:
-    model = nn.Linear(rows.tensors[0].shape[1], CLASSES)
-    nn.init.zeros_(model.weight)
-    nn.init.zeros_(model.bias)
-    return model
-
-
-def _run(private: winsor.PrivateTraining, model: nn.Module, loss: Loss) -> None:
-    for batch, labels in private.batches():
-        private.step(loss(model(batch.float()), labels))
-    private.detach()
-
-
-def _flat(
-    model: nn.Module, rows: TensorDataset, setting: Setting, options: dict[str, Any]
-) -> winsor.PrivateTraining:
-    optimizer = torch.optim.SGD(
-        model.parameters(), lr=setting.length / setting.threshold, momentum=setting.momentum
-    )
-    return winsor.make_private(
-        model=model, optimizer=optimizer, dataset=rows, rule=winsor.rules.Flat(setting.threshold),
-        batch_size=setting.batch, steps=setting.steps, delta=DELTA,
-        scheduler=falling(optimizer, setting.steps), iterate=setting.iterate,
-        sampling=setting.sampling, **options,
-    )  # fmt: skip
-
-
-def _cross_entropy(outputs: Tensor, labels: Tensor) -> Tensor:
-    return F.cross_entropy(outputs, labels, reduction="none")
-
-
-# ------------------------------------------------------------------------------------------ cells
 
 
 def long_tailed(y: Tensor) -> Tensor:
@@ -269,15 +118,22 @@ def _of(cell: dict[str, Any], name: str) -> Any:
 def described(task: str, way: str) -> dict[str, Any]:
     """What a cell says of how it was made."""
     if task == records_cnn.TASK:
-        return records_cnn.described()
+        return records_cnn.described(way)
     record = RECORDS[task]
     return {
         "features": stored(record.features, "train").stem.removesuffix("-train"),
         "norm": record.norm,
         "white": record.white,
         "axes": None if record.axes is None else list(record.axes),
-        "setting": BLIND if way.startswith("blind") else asdict(record.tuned),
+        "setting": _found(record, way),
     }
+
+
+def _found(record: Record, way: str) -> Any:
+    """How a setting was come by, or what it is."""
+    if way.startswith("inside"):
+        return f"{INSIDE}; {BLIND_EPOCHS} epochs"
+    return BLIND if way.startswith("blind") else asdict(record.tuned)
 
 
 def run_cell(task: str, way: str, seed: int) -> dict[str, Any]:
@@ -291,11 +147,8 @@ def run_cell(task: str, way: str, seed: int) -> dict[str, Any]:
     begun, clock = time.process_time(), time.perf_counter()
     ledger = LEDGERS / f"{task}-{way}-{seed}.ledger".replace(" ", "-")
     ledger.parent.mkdir(parents=True, exist_ok=True)
-    if way == "inside":
-        trained = train_inside(x, y, record, seed, ledger.with_suffix(".tuning"))
-    else:
-        ledger.unlink(missing_ok=True)  # of a try that did not finish: nothing of it was kept
-        trained = train(x, y, record, way, seed, ledger=ledger)
+    ledger.unlink(missing_ok=True)  # of a try that did not finish: nothing of it was kept
+    trained = train(x, y, record, way, seed, ledger=ledger)
     seconds, wall = time.process_time() - begun, time.perf_counter() - clock
     total = winsor.total(*trained.spent, delta=DELTA)
     if total.epsilon > record.epsilon:
@@ -319,7 +172,8 @@ def run_cell(task: str, way: str, seed: int) -> dict[str, Any]:
 
 
 def ways(task: str) -> list[str]:
-    return ["tuned", "blind", "tuned adjusted" if RECORDS[task].long_tailed else "inside"]
+    adjusted = ["tuned adjusted", "inside adjusted"] if RECORDS[task].long_tailed else []
+    return ["tuned", "blind", "inside", *adjusted]
 
 
 def main() -> None:
@@ -364,7 +218,8 @@ def main() -> None:
 def page_of(results: dict[str, Any]) -> str:
     """docs/records.md."""
     expected = [(task, way) for task in RECORDS for way in ways(task)]
-    return page(results, [*expected, (records_cnn.TASK, "tuned")], current)
+    network = [(records_cnn.TASK, way) for way in records_cnn.WAYS]
+    return page(results, [*expected, *network], current)
 
 
 def _kept(path: Path) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import records_cnn
 import torch
-from records import CLASSES, Record, Setting, train
+from records_training import CLASSES, Record, Setting, train
 from torch.utils.data import TensorDataset
 
 from winsor.audit import replay
@@ -22,6 +22,7 @@ def audit() -> dict[str, Any]:
     small = Setting(1.0, 0.5, 40, 4)
     plain = Record("", 3.0, small, bounds=(2.0, 2.0))
     kinds = {way: (way, plain) for way in ("tuned", "blind", "tuned adjusted")}
+    kinds |= {way: (way, plain) for way in ("inside", "inside adjusted")}
     kinds["tuned, whitened"] = ("tuned", replace(plain, white=5.0))
     axes = replace(plain, norm="unit", axes=(5.0, 0.7))
     kinds["tuned, axes, all rows"] = ("tuned", axes)
@@ -39,4 +40,4 @@ def audit() -> dict[str, Any]:
 
         report = replay(once, TensorDataset(x, y), rows=[3])
         found[name] = {"passed": report.passed, "report": str(report).splitlines()[0]}
-    return {**found, "convolutional network": records_cnn.audit()}
+    return {**found, **records_cnn.audit()}

@@ -1,6 +1,6 @@
 """Fashion-MNIST end to end: a small convolutional network on pixels, in minutes of one core.
 
-    OMP_NUM_THREADS=1 .venv/bin/python benchmarks/records_cnn.py --seeds 3
+    OMP_NUM_THREADS=1 .venv/bin/python benchmarks/records_cnn.py --seeds 3 [--ways tuned inside]
     OMP_NUM_THREADS=1 .venv/bin/python benchmarks/records_cnn.py --held-out --epochs 5 --length 2
 
 Epsilon 3 at delta 1e-5, all 60,000 training rows, Poisson batches. Every image is standardised by
@@ -18,6 +18,8 @@ rows. Cells are saved in benchmarks/results/records.json, looks in records_held_
 from __future__ import annotations
 
 import argparse
+import functools
+import itertools
 import json
 import math
 import time
@@ -27,15 +29,17 @@ from typing import Any
 
 import torch
 from records_features import CACHE, images
+from records_inside import INSIDE, Scored, price_of, within_epsilon
 from saving import FOLDER, made_by, save
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.data import TensorDataset
 
 import winsor
-from winsor.advise.recipes import falling
+from winsor.advise.recipes import Recipe, falling, recipe
 from winsor.audit import replay
 from winsor.models.standardised import standardise_convolutions
+from winsor.tuning import Job, TuningResult
 
 TASK, EPSILON, DELTA, HELD_OUT = "fashion_mnist_cnn", 3.0, 1e-5, 10_000
 SIDE = 8
@@ -66,6 +70,9 @@ class Setting:
 
 
 TUNED = Setting()
+WAYS = ("tuned", "inside")
+FOUND = ("threshold", "length", "momentum")
+"""What is the recipe's, or around it, where a record is tuned inside."""
 
 
 class Network(nn.Module):
@@ -139,8 +146,7 @@ def train(
 ) -> tuple[nn.Module, winsor.PrivateTraining]:  # fmt: skip
     """``noise`` instead of epsilon for a look at held-out rows; ``small`` for the audit."""
     torch.manual_seed(seed)
-    model = Network(setting)
-    steps = max(1, round(setting.epochs * len(y) / setting.batch))
+    model, steps = Network(setting), steps_of(setting, len(y))
     rate = setting.length / setting.threshold
     optimizer = torch.optim.SGD(model.parameters(), lr=rate, momentum=setting.momentum)
     budget = {"epsilon": EPSILON} if noise is None else {"noise_multiplier": noise}
@@ -150,47 +156,96 @@ def train(
         delta=DELTA, scheduler=falling(optimizer, steps), iterate=setting.iterate, seed=seed,
         ledger=ledger, max_physical_batch_size=1000, allow_large_delta=small, **budget,
     )  # fmt: skip
+    _run(private, model, setting)
+    return model, private
+
+
+def train_inside(
+    x: Tensor, y: Tensor, setting: Setting, seed: int,
+    *, folder: Path | None = None, small: bool = False,
+) -> TuningResult:  # fmt: skip
+    """Threshold and length are found within epsilon, around those of the recipe (`records_inside`);
+    network, batches, steps and iterate are the setting's."""
+    plan = recipe_for(setting, len(y))
+    rows = TensorDataset(x, y)
+
+    def fit(plan: Recipe, job: Job) -> tuple[nn.Module, winsor.PrivateTraining]:
+        torch.manual_seed(job.seed)
+        model = Network(setting)
+        private = plan.make_private(
+            model, rows, epsilon=None, noise_multiplier=job.noise_multiplier, seed=job.seed,
+            iterate=setting.iterate, max_physical_batch_size=1000, allow_large_delta=small,
+        )  # fmt: skip
+        _run(private, model, setting)
+        return model, private
+
+    price = price_of(plan, Network(setting), len(y))
+    scored = Scored(y, lambda model: guesses(model, x))
+    return within_epsilon(fit, plan, price, scored, EPSILON, seed, folder)
+
+
+def recipe_for(setting: Setting, n: int) -> Recipe:
+    """What the recipe proposes for the setting's network, batches and steps."""
+    d = sum(p.numel() for p in Network(setting).parameters())
+    return recipe(n, d, EPSILON, DELTA, batch_size=setting.batch, steps=steps_of(setting, n))
+
+
+def steps_of(setting: Setting, n: int) -> int:
+    return max(1, round(setting.epochs * n / setting.batch))
+
+
+def _run(private: winsor.PrivateTraining, model: nn.Module, setting: Setting) -> None:
     for rows, labels in private.batches():
         private.step(F.cross_entropy(model(rows), labels, reduction="none"))
     if setting.iterate != "last":
         private.load_released_iterate()
     private.detach()
-    return model, private
 
 
 @torch.no_grad()
+def guesses(model: nn.Module, x: Tensor) -> Tensor:
+    return torch.cat([model(part).argmax(1) for part in x.split(1000)])
+
+
 def accuracy(model: nn.Module, x: Tensor, y: Tensor) -> float:
-    right = torch.cat([model(part).argmax(1) for part in x.split(1000)]).eq(y)
-    return 100 * float(right.float().mean())
+    return 100 * float(guesses(model, x).eq(y).float().mean())
 
 
-def run_cell(seed: int) -> dict[str, Any]:
+def run_cell(way: str, seed: int) -> dict[str, Any]:
     stamp = made_by()  # of the code that runs, not of what is committed meanwhile
     x, y = pixels("train")
     begun, clock = time.process_time(), time.perf_counter()
-    ledger = CACHE / "ledgers" / f"{TASK}-tuned-{seed}.ledger"
+    ledger = CACHE / "ledgers" / f"{TASK}-{way}-{seed}.ledger"
     ledger.parent.mkdir(parents=True, exist_ok=True)
-    ledger.unlink(missing_ok=True)  # of a try that did not finish: nothing of it was kept
-    model, private = train(x, y, TUNED, seed, ledger=ledger)
+    if way == "inside":
+        tuned = train_inside(x, y, TUNED, seed, folder=ledger.with_suffix(".tuning"))
+        model, spent, found = tuned.best_model, tuned.guarantee, tuned.best_setting
+    else:
+        ledger.unlink(missing_ok=True)  # of a try that did not finish: nothing of it was kept
+        model, private = train(x, y, TUNED, seed, ledger=ledger)
+        spent, found = private.spent(), {"noise_multiplier": round(private.noise_multiplier, 4)}
     seconds, wall = time.process_time() - begun, time.perf_counter() - clock
-    spent = private.spent()
     return {
         "accuracy": round(accuracy(model, *pixels("test")), 3),
         "epsilon": round(spent.epsilon, 4),
         "delta": DELTA,
         "releases": spent.steps,
         "guarantee": str(spent),
-        "noise_multiplier": round(private.noise_multiplier, 4),
+        **found,
         "rows": len(y),
-        **described(),
+        **described(way),
         "processor_seconds": round(seconds, 1),
         "wall_seconds": round(wall, 1),
         **stamp,
     }
 
 
-def described() -> dict[str, Any]:
-    return {"features": "pixels", "norm": "each image", "setting": asdict(TUNED)}
+def described(way: str) -> dict[str, Any]:
+    setting: Any = asdict(TUNED)
+    if way == "inside":  # what is not in the words is the setting's: network, batches, steps
+        kept = {name: value for name, value in setting.items() if name not in FOUND}
+        setting = {"found": INSIDE, **kept}
+    return {"features": "pixels", "norm": "each image", "setting": setting}
 
 
 def look(setting: Setting, seed: int, rows: int | None = None) -> None:
@@ -202,7 +257,7 @@ def look(setting: Setting, seed: int, rows: int | None = None) -> None:
     x, y = pixels("train")
     order = torch.randperm(len(y), generator=torch.Generator().manual_seed(123))
     kept, out = order[HELD_OUT:], order[:HELD_OUT]
-    steps = round(setting.epochs * len(y) / setting.batch)
+    steps = steps_of(setting, len(y))
     noise = winsor.tails.guide.noise_multiplier(len(y), setting.batch, steps, EPSILON, DELTA)
     begun = time.process_time()
     batch = rows or round(setting.batch * len(kept) / len(y))
@@ -220,23 +275,31 @@ def look(setting: Setting, seed: int, rows: int | None = None) -> None:
 
 
 def audit() -> dict[str, Any]:
-    """Replay of the same function on few rows."""
+    """Replay of the same functions on few rows."""
     x = torch.rand(60, 1, 28, 28, generator=torch.Generator().manual_seed(0))
     y = torch.arange(60) % 10
     small = Setting(batch=40, epochs=3.0, width=4, groups=2)
 
-    def once(rows: TensorDataset) -> Any:
+    def once(rows: TensorDataset, way: str) -> Any:
         found = [rows[i] for i in range(len(rows))]
         x, y = (torch.stack(column) for column in zip(*found, strict=True))
-        model, _ = train(x, y, small, 0, small=True)
+        if way == "inside":
+            model = train_inside(x, y, small, 0, small=True).best_model
+        else:
+            model, _ = train(x, y, small, 0, small=True)
         return [p.detach().clone() for p in model.parameters()]
 
-    report = replay(once, TensorDataset(x, y), rows=[3])
-    return {"passed": report.passed, "report": str(report).splitlines()[0]}
+    reports = {}
+    for way in WAYS:
+        report = replay(functools.partial(once, way=way), TensorDataset(x, y), rows=[3])
+        summary = {"passed": report.passed, "report": str(report).splitlines()[0]}
+        reports[f"convolutional network, {way}"] = summary
+    return reports
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--ways", nargs="+", choices=WAYS, default=["tuned"])
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--held-out", action="store_true")
@@ -250,12 +313,12 @@ def main() -> None:
         look(setting, args.first, args.rows)
         return
     path = FOLDER / "records.json"
-    for seed in range(args.first, args.seeds):
-        key = f"{TASK} | tuned | {seed}"
+    for seed, way in itertools.product(range(args.first, args.seeds), args.ways):
+        key = f"{TASK} | {way} | {seed}"
         kept = json.loads(path.read_text()).get(key, {})
-        if kept.get("setting") == asdict(TUNED):
+        if kept.get("setting") == described(way)["setting"]:
             continue
-        cell = run_cell(seed)
+        cell = run_cell(way, seed)
         save("records", {**json.loads(path.read_text()), key: cell})
         print(key, json.dumps(cell), flush=True)
 

@@ -14,7 +14,7 @@ from winsor.features import PrivateAxes, PrivateNorm, PrivateWhitening
 from winsor.features.moments import ReleasedMoments
 
 if TYPE_CHECKING:
-    from records import Record
+    from records_training import Record
 
 NORM_NOISE = 10.0
 """Over its sensitivity: moments at epsilon 0.4, a few thousandths of the training's noise."""

@@ -24,11 +24,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from records import CLASSES, DELTA, RECORDS
+from records import RECORDS
 from records_features import by_chunks
 from records_held_out import first_rows
 from records_inside import left_of
 from records_normalised import normalised, released_with
+from records_training import CLASSES, DELTA
 from records_tuning import accuracies
 from saving import FOLDER, save
 from torch import Tensor

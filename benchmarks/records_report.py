@@ -45,7 +45,7 @@ def one(task: str, way: str, cells: dict[str, dict[str, Any]], kept: dict[str, l
     shown = ("accuracy", "rarest_three", "epsilon", "releases", "processor_seconds", "commit")
     again = f"benchmarks/records.py --task {task} --ways '{way}' --seeds {len(cells)}"
     if first.get("features") == "pixels":
-        again = f"benchmarks/records_cnn.py --seeds {len(cells)}"
+        again = f"benchmarks/records_cnn.py --ways '{way}' --seeds {len(cells)}"
     headers = ["seed", *(name.replace("_", " ") for name in shown)]
     facts = {
         "way": way,

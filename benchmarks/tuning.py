@@ -47,6 +47,7 @@ import numpy as np
 import records_features
 import torch
 from dp_accounting.dp_event import GaussianDpEvent, PoissonSampledDpEvent
+from records_inside import price_of
 from rich.console import Console
 from saving import FOLDER, save
 from torch import Tensor, nn
@@ -60,12 +61,8 @@ from winsor.accounting.trial_counts import TruncatedNegativeBinomial
 from winsor.advise.recipes import Recipe, recipe
 from winsor.contract import Neighbouring
 from winsor.features.scattering import GROUPS
-from winsor.grads import trainable_parameters
 from winsor.metrics import Accuracy
 from winsor.models.networks import two_layer_cnn
-from winsor.rules.rule import dry_run
-from winsor.sampling.samplers import Poisson
-from winsor.training.make_private import PlannedSteps
 from winsor.tuning import Job, LogUniform, PrivateScore, Space, TuningResult, tune
 
 DELTA, EPSILON, SEEDS = 1e-5, 3.0, 5
@@ -271,11 +268,7 @@ def tuned(problem: Problem, seed: int, scratch: Path) -> dict[str, Any]:
 
 
 def price_of_a_trial(problem: Problem) -> Callable[[float], History]:
-    plan, model = problem.recipe(), problem.model()
-    sampler = Poisson.of_batch_size(len(problem.y), plan.batch_size)
-    parts = dry_run(plan.rule, trainable_parameters(model), sampler.expected_size)
-    relation = Neighbouring.ADD_OR_REMOVE_ONE
-    return PlannedSteps(parts, "gaussian", sampler, relation, DELTA, plan.steps).events
+    return price_of(problem.recipe(), problem.model(), len(problem.y))
 
 
 def not_charged(problem: Problem, seed: int, scratch: Path) -> dict[str, Any]:

@@ -73,6 +73,25 @@ def ratio_against_rate(records: Records) -> Chart | None:
     )  # fmt: skip
 
 
+def training_curves(records: Records) -> Chart | None:
+    """Paper 1, figure 3: training accuracy along the way."""
+    record = _full(records, ("dc-dpsgd", "figure-3"))
+    if record is None:
+        return None
+    series = []
+    for colour, line in enumerate(record["lines"]):
+        looks = ((at.split()[1], text) for at, text in line["extra"].items() if at[:3] == "at ")
+        points = _points((float(part), _number(text)) for part, text in looks)
+        private = line["certified"] is not None
+        series.append(Series(line["label"]["method"], points, colour=colour, dashed=not private,
+                             markers=private))  # fmt: skip
+    return Chart(
+        "training", "Paper 1, figure 3: CIFAR-10, training accuracy at epsilon 8",
+        "per cent of the run", "training accuracy in per cent", tuple(series),
+        note="Dashed: not certified at this epsilon. The paper prints no numbers.",
+    )  # fmt: skip
+
+
 def risk_over_n(records: Records) -> Chart | None:
     """Paper 2: excess risk over n at the largest dimension that was run, p = 2."""
     record = _full(records, ("sco", "rates-1000"), ("sco", "rates-100"), ("sco", "rates-10"))
@@ -329,6 +348,7 @@ def epsilon_by_width(records: Records) -> Chart | None:
 
 
 MAKERS: dict[str, Callable[[Records], Chart | None]] = {
+    "dc-dpsgd-figure-3": training_curves,
     "dc-dpsgd-figure-4": ratio_against_rate,
     "sco-rates": risk_over_n,
     "value-figure-1": clipping_frequency,

@@ -14,6 +14,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import heat_map
 import paper_figures
 from paper_conclusions import conclusions
 from winsor_reproductions.catalogue import PAPERS
@@ -270,7 +271,8 @@ def main() -> None:
     for key in PAPERS:
         (FOLDER / f"{key}.md").write_text(details(key))
     for name, chart in paper_figures.figures(read()).items():
-        (FOLDER / f"{name}.svg").write_text(str(drawing(chart)))
+        text = heat_map.drawn(chart) if isinstance(chart, heat_map.HeatMap) else drawing(chart)
+        (FOLDER / f"{name}.svg").write_text(str(text))
     README.write_text(readme())
 
 

@@ -148,6 +148,29 @@ def test_the_figures_of_paper_3_are_drawn_from_full_tables_only():
         assert all(series.points for chart in drawn.values() for series in chart.series)
 
 
+def test_the_heat_map_of_paper_1_has_every_cell_and_darkens_with_accuracy():
+    made = generator("paper_figures")
+    lines = [
+        {
+            "label": {"c1/c2": ratio, "rate": rate},
+            "published": {"mean": mean + 1},
+            "certified": {"mean": mean},
+        }
+        for ratio, rate, mean in (("1", "4", 80.0), ("1", "16", 90.0), ("10", "4", 60.0),
+                                  ("10", "16", 75.5))
+    ]  # fmt: skip
+    found = made.figures({("dc-dpsgd", "figure-4"): {"quick": False, "lines": lines}})
+    heat = found["dc-dpsgd-figure-4"]
+    assert heat.panels["certified"] == ((80.0, 90.0), (60.0, 75.5))
+    assert "certified: largest 90.0 at c1/c2 1 and rate 16" in heat.words()
+    text = generator("heat_map").drawn(heat)
+    numbers = re.findall(r"middle\">(\d+\.\d)</text>", text)
+    shades = [float(share) for share in re.findall(r"fill-opacity=\"([\d.]+)\"", text)]
+    assert numbers == ["81.0", "91.0", "61.0", "76.5", "80.0", "90.0", "60.0", "75.5"]
+    ranks = [sorted(values).index for values in (shades, [float(n) for n in numbers])]
+    assert [ranks[0](s) for s in shades] == [ranks[1](float(n)) for n in numbers]
+
+
 def test_what_is_said_of_a_paper_follows_its_full_tables():
     made = generator("paper_conclusions")
 

@@ -26,7 +26,7 @@ from winsor_reproductions.cells import (
     model_name,
 )
 from winsor_reproductions.dc_dpsgd.descent import Descent, DescentTask
-from winsor_reproductions.dc_dpsgd.lockstep import Member, run_together
+from winsor_reproductions.dc_dpsgd.lockstep import Member, has_stack, run_together
 from winsor_reproductions.reproduction import Measured
 from winsor_reproductions.training_runs import evaluate, probed
 
@@ -147,8 +147,8 @@ def _private_cell(
 def _together(
     task: DescentTask, rule: Rule, noise_multiplier: float, seed: int, ask: bool
 ) -> Together | None:
-    """Runs of a linear model on the same rows with the same seed, and with the same directions."""
-    if task.descent.average_from is not None or not isinstance(task.model(), nn.Linear):
+    """Runs of a small model on the same rows with the same seed, and with the same directions."""
+    if task.descent.average_from is not None or not has_stack(task.model()):
         return None
     shared = {**identity(task, replace(task.descent, lr=0.0)), "steps": task.steps}
     directions = getattr(rule, "subspace", None) if Need.SKETCH in rule.needs else None

@@ -75,6 +75,23 @@ class CnnStack:
         return CnnView(self.layout, self._rows, losses.detach(), rows, squares, linear)
 
 
+class CnnBackward:
+    """Leaves the gradient of the mean loss at the parameters of a model, as `backward` would."""
+
+    def __init__(self, task: DescentTask, model: nn.Module) -> None:
+        self._parameters = dict(model.named_parameters())
+        with torch.random.fork_rng(devices=[]):  # whose draws belong to the training
+            self._stack = CnnStack(task, 1, seed=0)
+
+    @torch.no_grad()
+    def __call__(self, x: Tensor, y: Tensor, progress: float) -> None:
+        self._stack.flat[0] = self._stack.layout.joined(list(self._parameters.values())).flat
+        view = self._stack.forward(x, y, progress).view(0)
+        mean = view.weighted_sum(torch.full((len(y),), 1 / len(y)))
+        for name, parameter in self._parameters.items():
+            parameter.grad = mean[name]
+
+
 @dataclass(frozen=True, eq=False)
 class Linear:
     """Gradients of a linear layer's rows: e_i h_i' for the weight, e_i for the bias."""

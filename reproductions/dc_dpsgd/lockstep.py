@@ -70,7 +70,7 @@ def run_together(
     sampler = Poisson.of_batch_size(len(rows), task.batch_size)
     stack = (CnnStack if is_cnn(task.model()) else Stack)(task, len(members), seed)
     runs = [_Run(m, stack.parameters(i), sampler, key) for i, m in enumerate(members)]
-    for step, fragments in enumerate(Feed(rows, sampler, key).steps(0, task.steps)):
+    for step, fragments in enumerate(Feed(rows, sampler, key).steps(0, task.taken)):
         batch = next(fragments, None)  # none: nobody was drawn, and only noise is released
         seen = None if batch is None else stack.forward(*batch.batch, step / task.steps)
         with torch.no_grad():

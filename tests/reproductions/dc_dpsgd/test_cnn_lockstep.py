@@ -8,12 +8,12 @@ import pytest
 import torch
 from torch import Tensor
 from winsor_reproductions.dc_dpsgd import cnn_rows
-from winsor_reproductions.dc_dpsgd.cnn_lockstep import CnnStack
+from winsor_reproductions.dc_dpsgd.cnn_lockstep import CnnBackward, CnnStack
 from winsor_reproductions.dc_dpsgd.cnn_rows import ByTorch, library
 from winsor_reproductions.dc_dpsgd.descent import Descent, DescentTask, cross_entropy
 from winsor_reproductions.dc_dpsgd.lockstep import Member, run_together
 from winsor_reproductions.dc_dpsgd.methods import DcSetting
-from winsor_reproductions.dc_dpsgd.runs import _private
+from winsor_reproductions.dc_dpsgd.runs import SeedOutcomes, _private, tuned
 
 from winsor.grads.loop import LoopEngine
 from winsor.losses import LdamDrw
@@ -131,6 +131,38 @@ def test_rows_that_are_not_finite_count_for_nothing(task: DescentTask) -> None:
     assert norms[[3, 5]].tolist() == [0.0, 0.0]
     torch.testing.assert_close(norms[good], rest.norms())
     torch.testing.assert_close(total.flat, rest.weighted_sum(torch.ones(6)).flat)
+
+
+def test_training_without_privacy_has_the_gradient_of_backward(task: DescentTask) -> None:
+    model = two_layer_cnn()
+    x, y = (part[:9] for part in task.train)
+    task.loss(model(x), y, 0.9).mean().backward()
+    expected = [p.grad.clone() for p in model.parameters() if p.grad is not None]
+    state = torch.get_rng_state()
+    CnnBackward(task, model)(x, y, 0.9)
+    assert torch.equal(state, torch.get_rng_state())
+    found = [p.grad for p in model.parameters()]
+    torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-5)
+
+
+def test_a_trial_is_the_beginning_of_a_run(task: DescentTask) -> None:
+    trying = replace(task, tried=(0.5, 2.0), tried_for=0.5, steps=3)
+    taken: list[tuple[float, int, int]] = []
+
+    def run(at: DescentTask, seeds: object) -> SeedOutcomes:
+        taken.append((at.descent.lr, at.taken, at.steps))
+        return SeedOutcomes((at.descent.lr,), 1.0, 1.0)
+
+    best, _ = tuned(trying, "any", run)
+    assert taken == [(0.5, 2, 3), (2.0, 2, 3)]
+    assert (best.descent.lr, best.taken) == (2.0, 3)
+    counted: list[int] = []
+    run_together(
+        [Member(trying.for_trial(), Flat(1.0), 1.0, False)],
+        0,
+        lambda _, step, __: counted.append(step),
+    )
+    assert counted == [1, 2]
 
 
 def test_the_library_in_c_is_there_and_does_what_torch_does() -> None:

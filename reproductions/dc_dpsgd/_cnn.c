@@ -58,6 +58,7 @@ int64_t winsor_row(void) { return ROW; }
 /* sum[p] += sum_k spread[p between + k along] * (16 floats at vectors + k step), p < count. */
 static FAST INSIDE void strip(int count, const float *spread, int between, int along,
                               const float *vectors, int step, int terms, eight sum[][2]) {
+#pragma GCC unroll 1 /* more, and gcc runs out of registers */
     for (int k = 0; k < terms; k++) {
         eight first = SEE(vectors + k * step), second = SEE(vectors + k * step + 8);
 #pragma GCC unroll 8
@@ -203,20 +204,25 @@ static FAST INSIDE float square(const float *values, int count) {
     return total;
 }
 
+/* `count` places of a row of the first convolution's output, side by side. */
+static FAST INSIDE void first_places(int count, const float *wide, const uint8_t *dark,
+                                     const float *w, const float *bias, float *to) {
+    eight sum[5][2];
+    for (int p = 0; p < count; p++) sum[p][0] = SEE(bias), sum[p][1] = SEE(bias + 8);
+    for (int k = 0; k < 8; k++)
+        if (!dark[k]) strip(count, wide + k * WIDE, 2, 1, w + k * 8 * C1, C1, 8, sum);
+    for (int p = 0; p < count; p++) AT(to + p * C1) = sum[p][0], AT(to + p * C1 + 8) = sum[p][1];
+}
+
 static FAST void first_convolution(const float *wide, const uint8_t *dark, const float *w,
                                    const float *bias, float *out) {
-    for (int y = 0; y < S1; y++)
-        for (int half = 0; half < 2; half++) {
-            eight sum[7][2];
-            for (int p = 0; p < 7; p++) sum[p][0] = SEE(bias), sum[p][1] = SEE(bias + 8);
-            for (int k = 0; k < 8; k++) {
-                if (dark[2 * y + k]) continue;
-                const float *from = wide + (2 * y + k) * WIDE + 14 * half;
-                strip(7, from, 2, 1, w + k * 8 * C1, C1, 8, sum);
-            }
-            float *to = out + (y * S1 + 7 * half) * C1;
-            for (int p = 0; p < 7; p++) AT(to + p * C1) = sum[p][0], AT(to + p * C1 + 8) = sum[p][1];
-        }
+    for (int y = 0; y < S1; y++) { /* 5 + 5 + 4 places: with more the registers do not suffice */
+        const float *from = wide + 2 * y * WIDE;
+        float *to = out + y * S1 * C1;
+        first_places(5, from, dark + 2 * y, w, bias, to);
+        first_places(5, from + 10, dark + 2 * y, w, bias, to + 5 * C1);
+        first_places(4, from + 20, dark + 2 * y, w, bias, to + 10 * C1);
+    }
 }
 
 static FAST void first_gradient(const float *wide, const uint8_t *dark, const float *e,

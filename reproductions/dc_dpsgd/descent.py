@@ -59,9 +59,9 @@ class DescentTask(Problem):
     tried: tuple[float, ...] = ()
     """Rates that every method tries with `TUNING_SEED`, in place of ``rates``."""
     tried_for: float = 1.0
-    """The part of a run after which rates are judged; the noise is that of the whole run."""
-    stop_after: int | None = None
-    """Steps that are taken of ``steps``, for which noise and progress are meant; None: all."""
+    """The length of a trial of a rate, as a part of a run; the noise is that of the whole run."""
+    shortened: int | None = None
+    """Steps that are taken where ``steps`` are those that the noise is for; None: all of them."""
     guessed: bool = False
     """Whether the rate is only a guess, for want of the runs that would settle it."""
 
@@ -72,13 +72,13 @@ class DescentTask(Problem):
     @property
     def taken(self) -> int:
         """Steps that are really taken."""
-        return self.steps if self.stop_after is None else min(self.stop_after, self.steps)
+        return self.steps if self.shortened is None else min(self.shortened, self.steps)
 
     def for_trial(self) -> DescentTask:
-        """The beginning of a run, long enough to judge its rate."""
+        """A shorter run, long enough to judge a rate."""
         if self.tried_for == 1:
             return self
-        return replace(self, stop_after=math.ceil(self.tried_for * self.steps))
+        return replace(self, shortened=math.ceil(self.tried_for * self.steps))
 
     def at_rate(self, rate: float) -> DescentTask:
         return replace(self, descent=replace(self.descent, lr=rate))

@@ -72,7 +72,7 @@ def run_together(
     runs = [_Run(m, stack.parameters(i), sampler, key) for i, m in enumerate(members)]
     for step, fragments in enumerate(Feed(rows, sampler, key).steps(0, task.taken)):
         batch = next(fragments, None)  # none: nobody was drawn, and only noise is released
-        seen = None if batch is None else stack.forward(*batch.batch, step / task.steps)
+        seen = None if batch is None else stack.forward(*batch.batch, step / task.taken)
         with torch.no_grad():
             for place, run in enumerate(runs):
                 run.look(None if seen is None else seen.view(place))
@@ -210,7 +210,7 @@ class _Run:
         mechanism = Gaussian(member.noise_multiplier)
         config = run_config(self.rule, mechanism, sampler, RELATION, task.delta, parameters)
         self.door = Door(Ledger(config), mechanism, sampler, RELATION, key)
-        optimizer, scheduler = task.descent.optimiser(list(parameters.values()), task.steps)
+        optimizer, scheduler = task.descent.optimiser(list(parameters.values()), task.taken)
         self.update = OptimizerUpdate(parameters, optimizer, scheduler, sampler.expected_size)
         self.update.seal = self.door.seal
         first = self.rule.init(dict(parameters), sampler.expected_size)

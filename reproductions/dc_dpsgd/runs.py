@@ -67,8 +67,8 @@ Runner = Callable[[DescentTask, Sequence[int]], SeedOutcomes]
 def tuned(task: DescentTask, name: str, run: Runner) -> tuple[DescentTask, str]:
     """The task at the best of its rates for a method, and the curve of what was tried.
 
-    Every method has the same rates to try, one run each or its beginning, judged by test accuracy,
-    outside epsilon.
+    Every method has the same rates to try, one run each (`DescentTask.for_trial`), judged by test
+    accuracy, outside epsilon.
     """
     if not task.tried:
         return task.for_method(name), ""
@@ -192,7 +192,7 @@ def _private(
 ) -> tuple[float, float]:
     torch.manual_seed(seed)
     model = task.model()
-    optimiser, scheduler = task.descent.optimiser(_trained(model), task.steps)
+    optimiser, scheduler = task.descent.optimiser(_trained(model), task.taken)
     private = make_private(
         model=model,
         optimizer=optimiser,
@@ -206,9 +206,9 @@ def _private(
         scheduler=scheduler,
         max_physical_batch_size=512,
     )
-    average = _average(task.descent, task.steps, model)
+    average = _average(task.descent, task.taken, model)
     for x, y in private.batches(task.taken):
-        private.step(task.loss(model(x), y, private.steps_done / task.steps))
+        private.step(task.loss(model(x), y, private.steps_done / task.taken))
         if average is not None and private.steps_done > average.last:
             average.take(private.steps_done)
         if look is not None:

@@ -64,9 +64,9 @@ def table2_mnist_ht(request: Request) -> Reproduced:
 
 
 def _cnn_table(request: Request, data: str, seeds: int) -> Reproduced:
-    tuning = dc_tasks.TAIL_NOTE if data.endswith("-HT") else dc_tasks.CNN_TUNING
-    notes = (tuning,) if request.quick else (tuning, dc_tasks.LOCKSTEP)
-    return _table(request, (data,), request.seeds_or(2, seeds), notes)
+    tailed = (dc_tasks.TAIL_NOTE,) if data.endswith("-HT") else ()
+    full = () if request.quick else (dc_tasks.LOCKSTEP, dc_tasks.CNN_TUNING)
+    return _table(request, (data,), request.seeds_or(2, seeds), (*tailed, *full))
 
 
 def _table(

@@ -145,7 +145,7 @@ def test_training_without_privacy_has_the_gradient_of_backward(task: DescentTask
     torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-5)
 
 
-def test_a_trial_is_the_beginning_of_a_run(task: DescentTask) -> None:
+def test_a_trial_is_a_short_run_at_the_noise_of_a_long_one(task: DescentTask) -> None:
     trying = replace(task, tried=(0.5, 2.0), tried_for=0.5, steps=3)
     taken: list[tuple[float, int, int]] = []
 

@@ -1,4 +1,4 @@
-/* Per-sample gradients of the convolutions of `two_layer_cnn`, row after row (see `cnn_rows.py`).
+/* Per-sample gradients of `two_layer_cnn`, row after row (see `cnn_rows.py`).
  *
  * Channels lie innermost, so that 16 of them are two vectors, and every product here has one form:
  * numbers that are spread, times vectors (`strip`). All that belongs to a row stays in the cache.
@@ -39,21 +39,17 @@ enum {
     IMAGE = 28, PAD = 3, WIDE = IMAGE + 2 * PAD,
     C1 = 16, S1 = 14, P1 = 13, /* channels, side after the convolution, side after pooling */
     C2 = 32, S2 = 5, P2 = 4,
+    FLAT = P2 * P2 * C2, HIDDEN = 32, CLASSES = 10,
     TAPS1 = 64, TAPS2 = 16 * C1,
     GROUPS = 4
 };
-/* What the forward pass leaves for the backward pass, and the gradients of a row, in floats. */
-enum { KEPT_X1 = 0, KEPT_H1 = S1 * S1 * C1, KEPT_X2 = KEPT_H1 + P1 * P1 * C1,
-       KEPT_H2 = KEPT_X2 + S2 * S2 * C2, KEPT_R1 = KEPT_H2 + P2 * P2 * C2,
-       KEPT_R2 = KEPT_R1 + C1, KEPT = KEPT_R2 + C2 };
+/* The gradients of a row, in floats. */
 enum { ROW_W1 = 0, ROW_N1 = TAPS1 * C1, ROW_W2 = ROW_N1 + 3 * C1, ROW_N2 = ROW_W2 + TAPS2 * C2,
        ROW = ROW_N2 + 3 * C2 };
 /* Parameters as torch has them, one after the other. */
 enum { W1 = 0, B1 = C1 * TAPS1, GAMMA1 = B1 + C1, BETA1 = GAMMA1 + C1, W2 = BETA1 + C1,
-       B2 = W2 + C2 * TAPS2, GAMMA2 = B2 + C2, BETA2 = GAMMA2 + C2 };
-
-int64_t winsor_kept(void) { return KEPT; }
-int64_t winsor_row(void) { return ROW; }
+       B2 = W2 + C2 * TAPS2, GAMMA2 = B2 + C2, BETA2 = GAMMA2 + C2, W3 = BETA2 + C2,
+       B3 = W3 + HIDDEN * FLAT, W4 = B3 + HIDDEN, B4 = W4 + CLASSES * HIDDEN };
 
 /* sum[p] += sum_k spread[p between + k along] * (16 floats at vectors + k step), p < count. */
 static FAST INSIDE void strip(int count, const float *spread, int between, int along,
@@ -283,52 +279,112 @@ static FAST void second_input(const float *e, const float *w, float *dh) {
         }
 }
 
-/* images: (n, 28, 28); h2: (n, 512) in torch's order, what the linear layers see. */
-FAST void winsor_forward(const float *images, int64_t n, const float *p, float *kept, float *h2) {
-    float w1[TAPS1 * C1], w2[TAPS2 * C2], wide[WIDE * WIDE];
+/* A loss: weight of the label's class times cross-entropy of scale (logits - margin of it). */
+typedef struct {
+    float scale, margins[CLASSES], weights[CLASSES];
+} loss_t;
+
+/* A row's loss, and its gradient at the logits. */
+static float loss_of(const float *logits, int64_t label, const loss_t *loss, float *e) {
+    float most = -INFINITY, sum = 0, z[CLASSES];
+    for (int c = 0; c < CLASSES; c++) {
+        z[c] = loss->scale * (logits[c] - (c == label ? loss->margins[c] : 0.0f));
+        if (!(z[c] <= most)) most = z[c];
+    }
+    for (int c = 0; c < CLASSES; c++) sum += e[c] = expf(z[c] - most);
+    float weight = loss->weights[label];
+    for (int c = 0; c < CLASSES; c++)
+        e[c] = weight * loss->scale * (e[c] / sum - (c == label));
+    return weight * (logf(sum) + most - z[label]);
+}
+
+/* What the linear layers leave: input (n, 512) and gradients (n, 32) at the output of the first,
+ * input (n, 32) and gradients (n, 10) of the second, losses (n). */
+typedef struct {
+    float *h, *e3, *a, *e4, *losses;
+} linear_t;
+
+/* From the pooled (4, 4, 32) of a row to the loss, and back to its gradient; w3: (512, 32). */
+static FAST INSIDE void head(int64_t row, int64_t label, const float *p, const float *w3,
+                             const loss_t *loss, const linear_t *out, float *pooled) {
+    float *h = out->h + row * FLAT, *e3 = out->e3 + row * HIDDEN, *a = out->a + row * HIDDEN;
+    float *e4 = out->e4 + row * CLASSES, logits[CLASSES], back[FLAT];
+    for (int at = 0; at < P2 * P2; at++)
+        for (int c = 0; c < C2; c++) h[c * P2 * P2 + at] = pooled[at * C2 + c];
+    for (int half = 0; half < HIDDEN; half += 16) {
+        eight sum[4][2] = {{{0}}};
+        for (int part = 0; part < 4; part++) /* four sums, so that none waits for the one before */
+            strip(1, h + part * FLAT / 4, 0, 1, w3 + part * FLAT / 4 * HIDDEN + half, HIDDEN,
+                  FLAT / 4, sum + part);
+        for (int v = 0; v < 2; v++)
+            AT(a + half + 8 * v) =
+                SEE(p + B3 + half + 8 * v) + ((sum[0][v] + sum[1][v]) + (sum[2][v] + sum[3][v]));
+    }
+    for (int j = 0; j < HIDDEN; j++) a[j] = a[j] > 0 || a[j] != a[j] ? a[j] : 0.0f;
+    for (int c = 0; c < CLASSES; c++) {
+        logits[c] = p[B4 + c];
+        for (int j = 0; j < HIDDEN; j++) logits[c] += p[W4 + c * HIDDEN + j] * a[j];
+    }
+    out->losses[row] = loss_of(logits, label, loss, e4);
+    for (int j = 0; j < HIDDEN; j++) {
+        e3[j] = 0;
+        for (int c = 0; c < CLASSES; c++) e3[j] += e4[c] * p[W4 + c * HIDDEN + j];
+        if (a[j] == 0) e3[j] = 0;
+    }
+    for (int k = 0; k < FLAT; k += 32) {
+        eight sum[1][2] = {{{0}}}, more[1][2] = {{{0}}};
+        strip(1, e3, 0, 1, p + W3 + k, FLAT, HIDDEN, sum);
+        strip(1, e3, 0, 1, p + W3 + k + 16, FLAT, HIDDEN, more);
+        AT(back + k) = sum[0][0], AT(back + k + 8) = sum[0][1];
+        AT(back + k + 16) = more[0][0], AT(back + k + 24) = more[0][1];
+    }
+    for (int at = 0; at < P2 * P2; at++)
+        for (int c = 0; c < C2; c++) pooled[at * C2 + c] = back[c * P2 * P2 + at];
+}
+
+static float length2(const float *values, int count) {
+    float total = 0;
+    for (int i = 0; i < count; i++) total += values[i] * values[i];
+    return total;
+}
+
+/* One batch, forward and back. images: (n, 28, 28); p: the parameters of the model. rows: (n, ROW),
+ * gradients up to the linear layers; squares: (n), squared lengths of whole gradients. */
+FAST void winsor_rows(const float *images, const int64_t *labels, int64_t n, const float *p,
+                      const loss_t *loss, float *rows, float *squares, const linear_t *linear) {
+    float w1[TAPS1 * C1], w2[TAPS2 * C2], back2[TAPS2 * C2], w3[FLAT * HIDDEN];
+    float wide[WIDE * WIDE], x1[S1 * S1 * C1], h1[P1 * P1 * C1], x2[S2 * S2 * C2], h2[FLAT];
+    float e1[S1 * S1 * C1], dh1[P1 * P1 * C1], e2[S2 * S2 * C2], pooled[FLAT], r1[C1], r2[C2];
     uint8_t dark[WIDE];
     for (int c = 0; c < C1; c++)
         for (int k = 0; k < TAPS1; k++) w1[k * C1 + c] = p[W1 + c * TAPS1 + k];
     for (int c = 0; c < C2; c++)
         for (int i = 0; i < C1; i++)
-            for (int k = 0; k < 16; k++)
-                w2[(k * C1 + i) * C2 + c] = p[W2 + (c * C1 + i) * 16 + k];
+            for (int k = 0; k < 16; k++) {
+                float value = p[W2 + (c * C1 + i) * 16 + k];
+                w2[(k * C1 + i) * C2 + c] = back2[(k * C2 + c) * C1 + i] = value;
+            }
+    for (int j = 0; j < HIDDEN; j++)
+        for (int k = 0; k < FLAT; k++) w3[k * HIDDEN + j] = p[W3 + j * FLAT + k];
     for (int64_t row = 0; row < n; row++) {
-        float *own = kept + row * KEPT, *pooled = own + KEPT_H2, *to = h2 + row * P2 * P2 * C2;
-        padded(images + row * IMAGE * IMAGE, wide, dark);
-        first_convolution(wide, dark, w1, p + B1, own + KEPT_X1);
-        norm_and_pool(own + KEPT_X1, S1, C1, p + GAMMA1, p + BETA1, own + KEPT_R1, own + KEPT_H1);
-        second_convolution(own + KEPT_H1, w2, p + B2, own + KEPT_X2);
-        norm_and_pool(own + KEPT_X2, S2, C2, p + GAMMA2, p + BETA2, own + KEPT_R2, pooled);
-        for (int at = 0; at < P2 * P2; at++)
-            for (int c = 0; c < C2; c++) to[c * P2 * P2 + at] = pooled[at * C2 + c];
-    }
-}
-
-/* dh2: (n, 512), gradients at h2. rows: (n, ROW), gradients of each row; squares: (n). */
-FAST void winsor_backward(const float *images, int64_t n, const float *p, const float *kept,
-                          const float *dh2, float *rows, float *squares) {
-    float w2[TAPS2 * C2], wide[WIDE * WIDE], e1[S1 * S1 * C1], e2[S2 * S2 * C2];
-    float dh1[P1 * P1 * C1], pooled[P2 * P2 * C2];
-    uint8_t dark[WIDE];
-    for (int c = 0; c < C2; c++)
-        for (int i = 0; i < C1; i++)
-            for (int k = 0; k < 16; k++)
-                w2[(k * C2 + c) * C1 + i] = p[W2 + (c * C1 + i) * 16 + k];
-    for (int64_t row = 0; row < n; row++) {
-        const float *own = kept + row * KEPT, *from = dh2 + row * P2 * P2 * C2;
         float *to = rows + row * ROW;
-        for (int at = 0; at < P2 * P2; at++)
-            for (int c = 0; c < C2; c++) pooled[at * C2 + c] = from[c * P2 * P2 + at];
-        back_to_convolution(own + KEPT_X2, S2, C2, p + GAMMA2, p + BETA2, own + KEPT_R2,
-                            own + KEPT_H2, pooled, e2, to + ROW_N2);
-        second_gradient(own + KEPT_H1, e2, to + ROW_W2);
-        second_input(e2, w2, dh1);
-        back_to_convolution(own + KEPT_X1, S1, C1, p + GAMMA1, p + BETA1, own + KEPT_R1,
-                            own + KEPT_H1, dh1, e1, to + ROW_N1);
         padded(images + row * IMAGE * IMAGE, wide, dark);
+        first_convolution(wide, dark, w1, p + B1, x1);
+        norm_and_pool(x1, S1, C1, p + GAMMA1, p + BETA1, r1, h1);
+        second_convolution(h1, w2, p + B2, x2);
+        norm_and_pool(x2, S2, C2, p + GAMMA2, p + BETA2, r2, h2);
+        memcpy(pooled, h2, sizeof h2);
+        head(row, labels[row], p, w3, loss, linear, pooled);
+        back_to_convolution(x2, S2, C2, p + GAMMA2, p + BETA2, r2, h2, pooled, e2, to + ROW_N2);
+        second_gradient(h1, e2, to + ROW_W2);
+        second_input(e2, back2, dh1);
+        back_to_convolution(x1, S1, C1, p + GAMMA1, p + BETA1, r1, h1, dh1, e1, to + ROW_N1);
         first_gradient(wide, dark, e1, to + ROW_W1);
-        squares[row] = square(to, ROW);
+        squares[row] = square(to, ROW) +
+                       length2(linear->e3 + row * HIDDEN, HIDDEN) *
+                           (square(linear->h + row * FLAT, FLAT) + 1) +
+                       length2(linear->e4 + row * CLASSES, CLASSES) *
+                           (square(linear->a + row * HIDDEN, HIDDEN) + 1);
     }
 }
 

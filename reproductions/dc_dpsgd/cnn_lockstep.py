@@ -1,20 +1,26 @@
 """The runs of a lockstep whose model is `two_layer_cnn`: what `lockstep.py` asks of a stack.
 
-Runs share the batch. Its way through the network is each run's own, but a short one: convolutions
-by `cnn_rows.py`, which forms the gradients of a row while they are in the cache, and linear layers
-by their factors, |g_i| = |e_i| |h_i|. So a run keeps 9,360 numbers of each row, and sums them with
-the weights that its rule wants; no second pass over the batch.
+Runs share the batch. Its way through the network is each run's own, but a short one: `cnn_rows.py`
+forms the gradients of a row while they are in the cache, those of linear layers as their factors,
+|g_i| = |e_i| |h_i|. So a run keeps 9,360 numbers of each row, and sums them with the weights that
+its rule wants; no second pass over the batch.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from winsor_reproductions.dc_dpsgd.cnn_rows import SIZES, Rows, as_parameters, fastest
+from winsor_reproductions.dc_dpsgd.cnn_rows import (
+    SIZES,
+    Gradients,
+    Maker,
+    Margins,
+    as_parameters,
+    fastest,
+)
 from winsor_reproductions.dc_dpsgd.descent import DescentTask
 
 from winsor.grads.directions import Basis, Kronecker, bases
@@ -26,8 +32,10 @@ HIDDEN, LAST = "9", "11"
 """Names of the linear layers."""
 
 
-def is_cnn(model: nn.Module) -> bool:
-    return repr(model) == repr(two_layer_cnn())
+def is_cnn(task: DescentTask) -> bool:
+    """Whether this is the network, with a loss, that `cnn_rows.py` knows."""
+    known = Margins.of(task.loss, 0.0) is not None
+    return known and repr(task.model()) == repr(two_layer_cnn())
 
 
 class CnnStack:
@@ -36,11 +44,10 @@ class CnnStack:
     def __init__(self, task: DescentTask, runs: int, seed: int) -> None:
         torch.manual_seed(seed)
         self._task, self._model = task, task.model()
-        assert is_cnn(self._model)
         self.layout = Layout(dict(self._model.named_parameters()))
         with torch.no_grad():  # the seed is theirs in common, and so is the start
             self.flat = self.layout.joined(self.layout.like).flat.repeat(runs, 1)
-        self._rows = fastest()
+        self._maker = fastest()
 
     def parameters(self, run: int) -> dict[str, nn.Parameter]:
         """Those of one run: its part of the stack, so that an optimiser moves both."""
@@ -56,23 +63,14 @@ class CnnStack:
 
     def forward(self, x: Tensor, y: Tensor, progress: float) -> CnnBatch:
         """What the runs see of a batch."""
-        return CnnBatch(self, x.contiguous(), y, progress)
+        loss = Margins.of(self._task.loss, progress)
+        assert loss is not None
+        return CnnBatch(self, x, y, loss)
 
     def look(self, run: int, batch: CnnBatch) -> CnnView:
         """A run's own way through the network and back."""
-        parts, flat = self._parts(run), self.flat[run]
-        w3, w4 = parts[f"{HIDDEN}.weight"], parts[f"{LAST}.weight"]
-        h = self._rows.features(batch.x, flat)
-        z = torch.addmm(parts[f"{HIDDEN}.bias"], h, w3.T)
-        a = z.relu()
-        logits = torch.addmm(parts[f"{LAST}.bias"], a, w4.T)
-        with torch.enable_grad():
-            losses = self._task.loss(logits.requires_grad_(), batch.y, batch.progress)
-            (e4,) = torch.autograd.grad(losses.sum(), logits)
-        e3 = (e4 @ w4).mul_(z > 0)
-        rows, squares = self._rows.gradients(e3 @ w3)
-        linear = Linear(e3, h), Linear(e4, a)
-        return CnnView(self.layout, self._rows, losses.detach(), rows, squares, linear)
+        found = self._maker.gradients(batch.x, batch.y, self.flat[run], batch.loss)
+        return CnnView(self.layout, self._maker, found)
 
 
 class CnnBackward:
@@ -92,26 +90,11 @@ class CnnBackward:
             parameter.grad = mean[name]
 
 
-@dataclass(frozen=True, eq=False)
-class Linear:
-    """Gradients of a linear layer's rows: e_i h_i' for the weight, e_i for the bias."""
-
-    e: Tensor
-    h: Tensor
-
-    def squares(self) -> Tensor:
-        return self.e.square().sum(1) * (self.h.square().sum(1) + 1)
-
-    def without(self, bad: Tensor) -> Linear:
-        zero = torch.tensor(0.0)
-        return Linear(*(torch.where(bad[:, None], zero, part) for part in (self.e, self.h)))
-
-
 class CnnBatch:
     """A batch that the runs have in common."""
 
-    def __init__(self, stack: CnnStack, x: Tensor, y: Tensor, progress: float) -> None:
-        self.x, self.y, self.progress = x, y, progress
+    def __init__(self, stack: CnnStack, x: Tensor, y: Tensor, loss: Margins) -> None:
+        self.x, self.y, self.loss = x, y, loss
         self._stack = stack
 
     def view(self, run: int) -> CnnView:
@@ -124,25 +107,17 @@ class CnnBatch:
 class CnnView:
     """The `View` of one run, valid until that of the next."""
 
-    def __init__(
-        self,
-        layout: Layout,
-        maker: Rows,
-        losses: Tensor,
-        rows: Tensor,
-        squares: Tensor,
-        linear: tuple[Linear, Linear],
-    ) -> None:
-        self._layout, self._maker, self._linear = layout, maker, linear
-        self._losses, self._rows = losses, rows
-        self.size = len(losses)
-        self._lengths = (squares + linear[0].squares() + linear[1].squares()).sqrt_()
+    def __init__(self, layout: Layout, maker: Maker, found: Gradients) -> None:
+        self._layout, self._maker = layout, maker
+        self._losses, self._rows, self._linear = found.losses, found.rows, found.linear
+        self.size = len(found.losses)
+        self._lengths = found.squares.sqrt()
         bad = ~self._lengths.isfinite()
         self.neutralised = int(bad.sum())
         if self.neutralised:
-            self._lengths[bad], self._rows[bad] = 0.0, 0.0
-            self._losses = torch.where(bad, torch.tensor(0.0), losses)
-            self._linear = linear[0].without(bad), linear[1].without(bad)
+            parts = (part for pair in found.linear for part in pair)
+            for part in (self._lengths, self._rows, self._losses, *parts):
+                part[bad] = 0.0
 
     def losses(self) -> Tensor:
         return self._losses
@@ -159,9 +134,9 @@ class CnnView:
         leaves = iter(tree.values())
         for part in as_parameters(weights @ self._rows):
             next(leaves).copy_(part)
-        for layer in self._linear:
-            scaled = layer.e * weights[:, None]
-            torch.mm(scaled.T, layer.h, out=next(leaves))
+        for e, h in self._linear:
+            scaled = e * weights[:, None]
+            torch.mm(scaled.T, h, out=next(leaves))
             torch.sum(scaled, 0, out=next(leaves))
         return tree
 
@@ -187,13 +162,13 @@ class Sketcher:
         )
         self._linear = [found[f"{name}.weight"] for name in (HIDDEN, LAST)]
 
-    def __call__(self, maker: Rows, rows: Tensor, *linear: Linear) -> Tensor:
+    def __call__(self, maker: Maker, rows: Tensor, *linear: tuple[Tensor, Tensor]) -> Tensor:
         """(n, k)."""
         _, *three, _, b, gamma, beta = rows.split(SIZES, 1)
-        inner = torch.cat([*three, b, gamma, beta, *(layer.e for layer in linear)], 1) @ self._along
+        inner = torch.cat([*three, b, gamma, beta, *(e for e, _ in linear)], 1) @ self._along
         for place, v, u, k in self._convolutions:
             inner += (maker.along(rows, place, v) @ u).mT.flatten(1)[:, :k]
-        for layer, basis in zip(linear, self._linear, strict=True):
+        for (e, h), basis in zip(linear, self._linear, strict=True):
             assert isinstance(basis, Kronecker)
-            inner += basis.factors(layer.e[:, None], layer.h[:, None])
+            inner += basis.factors(e[:, None], h[:, None])
         return inner

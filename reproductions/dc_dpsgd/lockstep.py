@@ -68,7 +68,7 @@ def run_together(
     task = members[0].task
     key, rows = new_key(seed), TensorDataset(*task.train)
     sampler = Poisson.of_batch_size(len(rows), task.batch_size)
-    stack = (CnnStack if is_cnn(task.model()) else Stack)(task, len(members), seed)
+    stack = (CnnStack if is_cnn(task) else Stack)(task, len(members), seed)
     runs = [_Run(m, stack.parameters(i), sampler, key) for i, m in enumerate(members)]
     for step, fragments in enumerate(Feed(rows, sampler, key).steps(0, task.taken)):
         batch = next(fragments, None)  # none: nobody was drawn, and only noise is released
@@ -89,9 +89,9 @@ def run_together(
     ]
 
 
-def has_stack(model: nn.Module) -> bool:
-    """Whether runs of a model can go in lockstep."""
-    return isinstance(model, nn.Linear) or is_cnn(model)
+def has_stack(task: DescentTask) -> bool:
+    """Whether runs of a task can go in lockstep."""
+    return isinstance(task.model(), nn.Linear) or is_cnn(task)
 
 
 class Stack:

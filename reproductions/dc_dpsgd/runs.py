@@ -159,7 +159,7 @@ def _together(
     task: DescentTask, rule: Rule, noise_multiplier: float, seed: int, ask: bool
 ) -> Together | None:
     """Runs of a small model on the same rows with the same seed, and with the same directions."""
-    if task.descent.average_from is not None or not has_stack(task.model()):
+    if task.descent.average_from is not None or not has_stack(task):
         return None
     shared = {**identity(task, replace(task.descent, lr=0.0)), "steps": _length(task)}
     directions = getattr(rule, "subspace", None) if Need.SKETCH in rule.needs else None
@@ -248,7 +248,7 @@ def _plain_cell(task: DescentTask, seed: int) -> float:
 def _plain(task: DescentTask, seed: int, look: Look | None = None) -> float:
     torch.manual_seed(seed)
     model = task.model()
-    backward = CnnBackward(task, model) if is_cnn(model) else _backward(task, model)
+    backward = CnnBackward(task, model) if is_cnn(task) else _backward(task, model)
     optimiser, scheduler = task.plain.optimiser(_trained(model), task.steps)
     x, y = task.train
     batches: list[Tensor] = []

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from winsor_reproductions.dc_dpsgd import cnn_rows
 from winsor_reproductions.dc_dpsgd.cnn_lockstep import CnnBackward, CnnStack
-from winsor_reproductions.dc_dpsgd.cnn_rows import ByTorch, library
+from winsor_reproductions.dc_dpsgd.cnn_rows import ByTorch, Margins, library
 from winsor_reproductions.dc_dpsgd.descent import Descent, DescentTask, cross_entropy
 from winsor_reproductions.dc_dpsgd.lockstep import Member, run_together
 from winsor_reproductions.dc_dpsgd.methods import DcSetting
@@ -125,9 +125,10 @@ def test_rows_that_are_not_finite_count_for_nothing(task: DescentTask) -> None:
     good = [0, 1, 2, 4, 6, 7]
     with torch.no_grad():
         whole = stack.forward(x, y, 0.0).view(0)
-        norms, total = whole.norms().clone(), whole.weighted_sum(torch.ones(8))
+        norms, total = whole.norms(), whole.weighted_sum(torch.ones(8))
+        losses = whole.losses().clone()  # what follows overwrites it
         rest = stack.forward(x[good], y[good], 0.0).view(0)
-    assert whole.neutralised == 2 and whole.losses()[[3, 5]].tolist() == [0.0, 0.0]
+    assert whole.neutralised == 2 and losses[[3, 5]].tolist() == [0.0, 0.0]
     assert norms[[3, 5]].tolist() == [0.0, 0.0]
     torch.testing.assert_close(norms[good], rest.norms())
     torch.testing.assert_close(total.flat, rest.weighted_sum(torch.ones(6)).flat)
@@ -168,7 +169,20 @@ def test_a_trial_is_a_short_run_at_the_noise_of_a_long_one(task: DescentTask) ->
 def test_the_library_in_c_is_there_and_does_what_torch_does() -> None:
     found = library()
     assert found is not None  # CI has a compiler
-    x, _ = _images(5, 2)
+    x, y = _images(5, 2)
     flat = torch.cat([p.detach().flatten() for p in two_layer_cnn().parameters()])
-    ours, theirs = found.features(x, flat), ByTorch().features(x, flat)
-    torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+    loss = Margins.of(cross_entropy, 0.0)
+    assert loss is not None
+    ours, theirs = (maker.gradients(x, y, flat, loss) for maker in (found, ByTorch()))
+    torch.testing.assert_close(ours.rows, theirs.rows, rtol=1e-3, atol=1e-5)
+    torch.testing.assert_close(ours.losses, theirs.losses)
+
+
+@pytest.mark.parametrize("progress", [0.0, 0.9])
+def test_losses_are_those_of_the_task(task: DescentTask, progress: float) -> None:
+    logits, labels = torch.randn(9, 10), torch.arange(9)
+    for loss in (task.loss, cross_entropy, replace(task.loss, scale=3.0)):  # type: ignore[type-var]
+        known = Margins.of(loss, progress)
+        assert known is not None
+        torch.testing.assert_close(known(logits, labels), loss(logits, labels, progress))
+    assert Margins.of(lambda *_: logits, progress) is None

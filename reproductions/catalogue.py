@@ -27,7 +27,9 @@ PAPERS = {
         {
             "mnist": "winsor_reproductions.dc_dpsgd.baseline:mnist",
             "table-2": "winsor_reproductions.dc_dpsgd.table2:table2",
-            "table-2-cnn": "winsor_reproductions.dc_dpsgd.table2:table2_cnn",
+            "table-2-mnist": "winsor_reproductions.dc_dpsgd.table2:table2_mnist",
+            "table-2-fashion": "winsor_reproductions.dc_dpsgd.table2:table2_fashion",
+            "table-2-mnist-ht": "winsor_reproductions.dc_dpsgd.table2:table2_mnist_ht",
             "figure-3": "winsor_reproductions.dc_dpsgd.figure3:figure3",
             "figure-4": "winsor_reproductions.dc_dpsgd.figure4:figure4",
             "table-3": "winsor_reproductions.dc_dpsgd.ablations:table3",

@@ -202,7 +202,10 @@ def test_what_is_said_of_a_paper_follows_its_full_tables():
     assert "Figure 1, on images, has no run" in none and "paper's own tables there is no" in none
     assert "in the first on 1 of 3 lines" in full and "on 0 of 1 models" in full
     assert "80.0 per cent at epsilon 2, mixing 82.0 at the same" in full and "81.0 at 0.64" in full
-    assert "CIFAR-10 70.0, 72.0 and 71.0 per cent" in full and "no run" not in full
+    assert "layers CIFAR-10 70.0, 72.0 and 71.0 per cent" in full and "no run" not in full
+    digits = [{**one, "label": {**one["label"], "data": "MNIST"}} for one in compared]
+    tables["dc-dpsgd", "table-2-mnist"] = digits
+    assert "71.0; with CNN MNIST 70.0, 72.0 and 71.0 per cent" in said(False)
     partly = {("dc-dpsgd", "table-7"): {"quick": False, "lines": compared}}
     assert "own tables table-7 has a run" in made.conclusions("dc-dpsgd", partly)[2]
 

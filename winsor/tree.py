@@ -56,7 +56,7 @@ class Layout:
 
     def empty(self) -> FlatTree:
         """A tree with undefined values."""
-        return self._over(torch.empty(self.total, dtype=self.dtype, device=self.device))
+        return self.over(torch.empty(self.total, dtype=self.dtype, device=self.device))
 
     def packed(self, leaves: Sequence[Tensor]) -> dict[str, Tensor]:
         """A tree of these leaves, in one piece where the copy is worth it."""
@@ -66,9 +66,10 @@ class Layout:
 
     def joined(self, leaves: Sequence[Tensor]) -> FlatTree:
         """A tree of a copy of these leaves, in one piece."""
-        return self._over(torch.cat([leaf.reshape(-1) for leaf in leaves]))
+        return self.over(torch.cat([leaf.reshape(-1) for leaf in leaves]))
 
-    def _over(self, flat: Tensor) -> FlatTree:
+    def over(self, flat: Tensor) -> FlatTree:
+        """The tree whose leaves are views of ``flat``."""
         tree = FlatTree(zip(self.names, unflatten(flat, self.like), strict=True))
         tree.flat = flat
         return tree

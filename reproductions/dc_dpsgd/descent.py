@@ -58,12 +58,27 @@ class DescentTask(Problem):
     """Learning rates of methods that have one of their own; the others take the descent's."""
     tried: tuple[float, ...] = ()
     """Rates that every method tries with `TUNING_SEED`, in place of ``rates``."""
+    tried_for: float = 1.0
+    """The length of a trial of a rate, as a part of a run; the noise is that of the whole run."""
+    shortened: int | None = None
+    """Steps that are taken where ``steps`` are those that the noise is for; None: all of them."""
     guessed: bool = False
     """Whether the rate is only a guess, for want of the runs that would settle it."""
 
     def for_method(self, name: str) -> DescentTask:
         """The task at the rate that goes with a method."""
         return self.at_rate(self.rates.get(name, self.descent.lr))
+
+    @property
+    def taken(self) -> int:
+        """Steps that are really taken."""
+        return self.steps if self.shortened is None else min(self.shortened, self.steps)
+
+    def for_trial(self) -> DescentTask:
+        """A shorter run, long enough to judge a rate."""
+        if self.tried_for == 1:
+            return self
+        return replace(self, shortened=math.ceil(self.tried_for * self.steps))
 
     def at_rate(self, rate: float) -> DescentTask:
         return replace(self, descent=replace(self.descent, lr=rate))

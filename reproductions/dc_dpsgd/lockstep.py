@@ -1,7 +1,7 @@
-"""Private runs of a linear model, many in one pass over the batches that they share.
+"""Private runs of a small model, many in one pass over the batches that they share.
 
 Runs of one seed draw the same batches, whatever their rule, noise and rate. So their weights are
-stacked, and a step is
+stacked, and a step of a linear model is
 
     Z = X W'                logits of the batch under every run: one product
     E = dl/dZ               residuals of every run
@@ -11,7 +11,8 @@ stacked, and a step is
 Everything that makes a run private is the library's: sampler, rule, door, ledger, optimiser step. A
 run here is the one that `make_private` would have made with the same seed, up to rounding
 (`tests/reproductions/dc_dpsgd/test_lockstep.py`). Only the forward and the backward pass are
-shared; for small models and batches they and Python around them are most of the time.
+shared; for small models and batches they and Python around them are most of the time. The two-layer
+CNN has a stack of its own, with the same questions to answer (`cnn_lockstep.py`).
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
+from winsor_reproductions.dc_dpsgd.cnn_lockstep import CnnStack, CnnView, is_cnn
 from winsor_reproductions.dc_dpsgd.descent import DescentTask
 from winsor_reproductions.training_runs import evaluate
 
@@ -66,14 +68,14 @@ def run_together(
     task = members[0].task
     key, rows = new_key(seed), TensorDataset(*task.train)
     sampler = Poisson.of_batch_size(len(rows), task.batch_size)
-    stack = Stack(task, len(members), seed)
+    stack = (CnnStack if is_cnn(task) else Stack)(task, len(members), seed)
     runs = [_Run(m, stack.parameters(i), sampler, key) for i, m in enumerate(members)]
-    for step, fragments in enumerate(Feed(rows, sampler, key).steps(0, task.steps)):
+    for step, fragments in enumerate(Feed(rows, sampler, key).steps(0, task.taken)):
         batch = next(fragments, None)  # none: nobody was drawn, and only noise is released
-        seen = None if batch is None else stack.forward(*batch.batch, step / task.steps)
+        seen = None if batch is None else stack.forward(*batch.batch, step / task.taken)
         with torch.no_grad():
             for place, run in enumerate(runs):
-                run.look(None if seen is None else HeadView(seen, place))
+                run.look(None if seen is None else seen.view(place))
             if seen is not None:
                 seen.add_up()
             for run in runs:
@@ -85,6 +87,11 @@ def run_together(
         (evaluate(stack.model(place), *task.test)[0], run.epsilon())
         for place, run in enumerate(runs)
     ]
+
+
+def has_stack(task: DescentTask) -> bool:
+    """Whether runs of a task can go in lockstep."""
+    return isinstance(task.model(), nn.Linear) or is_cnn(task)
 
 
 class Stack:
@@ -137,6 +144,9 @@ class Seen:
         self._sketches: dict[Directions, Tensor] = {}
         self._scaled = torch.zeros_like(residuals)
         self._asked: dict[int, FlatTree] = {}
+
+    def view(self, run: int) -> HeadView:
+        return HeadView(self, run)
 
     def sketch(self, directions: Directions) -> Tensor:
         """(runs, n, k): the product with the rows is the same for all runs."""
@@ -200,14 +210,14 @@ class _Run:
         mechanism = Gaussian(member.noise_multiplier)
         config = run_config(self.rule, mechanism, sampler, RELATION, task.delta, parameters)
         self.door = Door(Ledger(config), mechanism, sampler, RELATION, key)
-        optimizer, scheduler = task.descent.optimiser(list(parameters.values()), task.steps)
+        optimizer, scheduler = task.descent.optimiser(list(parameters.values()), task.taken)
         self.update = OptimizerUpdate(parameters, optimizer, scheduler, sampler.expected_size)
         self.update.seal = self.door.seal
         first = self.rule.init(dict(parameters), sampler.expected_size)
         self.state = self.rule.with_key(first, key)
         self._delta = task.delta
 
-    def look(self, view: HeadView | None) -> None:
+    def look(self, view: HeadView | CnnView | None) -> None:
         """What the rule makes of a batch; its sums come into being before they are released."""
         seen: Any = no_rows(self.update.parameters) if view is None else view
         self.sums = self.rule.contributions(seen, self.state)

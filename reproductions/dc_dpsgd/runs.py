@@ -25,8 +25,9 @@ from winsor_reproductions.cells import (
     guesses,
     model_name,
 )
+from winsor_reproductions.dc_dpsgd.cnn_lockstep import CnnBackward, is_cnn
 from winsor_reproductions.dc_dpsgd.descent import Descent, DescentTask
-from winsor_reproductions.dc_dpsgd.lockstep import Member, run_together
+from winsor_reproductions.dc_dpsgd.lockstep import Member, has_stack, run_together
 from winsor_reproductions.reproduction import Measured
 from winsor_reproductions.training_runs import evaluate, probed
 
@@ -66,12 +67,14 @@ Runner = Callable[[DescentTask, Sequence[int]], SeedOutcomes]
 def tuned(task: DescentTask, name: str, run: Runner) -> tuple[DescentTask, str]:
     """The task at the best of its rates for a method, and the curve of what was tried.
 
-    Every method has the same rates to try, one run each, judged by test accuracy, outside epsilon.
+    Every method has the same rates to try, one run each (`DescentTask.for_trial`), judged by test
+    accuracy, outside epsilon.
     """
     if not task.tried:
         return task.for_method(name), ""
     before = guesses()
-    found = {rate: run(task.at_rate(rate), (TUNING_SEED,)).accuracies[0] for rate in task.tried}
+    trial = task.for_trial()
+    found = {rate: run(trial.at_rate(rate), (TUNING_SEED,)).accuracies[0] for rate in task.tried}
     best = max(found, key=lambda rate: found[rate])
     curve = ", ".join(f"{rate:g}: {accuracy:.2f}" for rate, accuracy in found.items())
     return replace(task.at_rate(best), guessed=guesses() > before), curve
@@ -118,13 +121,21 @@ def _private_cell(
 ) -> tuple[float, float]:
     """`_private` as a cell; only the first seed asks what the noise certifies."""
 
-    def run(at: DescentTask) -> Values:
-        accuracy, epsilon = _private(at, rule, noise_multiplier, seed, ask)
+    together = _together(task, rule, noise_multiplier, seed, ask)
+
+    def run() -> Values:
+        accuracy, epsilon = _private(task, rule, noise_multiplier, seed, ask)
         return {"accuracy": accuracy, "epsilon": epsilon}
+
+    def begin(steps: int) -> object:
+        short = probed(task.for_steps(steps))
+        if together is not None:
+            return run_together([Member(short, rule, noise_multiplier, ask)], seed)
+        return _private(short, rule, noise_multiplier, seed, ask)
 
     found = cell(
         Wanted(
-            f"{task.name}, {_kind(rule)}, {task.steps} steps of {task.batch_size}",
+            f"{task.name}, {_kind(rule)}, {_length(task)} steps of {task.batch_size}",
             {
                 **identity(task, task.descent),
                 "rule": repr(rule),
@@ -132,12 +143,12 @@ def _private_cell(
                 "seed": seed,
                 "asked": ask,
             },
-            lambda: run(task),
+            run,
             {"accuracy": 50.0, "epsilon": 1.0},
-            task.steps,
-            lambda steps: run(probed(task.for_steps(steps))),
+            task.taken,
+            begin,
             task.batch_size / probed(task).batch_size,
-            _together(task, rule, noise_multiplier, seed, ask),
+            together,
             task.guessed,
         )
     )
@@ -147,10 +158,10 @@ def _private_cell(
 def _together(
     task: DescentTask, rule: Rule, noise_multiplier: float, seed: int, ask: bool
 ) -> Together | None:
-    """Runs of a linear model on the same rows with the same seed, and with the same directions."""
-    if task.descent.average_from is not None or not isinstance(task.model(), nn.Linear):
+    """Runs of a small model on the same rows with the same seed, and with the same directions."""
+    if task.descent.average_from is not None or not has_stack(task):
         return None
-    shared = {**identity(task, replace(task.descent, lr=0.0)), "steps": task.steps}
+    shared = {**identity(task, replace(task.descent, lr=0.0)), "steps": _length(task)}
     directions = getattr(rule, "subspace", None) if Need.SKETCH in rule.needs else None
     key = repr([shared, task.batch_size, seed, directions])
 
@@ -159,6 +170,10 @@ def _together(
         return [{"accuracy": accuracy, "epsilon": epsilon} for accuracy, epsilon in found]
 
     return Together(key, Member(task, rule, noise_multiplier, ask), work)
+
+
+def _length(task: DescentTask) -> str:
+    return str(task.steps) if task.taken == task.steps else f"{task.taken} of {task.steps}"
 
 
 def _kind(rule: Rule) -> str:
@@ -177,7 +192,7 @@ def _private(
 ) -> tuple[float, float]:
     torch.manual_seed(seed)
     model = task.model()
-    optimiser, scheduler = task.descent.optimiser(_trained(model), task.steps)
+    optimiser, scheduler = task.descent.optimiser(_trained(model), task.taken)
     private = make_private(
         model=model,
         optimizer=optimiser,
@@ -191,9 +206,9 @@ def _private(
         scheduler=scheduler,
         max_physical_batch_size=512,
     )
-    average = _average(task.descent, task.steps, model)
-    for x, y in private.batches():
-        private.step(task.loss(model(x), y, private.steps_done / task.steps))
+    average = _average(task.descent, task.taken, model)
+    for x, y in private.batches(task.taken):
+        private.step(task.loss(model(x), y, private.steps_done / task.taken))
         if average is not None and private.steps_done > average.last:
             average.take(private.steps_done)
         if look is not None:
@@ -233,6 +248,7 @@ def _plain_cell(task: DescentTask, seed: int) -> float:
 def _plain(task: DescentTask, seed: int, look: Look | None = None) -> float:
     torch.manual_seed(seed)
     model = task.model()
+    backward = CnnBackward(task, model) if is_cnn(task) else _backward(task, model)
     optimiser, scheduler = task.plain.optimiser(_trained(model), task.steps)
     x, y = task.train
     batches: list[Tensor] = []
@@ -241,13 +257,22 @@ def _plain(task: DescentTask, seed: int, look: Look | None = None) -> float:
             batches = list(torch.randperm(len(y)).split(task.batch_size))
         rows = batches.pop()
         optimiser.zero_grad()
-        task.loss(model(x[rows]), y[rows], step / task.steps).mean().backward()
+        backward(x[rows], y[rows], step / task.steps)
         optimiser.step()
         if scheduler is not None:
             scheduler.step()
         if look is not None:
             look(step + 1, model)
     return evaluate(model, *task.test)[0]
+
+
+def _backward(task: DescentTask, model: nn.Module) -> Callable[[Tensor, Tensor, float], None]:
+    """Leaves the gradient of the mean loss at the parameters."""
+
+    def run(x: Tensor, y: Tensor, progress: float) -> None:
+        task.loss(model(x), y, progress).mean().backward()
+
+    return run
 
 
 class _Average:

@@ -48,9 +48,15 @@ QUICK_NOTE = (
     "DP-PSAC that of DP-SGD. Accuracies are far below those of long runs."
 )
 TRIED = (0.25, 1.0, 4.0, 16.0)
+CNN_TRIED_FOR = 0.25
+"""Ten of forty epochs, at a constant rate, show the level at which noise holds a run."""
 LINEAR_TRIED = (1.0, 4.0, 16.0, 64.0, 256.0)
 """Rows of unit length and bounds of 0.1 want long steps: with 64 as the longest, DP-SGD's best rate
 was at the edge, and its tuning not fair."""
+CNN_TUNING = (
+    "A rate is judged by a run of a quarter of the epochs, at the noise of the whole run, for "
+    "every method alike."
+)
 LOCKSTEP = (
     "Runs of a seed went side by side on the same Poisson batches, each with winsor's rule, door "
     "and ledger and with noise of its own, and equal to a training by itself "
@@ -93,6 +99,7 @@ def _cnn(name: str, request: Request) -> DescentTask:
         loss=LdamDrw(profile) if tailed else cross_entropy,
         rates=CNN_RATES if request.quick else {},
         tried=() if request.quick else TRIED,
+        tried_for=CNN_TRIED_FOR,
     )
 
 

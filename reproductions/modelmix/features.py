@@ -78,7 +78,9 @@ class OnFeatures:
     """The epsilon at which the step of either method is tuned."""
 
 
-QUICK = OnFeatures(epsilons=(8.0,), more_epsilons=(2.0,), steps=20, rates=(16.0, 64.0))
+QUICK = OnFeatures(
+    epsilons=(8.0,), more_epsilons=(2.0,), steps=20, rates=(16.0, 64.0), tuned_at=8.0
+)
 
 
 @dataclass(frozen=True)

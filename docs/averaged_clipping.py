@@ -100,6 +100,6 @@ def on_features(record: Record | None) -> str:
         "On a linear layer on public features of CIFAR-10 in place of ResNet-18 "
         f"(*table-3-features*), each with a step of its own, CC reached {spans[OURS, 'certified']} "
         f"per cent, certified, and {spans[OURS, 'published']} with the published noise, UC "
-        f"{spans[OPEN, 'certified']} and {spans[OPEN, 'published']}, DP-SGD "
-        f"{spans[RIVALS[0], 'certified']}. ResNet-18 itself was not run at full strength."
+        f"{spans[OPEN, 'certified']}, certified, and DP-SGD {spans[RIVALS[0], 'certified']}. "
+        "ResNet-18 itself was not run at full strength."
     )

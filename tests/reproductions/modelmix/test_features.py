@@ -46,8 +46,8 @@ def test_both_methods_are_certified_and_tuned_alike(task: DescentTask) -> None:
     for line in found.lines:
         assert line.certified is not None and line.certified.seeds == 2
         assert line.certified_epsilon is not None and line.certified_epsilon <= 8.0
-        mixing = line.label["method"] == "mixing"
-        assert mixing == (line.published is not None) == (line.published_certifies is not None)
+        both = (line.label["constants"], line.label["method"]) == ("as printed", "mixing")
+        assert both == (line.published is not None) == (line.published_certifies is not None)
     plain, mixed = found.lines[2:]
     rates = [text.split(":")[0] for text in plain.extra["steps tried"].split(", ")]
     assert rates == [text.split(":")[0] for text in mixed.extra["steps tried"].split(", ")]
@@ -87,7 +87,7 @@ def test_nothing_on_features_contradicts_the_paper() -> None:
         ]
     )
     assert "contradicted" not in told
-    assert told.count("Not reproduced at our size in 1 of 1") == 4
+    assert told.count("Not reproduced at our size in 1 of 1") == 3
     assert "claimed +14.3" in told
 
 

@@ -250,14 +250,25 @@ def deviating_ridge_loss(records: Records) -> Chart | None:
     return _trajectories(record, "laplace", "figure B4: Laplace, ridge", min)
 
 
+def accuracy_on_features(records: Records) -> Chart | None:
+    """Paper 4, figure 2 on public features: test accuracy along the run at the largest epsilon."""
+    record = _full(records, ("aclip", "figure-2-features"))
+    title, quantity = "figure 2 on public features: CIFAR-10", "test accuracy in per cent"
+    return _trajectories(record, None, title, quantity=quantity)
+
+
 def _trajectories(
-    record: Record | None, data: str, title: str, which: Callable[..., str] = max
+    record: Record | None,
+    data: str | None,
+    title: str,
+    which: Callable[..., str] = max,
+    quantity: str = "test loss over that of the start",
 ) -> Chart | None:
-    """Test loss along the run at the largest epsilon, or at the one that ``which`` picks; with a
-    band of a deviation to each side where the table has deviations."""
+    """What is measured along the run at the largest epsilon, or at the one that ``which`` picks;
+    with a band of a deviation to each side where the table has deviations."""
     if record is None:
         return None
-    lines = [line for line in record["lines"] if line["label"]["data"] == data]
+    lines = [line for line in record["lines"] if line["label"].get("data") == data]
     nominal = {line["label"]["nominal"] for line in lines} - {""}
     epsilon = which(nominal, key=float)
     series: list[Series] = []
@@ -282,7 +293,7 @@ def _trajectories(
     shaded = any(one.band for one in series)
     return Chart(
         "trajectories", _titled(record, f"Paper 4, {title}, epsilon {epsilon}"),
-        "epoch", "test loss over that of the start", tuple(series),
+        "epoch", quantity, tuple(series),
         note="Dashed: with the published noise, which certifies a larger epsilon."
         + (" Shaded: one deviation." if shaded else ""),
     )  # fmt: skip
@@ -308,6 +319,26 @@ def regression_frequency(records: Records) -> Chart | None:
         "epoch", "per cent of gradients clipped", tuple(series), from_zero=True,
         note="Dashed: simulated gradients, as the appendix describes them. The paper prints no "
         "numbers.",
+    )  # fmt: skip
+
+
+def mixing_on_features(records: Records) -> Chart | None:
+    """Paper 5, Table 2 on public features: accuracy over epsilon, each with a step of its own."""
+    record = _full(records, ("modelmix", "table-2-features"))
+    if record is None:
+        return None
+    series = []
+    lines = [line for line in record["lines"] if line["label"]["constants"] == "tuned"]
+    for colour, (method, mine) in enumerate(_by(lines, "method").items()):
+        at = [float(line["label"]["nominal"]) for line in mine]
+        ours = _points(zip(at, (_value(line, "certified") for line in mine), strict=True))
+        theirs = _points(zip(at, (_number(line["printed"]) for line in mine), strict=True))
+        series.append(Series(f"{method}, certified", ours, colour=colour, markers=True))
+        series.append(Series(f"{method}, paper", theirs, colour=colour, dashed=True))
+    return Chart(
+        "mixing", "Paper 5, Table 2 on public features: CIFAR-10", "epsilon",
+        "test accuracy in per cent", tuple(series),
+        note="Dashed: the paper's own figures, of ResNet-20 without public features.",
     )  # fmt: skip
 
 
@@ -359,6 +390,7 @@ MAKERS: dict[str, Callable[[Records], Chart | HeatMap | None]] = {
     "value-figure-5": accuracy_over_epsilon,
     "aclip-table-2": error_over_epsilon,
     "aclip-figure-1": loss_over_epochs,
+    "aclip-figure-2-features": accuracy_on_features,
     "aclip-table-2-synthetic": synthetic_error,
     "aclip-table-b1-synthetic": synthetic_ridge_error,
     "aclip-figure-3": synthetic_loss,
@@ -367,4 +399,5 @@ MAKERS: dict[str, Callable[[Records], Chart | HeatMap | None]] = {
     "aclip-figure-b4": deviating_ridge_loss,
     "modelmix-figure-3": epsilon_over_steps,
     "modelmix-section-4.3": epsilon_by_width,
+    "modelmix-table-2-features": mixing_on_features,
 }

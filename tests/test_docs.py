@@ -188,21 +188,35 @@ def test_what_is_said_of_a_paper_follows_its_full_tables():
         line(70.0 + k, data="CIFAR-10", method=name)
         for k, name in enumerate(("DP-SGD", "DC-DPSGD", "DC-DPSGD, by norm"))
     ]
+    tuned = [
+        line(mean, method=name, nominal=at, constants="tuned")
+        for name, at, mean in (("DP-SGD", "4", 88.0), ("DP-SGD", "8", 89.0), ("mixing", "4", 86.0))
+    ]
+    averaged = [
+        line(75.0 + k, method=name, nominal="2", constants="tuned")
+        for k, name in enumerate(("CC", "UC", "DP-SGD"))
+    ]
+    averaged[0]["published"] = {"mean": 77.5, "half_width": 1.0, "seeds": 3}
     tables = {
         ("value", "figure-1"): frequencies, ("value", "table-2"): times,
         ("modelmix", "transfer"): mixed, ("dc-dpsgd", "table-2"): compared,
+        ("modelmix", "table-2-features"): tuned, ("aclip", "table-3-features"): averaged,
     }  # fmt: skip
 
     def said(quick):
         records = {key: {"quick": quick, "lines": lines} for key, lines in tables.items()}
-        papers = ("value", "modelmix", "dc-dpsgd")
+        papers = ("value", "modelmix", "dc-dpsgd", "aclip")
         return " ".join(text for key in papers for text in made.conclusions(key, records))
 
     none, full = said(True), said(False)
     assert "Figure 1, on images, has no run" in none and "paper's own tables there is no" in none
     assert "in the first on 1 of 3 lines" in full and "on 0 of 1 models" in full
     assert "80.0 per cent at epsilon 2, mixing 82.0 at the same" in full and "81.0 at 0.64" in full
-    assert "layers CIFAR-10 70.0, 72.0 and 71.0 per cent" in full and "no run" not in full
+    assert "layers CIFAR-10 70.0, 72.0 and 71.0 per cent" in full
+    assert "no run" not in full
+    assert "88.0 to 89.0 per cent at epsilon 4 to 8, mixing 86.0 to 86.0." in full
+    assert "CC reached 75.0 to 75.0 per cent, certified, and 77.5 to 77.5 with" in full
+    assert "Table 3, on CIFAR-10, has no run" in none
     digits = [{**one, "label": {**one["label"], "data": "MNIST"}} for one in compared]
     tables["dc-dpsgd", "table-2-mnist"] = digits
     assert "71.0; with CNN MNIST 70.0, 72.0 and 71.0 per cent" in said(False)

@@ -132,7 +132,7 @@ def _open_cell(given: Problem, lr: float, seed: int) -> Wanted:
     )
 
 
-def curve_verdict(lines: list[Line]) -> str:
+def curve_verdict(lines: list[Line], where: str = "At the printed constants") -> str:
     """Where do certified averaged clipping and DP-SGD end?"""
     rows: dict[str, dict[str, Measured]] = {}
     for line in lines:
@@ -143,6 +143,6 @@ def curve_verdict(lines: list[Line]) -> str:
         for nominal, row in rows.items()
     ]
     return (
-        f"At the printed constants averaged clipping ends above DP-SGD, certified: "
+        f"{where} averaged clipping ends above DP-SGD, certified: "
         f"{sentence(ends, 'epsilons', ' points')}."
     )

@@ -8,11 +8,13 @@ stacked, and a step of a linear model is
     release, run by run     its own rule on its own residuals, its own door, ledger and noise
     update, run by run      its own optimiser
 
-Everything that makes a run private is the library's: sampler, rule, door, ledger, optimiser step. A
-run here is the one that `make_private` would have made with the same seed, up to rounding
-(`tests/reproductions/dc_dpsgd/test_lockstep.py`). Only the forward and the backward pass are
-shared; for small models and batches they and Python around them are most of the time. The two-layer
-CNN has a stack of its own, with the same questions to answer (`cnn_lockstep.py`).
+Everything that makes a run private is the library's: sampler, rule, door, ledger, optimiser step,
+mixing (paper 5), projection onto a ball (paper 4). A run here is the one that `make_private` would
+have made with the same seed, up to rounding (`tests/reproductions/dc_dpsgd/test_lockstep.py`). Only
+the forward and the backward pass are shared; for small models and batches they and Python around
+them are most of the time. One rule is asked for its bounds alone: what `LInf` cuts off coordinates
+is found here without forming rows (`Seen.ask_cut`), for on features it would form nearly all. The
+two-layer CNN has a stack of its own, with the same questions to answer (`cnn_lockstep.py`).
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ from winsor_reproductions.dc_dpsgd.descent import DescentTask
 from winsor_reproductions.training_runs import evaluate
 
 from winsor.contract import Neighbouring
+from winsor.contrib.modelmix.mechanism import ModelMix
 from winsor.grads.directions import Kronecker, bases
 from winsor.grads.view import Directions
 from winsor.ledger.guarantee import guarantee
@@ -36,9 +39,11 @@ from winsor.ledger.ledger import Ledger
 from winsor.mechanisms.gaussian import Gaussian
 from winsor.randomness import new_key
 from winsor.release.door import Door
-from winsor.rules.rule import Rule, no_rows
+from winsor.rules.linf import LInf
+from winsor.rules.rule import ROUNDING, Rule, Sums, no_rows
 from winsor.sampling.feed import Feed
 from winsor.sampling.samplers import Poisson
+from winsor.training.iterates import Ball
 from winsor.training.make_private import run_config
 from winsor.training.update import OptimizerUpdate
 from winsor.tree import FlatTree, Layout
@@ -50,20 +55,25 @@ RELATION = Neighbouring.ADD_OR_REMOVE_ONE
 
 @dataclass(frozen=True, eq=False)
 class Member:
-    """One run: the task at its rate, its rule and its noise, and whether its epsilon is wanted."""
+    """One run: the task at its rate, its rule and its noise, and whether its epsilon is wanted.
+
+    ``mix`` takes the place of the optimiser's step; ``radius`` is that of a ball around the start.
+    """
 
     task: DescentTask
     rule: Rule
     noise_multiplier: float
     ask: bool
+    mix: ModelMix | None = None
+    radius: float | None = None
 
 
 def run_together(
-    members: Sequence[Member], seed: int, look: Look | None = None
+    members: Sequence[Member], seed: int, look: Look | None = None, every: int = 1
 ) -> list[tuple[float, float]]:
     """(test accuracy, certified epsilon or NaN) of each; all are on the same rows.
 
-    ``look`` sees every model after every step.
+    ``look`` sees every model after every step, or ``every`` so many.
     """
     task = members[0].task
     key, rows = new_key(seed), TensorDataset(*task.train)
@@ -80,7 +90,8 @@ def run_together(
                 seen.add_up()
             for run in runs:
                 run.release(step)
-        for place in range(len(runs) if look is not None else 0):
+        seeing = look is not None and (step + 1) % every == 0
+        for place in range(len(runs) if seeing else 0):
             assert look is not None
             look(place, step + 1, stack.model(place))
     return [
@@ -142,6 +153,8 @@ class Seen:
         self.lengths = residuals.square().sum(2).mul_(squares).sqrt_()  # (runs, n)
         self._layout = layout
         self._sketches: dict[Directions, Tensor] = {}
+        self._tall: dict[float, tuple[Tensor, Tensor, Tensor]] = {}
+        self._cut: dict[int, tuple[Tensor, Tensor]] = {}
         self._scaled = torch.zeros_like(residuals)
         self._asked: dict[int, FlatTree] = {}
 
@@ -168,6 +181,25 @@ class Seen:
         self._asked[run] = self._layout.empty()
         return self._asked[run]
 
+    def ask_cut(self, run: int, weights: Tensor, clip: float, bound: float) -> FlatTree:
+        """The same with each coordinate of w_i g_i cut to [-bound, bound], given |w_i g_i| <= clip.
+
+        What is cut off is sparse: a coordinate e_ik x_ij is too large only where |x_ij| is above
+        bound / clip times the length of the row, whatever the residuals are.
+        """
+        tree = self.ask(run, weights)
+        scaled = self._scaled[run]
+        if bound / clip not in self._tall:
+            floor = self.x.square().sum(1).add_(1).sqrt_().mul_(bound / clip * (1 - ROUNDING))
+            row, column = (self.x.abs() > floor[:, None]).nonzero(as_tuple=True)
+            self._tall[bound / clip] = row, column, self.x[row, column]
+        row, column, height = self._tall[bound / clip]
+        tall = scaled[row] * height[:, None]
+        tall -= tall.clamp(-bound, bound)
+        excess = torch.zeros(self.x.shape[1], scaled.shape[1]).index_add_(0, column, tall)
+        self._cut[run] = excess.T, scaled - scaled.clamp(-bound, bound)
+        return tree
+
     def add_up(self) -> None:
         """All sums that were asked for, by one product."""
         stacked = self._scaled.transpose(1, 2).flatten(0, 1) @ self.x  # (runs * classes, features)
@@ -175,6 +207,10 @@ class Seen:
             classes = self._scaled.shape[2]
             tree["weight"].copy_(stacked[run * classes : (run + 1) * classes])
             torch.sum(self._scaled[run], 0, out=tree["bias"])
+            if run in self._cut:
+                weight, bias = self._cut[run]
+                tree["weight"].sub_(weight)
+                tree["bias"].sub_(bias.sum(0))
 
 
 class HeadView:
@@ -199,6 +235,15 @@ class HeadView:
         del last
         return self._seen.ask(self._run, weights)
 
+    def total(self) -> FlatTree:
+        return self._seen.ask(self._run, torch.ones(self.size))
+
+    def cut(self, rule: LInf) -> Sums:
+        """What `LInf` contributes."""
+        weights, bound = rule.weight_of_norm(self.norms()), rule.coordinate_bound / (1 + ROUNDING)
+        asked = self._seen.ask_cut(self._run, weights, rule.max_grad_norm, bound)
+        return {"grad": asked}
+
 
 class _Run:
     """What belongs to one run alone: rule, door with its ledger, optimiser."""
@@ -207,18 +252,27 @@ class _Run:
         self, member: Member, parameters: dict[str, nn.Parameter], sampler: Poisson, key: bytes
     ) -> None:
         task, self.rule, self._ask = member.task, member.rule, member.ask
-        mechanism = Gaussian(member.noise_multiplier)
+        noise, mix, size = member.noise_multiplier, member.mix, sampler.expected_size
+        mechanism = Gaussian(noise) if mix is None else mix.with_noise(noise, size)
         config = run_config(self.rule, mechanism, sampler, RELATION, task.delta, parameters)
         self.door = Door(Ledger(config), mechanism, sampler, RELATION, key)
         optimizer, scheduler = task.descent.optimiser(list(parameters.values()), task.taken)
-        self.update = OptimizerUpdate(parameters, optimizer, scheduler, sampler.expected_size)
+        self.update = (
+            OptimizerUpdate(parameters, optimizer, scheduler, size)
+            if mix is None
+            else mix.update(parameters, optimizer, scheduler, size, key)
+        )
         self.update.seal = self.door.seal
-        first = self.rule.init(dict(parameters), sampler.expected_size)
+        self._ball = None if member.radius is None else Ball(member.radius, parameters)
+        first = self.rule.init(dict(parameters), size)
         self.state = self.rule.with_key(first, key)
         self._delta = task.delta
 
     def look(self, view: HeadView | CnnView | None) -> None:
         """What the rule makes of a batch; its sums come into being before they are released."""
+        if isinstance(view, HeadView) and isinstance(self.rule, LInf):
+            self.sums = view.cut(self.rule)
+            return
         seen: Any = no_rows(self.update.parameters) if view is None else view
         self.sums = self.rule.contributions(seen, self.state)
 
@@ -226,6 +280,8 @@ class _Run:
         released = self.door.release(step, self.rule.bounded(self.sums, self.state))
         gradient, self.state = self.rule.after(released, self.state)
         self.update.apply(gradient)
+        if self._ball is not None:
+            self._ball.project_(self.update.parameters)
 
     def epsilon(self) -> float:
         """What the ledger certifies."""

@@ -135,8 +135,8 @@ def table_3(request: Request) -> Reproduced:
                 printed="DP-SGD: 18 to 20 times as much",
                 certified=Measured.of([epsilon]),
                 extra={
-                    f"{PLAIN} needs": _bounds(needed(curves[PLAIN], accuracy)),
-                    f"{SMALL} needs": _bounds(needed(curves[SMALL], accuracy)),
+                    f"{PLAIN} needs": told_bounds(needed(curves[PLAIN], accuracy)),
+                    f"{SMALL} needs": told_bounds(needed(curves[SMALL], accuracy)),
                 },
             )
         )
@@ -243,7 +243,7 @@ def needed(curve: list[tuple[float, float]], accuracy: float) -> tuple[float, fl
     return curve[-1][0], math.inf
 
 
-def _bounds(pair: tuple[float, float]) -> str:
+def told_bounds(pair: tuple[float, float]) -> str:
     low, high = pair
     if low == high:
         return f"{low:.3g}"

@@ -11,20 +11,24 @@ import torch
 from torch import nn
 from winsor_reproductions.cells import read_journal
 from winsor_reproductions.dc_dpsgd import lockstep
-from winsor_reproductions.dc_dpsgd.descent import Descent, DescentTask
+from winsor_reproductions.dc_dpsgd.descent import Descent, DescentTask, cross_entropy
 from winsor_reproductions.dc_dpsgd.lockstep import Member, Stack, run_together
 from winsor_reproductions.dc_dpsgd.methods import DcSetting
 from winsor_reproductions.dc_dpsgd.runs import _private, noise_for, private_runs, tuned
 from winsor_reproductions.queue import cells_folder, run_table
 from winsor_reproductions.reproduction import Line, Reproduced, Request
-from winsor_reproductions.training_runs import gaussian_classes
+from winsor_reproductions.training_runs import TrainingRecipe, gaussian_classes, train
 
+from winsor.contrib.modelmix.mechanism import ModelMix
 from winsor.losses import LdamDrw
 from winsor.rules.automatic import Automatic
+from winsor.rules.averaged import Averaged
 from winsor.rules.discriminative import Discriminative, Subspace
 from winsor.rules.flat import Flat
+from winsor.rules.linf import LInf
 from winsor.rules.psac import PSAC
 from winsor.rules.rule import Rule
+from winsor.training.iterates import Ball
 
 SETTING = DcSetting(k=20)
 RULES: tuple[Rule, ...] = (
@@ -58,8 +62,8 @@ def _kept_weights(monkeypatch: pytest.MonkeyPatch) -> list[torch.Tensor]:
         seen.append(torch.cat([model.weight.detach().flatten(), model.bias.detach()]).clone())
         return 50.0, 1.0
 
-    for module in ("lockstep", "runs"):
-        monkeypatch.setattr(f"winsor_reproductions.dc_dpsgd.{module}.evaluate", note)
+    for module in ("dc_dpsgd.lockstep", "dc_dpsgd.runs", "training_runs"):
+        monkeypatch.setattr(f"winsor_reproductions.{module}.evaluate", note)
     return seen
 
 
@@ -78,6 +82,56 @@ def test_every_run_is_the_one_that_make_private_makes(
     for member, own, other in zip(members, ours, theirs, strict=True):
         torch.testing.assert_close(own, other, rtol=1e-4, atol=1e-5, msg=repr(member.rule))
     assert [epsilon for _, epsilon in together] == [epsilon for _, epsilon in alone]
+
+
+@pytest.mark.parametrize(
+    ("rule", "mix", "radius"),
+    [
+        (Averaged(0.05), None, None),
+        (Averaged(3.0), None, 0.7),
+        (LInf(0.5, 40), ModelMix(0.15), None),
+        (LInf(20.0, 4), ModelMix(((0, 0.1), (5, 0.02))), None),
+        (LInf(0.5, 9), None, 0.7),
+    ],
+)
+def test_papers_4_and_5_are_the_library_s_too(
+    task: DescentTask,
+    monkeypatch: pytest.MonkeyPatch,
+    rule: Rule,
+    mix: ModelMix | None,
+    radius: float | None,
+) -> None:
+    """Means are clipped, coordinates cut, iterates mixed and projected as in a run of its own."""
+    seen = _kept_weights(monkeypatch)
+    plain = replace(task, loss=cross_entropy)
+    torch.manual_seed(4)
+    ball = None if radius is None else Ball(radius, dict(task.model().named_parameters()))
+    looks: list[int] = []
+    member = Member(plain, rule, 0.6, True, mix, radius)
+    (found,) = run_together([member], 4, lambda _, step, __: looks.append(step), every=5)
+    recipe = TrainingRecipe(rule, 2.0, noise_multiplier=0.6, mechanism=mix, ball=ball)
+    alone = train(plain, recipe, 4)
+    torch.testing.assert_close(seen[0], seen[1], rtol=1e-4, atol=1e-5)
+    assert found[1] == alone.epsilon
+    assert looks == [5, 10]
+
+
+def test_only_tall_coordinates_are_cut(task: DescentTask) -> None:
+    """The bound binds: without the cut the sum would be another one."""
+    stack = Stack(task, 1, seed=0)
+    x, y = (part[:8] for part in task.train)
+    rule = LInf(0.5, 40)
+    sums = []
+    for cut in (True, False):
+        seen = stack.forward(x, y, 0.0)
+        view = lockstep.HeadView(seen, 0)
+        tree = (
+            view.cut(rule)["grad"] if cut else view.weighted_sum(rule.weight_of_norm(view.norms()))
+        )
+        seen.add_up()
+        sums.append(tree)
+    assert not torch.allclose(sums[0]["weight"], sums[1]["weight"], atol=1e-3)
+    assert float(sums[0]["bias"].abs().max()) <= 8 * rule.coordinate_bound
 
 
 def test_a_batch_without_rows_is_a_step_of_noise(

@@ -1,0 +1,194 @@
+"""Runs of a linear layer on public features as cells, where papers 4 and 5 have a network.
+
+A cell is one run of `dc_dpsgd/lockstep.py`: its test accuracies at equal distances, the end
+included, and the epsilon of its ledger. Cells of one seed on the same rows are worked for together.
+The rows are those of paper 1's linear tables (`dc_dpsgd/tasks.py`).
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from torch import nn
+from winsor_reproductions.cells import Together, Values, Wanted, cell, described
+from winsor_reproductions.dc_dpsgd import tasks as dc_tasks
+from winsor_reproductions.dc_dpsgd.descent import DescentTask, steps_of
+from winsor_reproductions.dc_dpsgd.lockstep import Member, run_together
+from winsor_reproductions.dc_dpsgd.runs import (
+    TUNING_SEED,
+    SeedOutcomes,
+    identity,
+    plain_runs,
+    tuned,
+)
+from winsor_reproductions.reproduction import Request
+from winsor_reproductions.training_runs import evaluate, probed
+
+from winsor.contrib.modelmix.mechanism import ModelMix
+from winsor.rules.rule import Rule
+
+
+@dataclass(frozen=True)
+class HeadRecipe:
+    """How a head is trained, but for its rate, which is the task's.
+
+    ``mix`` is paper 5's mixing; ``radius`` that of paper 4's ball around the start.
+    """
+
+    rule: Rule
+    noise_multiplier: float
+    mix: ModelMix | None = None
+    radius: float | None = None
+
+
+@dataclass(frozen=True)
+class HeadOutcomes(SeedOutcomes):
+    """With the accuracies along the way, one curve per seed."""
+
+    curves: tuple[tuple[float, ...], ...]
+
+
+@dataclass(frozen=True)
+class Looks:
+    """How often a run is tested, and over how many of the last tests its accuracy is the mean."""
+
+    count: int = 1
+    last: int = 1
+
+    def ends(self, curves: Sequence[Sequence[float]]) -> tuple[float, ...]:
+        return tuple(statistics.fmean(curve[-self.last :]) for curve in curves)
+
+
+def head_task(request: Request, batch_size: int, epochs: float) -> DescentTask:
+    """CIFAR-10 on public features in batches of this size."""
+    found = dc_tasks.task("CIFAR-10", request)
+    steps = steps_of(len(found.train[1]), batch_size, epochs)
+    return replace(found, batch_size=batch_size, steps=steps, rates={}, tried=())
+
+
+def head_runs(
+    task: DescentTask, recipe: HeadRecipe, seeds: Sequence[int], looks: Looks
+) -> HeadOutcomes:
+    """One run per seed; the epsilon is the same for all, so the first is asked for it."""
+    curves, epsilon = [], math.nan
+    for seed in seeds:
+        ask = seed == seeds[0] and seed != TUNING_SEED
+        found = cell(_wanted(task, recipe, seed, looks, ask))
+        curves.append(tuple(found["curve"]))
+        epsilon = found["epsilon"] if ask else epsilon
+    return HeadOutcomes(looks.ends(curves), epsilon, recipe.noise_multiplier, tuple(curves))
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """A task at a step, and how it was found."""
+
+    task: DescentTask
+    tried: str = ""
+    inside: bool = True
+    """Whether the best of the steps tried has a worse one on either side."""
+
+    @property
+    def rate(self) -> float:
+        return self.task.descent.lr
+
+
+def best_step(task: DescentTask, recipe: HeadRecipe, rates: Sequence[float], looks: Looks) -> Step:
+    """The best of the rates for a recipe, each tried once."""
+    at, curve = tuned(
+        replace(task, tried=tuple(rates)),
+        "",
+        lambda on, some: head_runs(on, recipe, some, looks),
+    )
+    return Step(at, curve, min(rates) < at.descent.lr < max(rates))
+
+
+def edge_note(named: Sequence[str]) -> str:
+    """Whose best step is the first or the last that was tried: a longer search might help it."""
+    if not named:
+        return "No method's best step is the first or the last that it tried."
+    return f"Best at the first or last step tried, so perhaps not at its best: {', '.join(named)}."
+
+
+def _wanted(task: DescentTask, recipe: HeadRecipe, seed: int, looks: Looks, ask: bool) -> Wanted:
+    shared = {
+        **identity(task, replace(task.descent, lr=0.0)),
+        "steps": task.steps,
+        "batch size": task.batch_size,
+        "looks": looks.count,
+        "seed": seed,
+    }
+    own = {
+        "lr": task.descent.lr,
+        "rule": described(recipe.rule),
+        "noise": recipe.noise_multiplier,
+        "mix": described(recipe.mix),
+        "radius": recipe.radius,
+        "asked": ask,
+    }
+
+    def work(members: Sequence[Member]) -> list[Values]:
+        return _curves(members, seed, looks.count)
+
+    def member(at: DescentTask) -> Member:
+        return Member(at, recipe.rule, recipe.noise_multiplier, ask, recipe.mix, recipe.radius)
+
+    mixed = "" if recipe.mix is None else ", mixed"
+    rule = type(recipe.rule).__name__
+    return Wanted(
+        f"{task.name}, linear, {rule}{mixed}, {task.steps} steps of {task.batch_size}",
+        {**shared, **own},
+        lambda: work([member(task)])[0],
+        {"curve": [50.0] * looks.count, "epsilon": 1.0},
+        task.steps,
+        lambda steps: _curves([member(probed(task.for_steps(steps)))], seed, 1),
+        task.batch_size / probed(task).batch_size,
+        Together(repr(shared), member(task), work),
+        task.guessed,
+    )
+
+
+def _curves(members: Sequence[Member], seed: int, looks: int) -> list[Values]:
+    task = members[0].task
+    curves: list[list[float]] = [[] for _ in members]
+
+    def look(place: int, step: int, model: nn.Module) -> None:
+        curves[place].append(evaluate(model, *task.test)[0])
+
+    found = run_together(members, seed, look, every=max(1, task.steps // looks))
+    return [
+        {"curve": curve, "epsilon": epsilon}
+        for curve, (_, epsilon) in zip(curves, found, strict=True)
+    ]
+
+
+def plain_curves(task: DescentTask, seeds: Sequence[int], looks: Looks) -> HeadOutcomes:
+    """The same head without clipping and noise: no privacy."""
+    curves = [tuple(cell(_plain_wanted(task, seed, looks.count))["curve"]) for seed in seeds]
+    return HeadOutcomes(looks.ends(curves), math.inf, 0.0, tuple(curves))
+
+
+def _plain_wanted(task: DescentTask, seed: int, looks: int) -> Wanted:
+    def run(at: DescentTask, count: int) -> Values:
+        curve: list[float] = []
+        every = max(1, at.steps // count)
+
+        def look(step: int, model: nn.Module) -> None:
+            if step % every == 0:
+                curve.append(evaluate(model, *at.test)[0])
+
+        plain_runs(at, (seed,), look)
+        return {"curve": curve}
+
+    return Wanted(
+        f"{task.name}, linear, not private, {task.steps} steps of {task.batch_size}",
+        {**identity(task, task.plain), "looks": looks, "seed": seed},
+        lambda: run(task, looks),
+        {"curve": [50.0] * looks},
+        task.steps,
+        lambda steps: run(probed(task.for_steps(steps)), 1),
+        task.batch_size / probed(task).batch_size,
+    )

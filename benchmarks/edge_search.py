@@ -83,7 +83,7 @@ METHODS = {
     method.name: method
     for method in (
         Searched("flat", lambda c, _: rules.Flat(c)),
-        Searched("compensated", rules.Compensated, (1.2, 5 / 3, 3.0, 1e6), 1),
+        Searched("compensated", rules.Compensated, (5 / 3,)),
         Searched("power", rules.Power, (0.5, 1.0, 1.5, 2.5), 2),
         Searched("quantile", quantile, (0.7, 0.9, 0.97), 1),
         Searched("dc quantile", discriminative, (0.5, 0.8, 0.95), 1),

@@ -99,8 +99,8 @@ def cell(bed: Bed, choice: Choice, seed: int, rows: str) -> dict[str, float]:
 class Cells:
     """Finished cells of a bed, on disk."""
 
-    def __init__(self, bed: Bed) -> None:
-        self.name = f"edge_{bed.name}"
+    def __init__(self, bed: Bed, kind: str = "edge") -> None:
+        self.name = f"{kind}_{bed.name}"
         path = FOLDER / f"{self.name}.json"
         self.known: dict[str, Any] = {}
         if path.exists():

@@ -4,6 +4,7 @@ from winsor.rules.automatic import Automatic as Automatic
 from winsor.rules.averaged import Averaged as Averaged
 from winsor.rules.balanced import Balanced as Balanced
 from winsor.rules.centred import Centred as Centred
+from winsor.rules.compensated import Compensated as Compensated
 from winsor.rules.discriminative import Discriminative as Discriminative
 from winsor.rules.embedding import Embedding as Embedding
 from winsor.rules.flat import Flat as Flat

@@ -1,4 +1,7 @@
-"""An HTML page for each record: what was done, what it cost, its ledgers and how to check them."""
+"""An HTML page for each record: what was done, what it cost, its ledgers and how to check them.
+
+From what is in the repository alone: the ledgers are unpacked beside the pages.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,10 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from records_ledgers import KEPT, RELATION, is_kept, unpack
+
 from winsor.cards import card, folded, pairs, sentence, table
-from winsor.contract import Neighbouring
-from winsor.ledger.guarantee import spent_by
+from winsor.ledger.guarantee import guarantee
 from winsor.ledger.ledger import Ledger
 
 PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>{title}</title>
@@ -18,26 +22,23 @@ PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>{title}</t
 """
 
 
-def write(results: dict[str, Any], ledgers: Path) -> Iterator[Path]:
-    """Beside the ledgers, TASK-WAY.html for every (task, way) with a finished cell."""
+def write(results: dict[str, Any], folder: Path, packed: Path = KEPT) -> Iterator[Path]:
+    """In ``folder``, TASK-WAY.html for every (task, way) with a finished cell, and its ledgers."""
+    folder.mkdir(parents=True, exist_ok=True)
     grouped: dict[tuple[str, str], dict[str, dict[str, Any]]] = {}
     for key, cell in results.items():
         if key.count(" | ") == 2:
             task, way, seed = key.split(" | ")
             grouped.setdefault((task, way), {})[seed] = cell
     for (task, way), cells in grouped.items():
-        name = f"{task}-{way}".replace(" ", "-")
-        path = ledgers / f"{name}.html"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        body = one(task, way, cells, {seed: files(ledgers, f"{name}-{seed}") for seed in cells})
+        path = folder / f"{task}-{way}.html".replace(" ", "-")
+        kept = {
+            seed: list(unpack(cell, folder, packed)) if is_kept(cell, packed) else []
+            for seed, cell in cells.items()
+        }
+        body = one(task, way, cells, kept)
         path.write_text(PAGE.format(title=escape(f"{task}, {way}"), card=body))
         yield path
-
-
-def files(ledgers: Path, name: str) -> list[Path]:
-    """The ledgers of one cell: of each release before the steps, of the steps or of the tuning."""
-    last = (ledgers / f"{name}.ledger", ledgers / f"{name}.tuning" / "ledger.jsonl")
-    return [*sorted(ledgers.glob(f"{name}.*.ledger")), *(path for path in last if path.is_file())]
 
 
 def one(task: str, way: str, cells: dict[str, dict[str, Any]], kept: dict[str, list[Path]]) -> str:
@@ -61,7 +62,7 @@ def one(task: str, way: str, cells: dict[str, dict[str, Any]], kept: dict[str, l
         for seed, cell in cells.items()
     ]
     listed = [f"seed {seed}: {_file(path)}" for seed, paths in kept.items() for path in paths]
-    listed += [f"seed {seed}: not on this machine" for seed, paths in kept.items() if not paths]
+    listed += [f"seed {seed}: none kept" for seed, paths in kept.items() if not paths]
     return card(
         f"{task}, {way}",
         sentence("Accuracy is on the test rows. Epsilon is of every release that touched the "
@@ -75,12 +76,12 @@ def one(task: str, way: str, cells: dict[str, dict[str, Any]], kept: dict[str, l
 
 def _epsilon(paths: list[Path], delta: float) -> str:
     """Of everything that the files of a cell hold."""
-    events = [event for path in paths for event in Ledger.read(path).history()]
-    if not events:
+    if not paths:
         return ""
-    return f"{spent_by(events, delta, Neighbouring.ADD_OR_REMOVE_ONE).epsilon:.4f}"
+    return f"{guarantee(map(Ledger.read, paths), delta, RELATION).epsilon:.4f}"
 
 
 def _file(path: Path) -> str:
+    ledger = Ledger.read(path)
     found = hashlib.blake2b(path.read_bytes(), digest_size=12).hexdigest()
-    return f"{path}, {len(Ledger.read(path))} releases, blake2b {found}"
+    return f"{path}, {len(ledger)} releases, head of the chain {ledger.head}, blake2b {found}"

@@ -235,7 +235,8 @@ def page_of(results: dict[str, Any]) -> str:
     """docs/records.md."""
     expected = [(task, way) for task in RECORDS for way in ways(task)]
     network = [(records_cnn.TASK, way) for way in records_cnn.WAYS]
-    return page(results, [*expected, *network], current)
+    quantile = _kept(FOLDER / "recipe_quantile.json")
+    return page(results, [*expected, *network], current, quantile)
 
 
 def _kept(path: Path) -> dict[str, Any]:

@@ -97,6 +97,7 @@ AIMS = {
 """What this project set out to reach."""
 
 WAYS = ("tuned", "blind", "inside")
+SEEDS, MARK = 3, "\\*"
 LONG_TAILED = "fashion_mnist_long_tailed"
 
 ASSUMED = (
@@ -168,7 +169,10 @@ def page(
     missing = [f"{task} ({way})" for task, way in expected if (task, way) not in groups]
     lines = [HEAD, *_aims(groups, earlier)]
     if earlier:
-        lines += ["\\* of an earlier setting, or without kept ledgers: not measured again yet.", ""]
+        lines += [
+            f"{MARK} of an earlier setting, or without kept ledgers: not measured again yet.",
+            "",
+        ]
     if missing:
         lines += [f"Not measured yet: {', '.join(missing)}.", ""]
     lines += [WAYS_IN_WORDS, FOUND + _on_a9a(quantile), *_every_figure(groups, earlier)]
@@ -205,10 +209,7 @@ def _aims(groups: Groups, earlier: set[tuple[str, str]]) -> list[str]:
     ]
     for task in dict.fromkeys([*AIMS, *(task for task, _ in groups)]):
         means = {way: _middle(groups[task, way]) for way in WAYS if (task, way) in groups}
-        shown = [
-            f"{means[way]:.2f}{_mark((task, way), earlier)}" if way in means else "-"
-            for way in WAYS
-        ]
+        shown = [_shown(groups.get((task, way)), (task, way) in earlier) for way in WAYS]
         told = PUBLISHED.get(task, ("-", ""))[0]
         spent = max((cell["epsilon"] for way in means for cell in groups[task, way]), default=0)
         cells = [task, f"{math.ceil(spent)}", told, str(AIMS.get(task, "-")), *shown]
@@ -235,8 +236,12 @@ def _verdict(task: str, means: dict[str, float]) -> str:
     return "reached" if best >= AIMS[task] else f"missed by {AIMS[task] - best:.2f}"
 
 
-def _mark(record: tuple[str, str], earlier: set[tuple[str, str]]) -> str:
-    return "\\*" if record in earlier else ""
+def _shown(cells: list[Cell] | None, earlier: bool) -> str:
+    """The mean; with its seeds if they are not the three that the aims were set for."""
+    if not cells:
+        return "-"
+    seeds = "" if len(cells) == SEEDS else f" (seeds: {len(cells)})"
+    return f"{_middle(cells):.2f}{MARK * earlier}{seeds}"
 
 
 def _every_figure(groups: Groups, earlier: set[tuple[str, str]]) -> list[str]:
@@ -254,8 +259,9 @@ def _every_figure(groups: Groups, earlier: set[tuple[str, str]]) -> list[str]:
         epsilon = max(cell["epsilon"] for cell in cells)
         rare = _mean(cells, "rarest_three") if task == LONG_TAILED else ""
         lines.append(
-            f"| {task} | {way}{_mark((task, way), earlier)} | {_mean(cells, 'accuracy')} | {rare} "
-            f"| {epsilon:.4f} | {cells[0]['releases']} | {cells[0]['rows']:,} | {len(cells)} "
+            f"| {task} | {way}{MARK * ((task, way) in earlier)} "
+            f"| {_mean(cells, 'accuracy')} | {rare} | {epsilon:.4f} "
+            f"| {cells[0]['releases']} | {cells[0]['rows']:,} | {len(cells)} "
             f"| {seconds:.0f} | {_commits(cells)} |"
         )
     return [*lines, ""]
@@ -287,7 +293,7 @@ def _adjusted(groups: Groups) -> str:
         )
         if plain and adjusted:
             gain = _middle(adjusted) - _middle(plain)
-            told.append(f"{gain:.1f} points to {_middle(adjusted):.2f} {way}")
+            told.append(f"{gain:.1f} points ({_middle(adjusted):.2f} {way})")
     if not told:
         return "not measured with linear models."
     return f"adjusted logits add {', '.join(told)}."

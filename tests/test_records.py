@@ -142,6 +142,16 @@ def test_a_cell_that_its_ledgers_do_not_bear_out_is_found(script, cell, tmp_path
     assert not ledgers.is_kept(cell, kept) and ledgers.disagreements(cell, kept)
 
 
+def test_every_kept_ledger_bears_out_its_cell(script):
+    """Seeds of a record spend alike, so the account of the first serves all."""
+    ledgers = script("records_ledgers")
+    results = json.loads((ROOT / "benchmarks" / "results" / "records.json").read_text())
+    wrong, _ = ledgers.verify(results)
+    assert not wrong
+    kept = [cell for cell in results.values() if "ledgers" in cell]
+    assert kept and not [cell["commit"] for cell in kept if cell["commit"].endswith("+")]
+
+
 def test_a_tuning_that_ended_is_not_paid_for_twice_in_one_file(script, tmp_path):
     place_for = script("records_ledgers").place_for
     tuning = place_for(tmp_path, "it").with_suffix(".tuning")

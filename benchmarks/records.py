@@ -3,6 +3,7 @@
     OMP_NUM_THREADS=1 .venv/bin/python benchmarks/records.py --task fashion_mnist [--seeds 3]
     .venv/bin/python benchmarks/records.py --task audit         # replay of a small version of each
     .venv/bin/python benchmarks/records.py --page                # docs/records.md
+    .venv/bin/python benchmarks/records.py --verify              # every cell against its ledgers
     .venv/bin/python benchmarks/records.py --report              # an HTML page for each record
 
 Linear models on frozen features (`records_features.py`), delta 1e-5, epsilon 3 unless said.
@@ -21,9 +22,10 @@ Ways for every task:
     inside   threshold and step length around those of the recipe, found by `winsor.tune` within
              epsilon (`records_inside.py`)
 
-and for the long-tailed task with plain and with adjusted logits. A cell (task, way,
-seed) is saved when it is finished, in benchmarks/results/records.json, and not repeated unless the
-record's features or setting have changed.
+and for the long-tailed task with plain and with adjusted logits. A cell (task, way, seed) is saved
+when it is finished, in benchmarks/results/records.json, with its ledgers beside it
+(`records_ledgers.py`), and not repeated unless the record's features or setting have changed or its
+ledgers are not there.
 """
 
 from __future__ import annotations
@@ -39,6 +41,7 @@ import records_cnn
 import torch
 from records_features import CACHE, load, stored
 from records_inside import INSIDE
+from records_ledgers import is_kept, keep, name_of, place_for, verify
 from records_page import page
 from records_training import BLIND_EPOCHS, CLASSES, DELTA, Record, Setting, Trained, train
 from saving import FOLDER, made_by, save
@@ -104,8 +107,9 @@ def recalls(trained: Trained, x: Tensor, y: Tensor) -> tuple[float, list[float]]
 
 
 def current(cell: dict[str, Any], task: str, way: str) -> bool:
-    """Whether a finished cell is of the record as it now stands."""
-    return all(_of(cell, name) == value for name, value in described(task, way).items())
+    """Whether a finished cell is of the record as it now stands, and its ledgers are kept."""
+    alike = all(_of(cell, name) == value for name, value in described(task, way).items())
+    return alike and is_kept(cell)
 
 
 def _of(cell: dict[str, Any], name: str) -> Any:
@@ -145,10 +149,8 @@ def run_cell(task: str, way: str, seed: int) -> dict[str, Any]:
         kept = long_tailed(y)
         x, y = x[kept], y[kept]
     begun, clock = time.process_time(), time.perf_counter()
-    ledger = LEDGERS / f"{task}-{way}-{seed}.ledger".replace(" ", "-")
-    ledger.parent.mkdir(parents=True, exist_ok=True)
-    ledger.unlink(missing_ok=True)  # of a try that did not finish: nothing of it was kept
-    trained = train(x, y, record, way, seed, ledger=ledger)
+    name = name_of(task, way, seed)
+    trained = train(x, y, record, way, seed, ledger=place_for(LEDGERS, name))
     seconds, wall = time.process_time() - begun, time.perf_counter() - clock
     total = winsor.total(*trained.spent, delta=DELTA)
     if total.epsilon > record.epsilon:
@@ -167,6 +169,7 @@ def run_cell(task: str, way: str, seed: int) -> dict[str, Any]:
         **described(task, way),
         "processor_seconds": round(seconds, 1),
         "wall_seconds": round(wall, 1),
+        "ledgers": keep(LEDGERS, name),
         **stamp,
     }
 
@@ -183,6 +186,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--first", type=int, default=0, help="seed to begin with")
     parser.add_argument("--page", action="store_true")
+    parser.add_argument("--verify", action="store_true")
     parser.add_argument("--report", action="store_true")
     args = parser.parse_args()
     path = FOLDER / "records.json"
@@ -190,10 +194,13 @@ def main() -> None:
         target = Path(__file__).parent.parent / "docs" / "records.md"
         target.write_text(page_of(_kept(path)))
         return
+    if args.verify:
+        _verified(_kept(path))
+        return
     if args.report:
         from records_report import write
 
-        for written in write(json.loads(path.read_text()), LEDGERS):
+        for written in write(_kept(path), CACHE / "records"):
             print(written)
         return
     cells = [] if args.task == "audit" else [
@@ -215,11 +222,21 @@ def main() -> None:
         save("records", {**_kept(path), "audit": found})  # read after it: cells may have been saved
 
 
+def _verified(results: dict[str, Any]) -> None:
+    """Say what was checked; end with an error if anything disagrees."""
+    wrong, without = verify(results)
+    checked = sum(key.count(" | ") == 2 for key in results) - len(without)
+    print(f"{checked} cells checked against their ledgers; without ledgers: {without or 'none'}")
+    if wrong:
+        raise SystemExit("\n".join(wrong))
+
+
 def page_of(results: dict[str, Any]) -> str:
     """docs/records.md."""
     expected = [(task, way) for task in RECORDS for way in ways(task)]
     network = [(records_cnn.TASK, way) for way in records_cnn.WAYS]
-    return page(results, [*expected, *network], current)
+    quantile = _kept(FOLDER / "recipe_quantile.json")
+    return page(results, [*expected, *network], current, quantile)
 
 
 def _kept(path: Path) -> dict[str, Any]:

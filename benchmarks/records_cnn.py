@@ -30,6 +30,7 @@ from typing import Any
 import torch
 from records_features import CACHE, images
 from records_inside import INSIDE, Scored, price_of, within_epsilon
+from records_ledgers import is_kept, keep, name_of, place_for
 from saving import FOLDER, made_by, save
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -215,13 +216,12 @@ def run_cell(way: str, seed: int) -> dict[str, Any]:
     stamp = made_by()  # of the code that runs, not of what is committed meanwhile
     x, y = pixels("train")
     begun, clock = time.process_time(), time.perf_counter()
-    ledger = CACHE / "ledgers" / f"{TASK}-{way}-{seed}.ledger"
-    ledger.parent.mkdir(parents=True, exist_ok=True)
+    folder, name = CACHE / "ledgers", name_of(TASK, way, seed)
+    ledger = place_for(folder, name)
     if way == "inside":
         tuned = train_inside(x, y, TUNED, seed, folder=ledger.with_suffix(".tuning"))
         model, spent, found = tuned.best_model, tuned.guarantee, tuned.best_setting
     else:
-        ledger.unlink(missing_ok=True)  # of a try that did not finish: nothing of it was kept
         model, private = train(x, y, TUNED, seed, ledger=ledger)
         spent, found = private.spent(), {"noise_multiplier": round(private.noise_multiplier, 4)}
     seconds, wall = time.process_time() - begun, time.perf_counter() - clock
@@ -236,6 +236,7 @@ def run_cell(way: str, seed: int) -> dict[str, Any]:
         **described(way),
         "processor_seconds": round(seconds, 1),
         "wall_seconds": round(wall, 1),
+        "ledgers": keep(folder, name),
         **stamp,
     }
 
@@ -316,7 +317,7 @@ def main() -> None:
     for seed, way in itertools.product(range(args.first, args.seeds), args.ways):
         key = f"{TASK} | {way} | {seed}"
         kept = json.loads(path.read_text()).get(key, {})
-        if kept.get("setting") == described(way)["setting"]:
+        if kept.get("setting") == described(way)["setting"] and is_kept(kept):
             continue
         cell = run_cell(way, seed)
         save("records", {**json.loads(path.read_text()), key: cell})

@@ -54,11 +54,7 @@ def normalised(
 
 def before(ledger: Path | None, name: str) -> Path | None:
     """Where the ledger of a release before the steps is kept, which are in ``ledger``."""
-    if ledger is None:
-        return None
-    path = ledger.with_suffix(f".{name}.ledger")
-    path.unlink(missing_ok=True)  # of a try that did not finish: nothing of it was kept
-    return path
+    return None if ledger is None else ledger.with_suffix(f".{name}.ledger")
 
 
 def released_with(record: Record) -> list[float]:

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import importlib
 import json
+import lzma
 import math
+import shutil
 from pathlib import Path
 
 import pytest
@@ -84,31 +86,81 @@ def test_records_name_what_they_release(script):
         assert len(noises) == (record.axes is not None) + 2 * (record.white is not None)
 
 
-def test_every_release_of_a_record_is_in_a_ledger_that_its_page_shows(script, tmp_path):
-    records, report = script("records"), script("records_report")
+@pytest.fixture
+def cell(script, tmp_path):
+    """A small record with every kind of release before its steps, its ledgers packed below
+    ``tmp_path / "kept"``."""
+    records, ledgers = script("records"), script("records_ledgers")
     generator = torch.Generator().manual_seed(0)
     x = torch.rand(120, 3, 2, 2, generator=generator)
     y = torch.randint(10, (120,), generator=generator)
     small = records.Setting(1.0, 0.5, 40, 4)
     record = records.Record("", 3.0, small, bounds=(2.0, 2.0), white=5.0, axes=(5.0, 0.7))
-    trained = records.train(
-        x, y, record, "tuned", 0, small=small, ledger=tmp_path / "it-tuned-0.ledger"
-    )
-    found = report.files(tmp_path, "it-tuned-0")
-    assert [path.name for path in found] == [
-        "it-tuned-0.axes.ledger",
-        "it-tuned-0.moments.ledger",
-        "it-tuned-0.whitening.ledger",
-        "it-tuned-0.ledger",
-    ]
+    name = ledgers.name_of("it", "tuned adjusted", 0)
+    place = ledgers.place_for(tmp_path / "work", name)
+    trained = records.train(x, y, record, "tuned adjusted", 0, small=small, ledger=place)
     total = records.winsor.total(*trained.spent, delta=1e-5)
-    cell = {
+    return {
         "accuracy": 1.0, "epsilon": round(total.epsilon, 4), "delta": 1e-5, "rows": 120,
-        "guarantee": str(total),
+        "releases": total.steps, "guarantee": str(total),
+        "ledgers": ledgers.keep(tmp_path / "work", name, tmp_path / "kept"),
     }  # fmt: skip
-    (page,) = report.write({"it | tuned | 0": cell}, tmp_path)
-    assert page.read_text().count(f"{total.epsilon:.4f}") >= 2  # of the cell, and of the files
-    assert "it-tuned-0.whitening.ledger, 2 releases" in page.read_text()
+
+
+def test_every_release_of_a_record_is_in_a_ledger_that_its_page_shows(script, cell, tmp_path):
+    parts = ["axes.", "counts.", "moments.", "whitening.", ""]
+    assert [*cell["ledgers"]] == [f"it-tuned-adjusted-0.{part}ledger" for part in parts]
+    shutil.rmtree(tmp_path / "work")  # the machine that made them
+    write = script("records_report").write
+    (page,) = write({"it | tuned adjusted | 0": cell}, tmp_path / "pages", tmp_path / "kept")
+    text = page.read_text()
+    assert text.count(f"{cell['epsilon']:.4f}") >= 2  # of the cell, and of the files
+    assert "it-tuned-adjusted-0.whitening.ledger, 2 releases" in text
+
+
+def test_a_cell_that_its_ledgers_do_not_bear_out_is_found(script, cell, tmp_path):
+    ledgers, kept = script("records_ledgers"), tmp_path / "kept"
+    results = {"it | tuned adjusted | 0": cell, "it | blind | 0": {}, "audit": {}}
+    assert ledgers.verify(results, kept) == ([], ["it | blind | 0"])
+    for name, value in (("epsilon", cell["epsilon"] - 0.0001), ("releases", 3), ("rows", 60)):
+        (wrong,) = ledgers.disagreements({**cell, name: value}, kept)
+        assert wrong.startswith(name)
+    counts = "it-tuned-adjusted-0.counts.ledger"
+    fewer = {name: head for name, head in cell["ledgers"].items() if name != counts}
+    less = {**cell, "ledgers": fewer}
+    wrong, _ = ledgers.verify({"it | tuned adjusted | 0": less}, kept)
+    assert [line.split(": ")[1] for line in wrong[:2]] == ["releases", "epsilon"]
+    assert wrong[2] == f"{counts}.xz: no cell names it"
+    other = {**cell, "ledgers": {**cell["ledgers"], counts: "0" * 16}}
+    assert ledgers.disagreements(other, kept)[0].startswith("ledgers")
+    packed = kept / f"{counts}.xz"
+    packed.write_bytes(
+        lzma.compress(lzma.decompress(packed.read_bytes()).replace(b"10.0", b"99.0"))
+    )
+    assert "does not fit" in ledgers.disagreements(cell, kept)[0]
+    packed.unlink()
+    assert not ledgers.is_kept(cell, kept) and ledgers.disagreements(cell, kept)
+
+
+def test_every_kept_ledger_bears_out_its_cell(script):
+    """Seeds of a record spend alike, so the account of the first serves all."""
+    ledgers = script("records_ledgers")
+    results = json.loads((ROOT / "benchmarks" / "results" / "records.json").read_text())
+    wrong, _ = ledgers.verify(results)
+    assert not wrong
+    kept = [cell for cell in results.values() if "ledgers" in cell]
+    assert kept and not [cell["commit"] for cell in kept if cell["commit"].endswith("+")]
+
+
+def test_a_tuning_that_ended_is_not_paid_for_twice_in_one_file(script, tmp_path):
+    place_for = script("records_ledgers").place_for
+    tuning = place_for(tmp_path, "it").with_suffix(".tuning")
+    (tuning / "sealed").mkdir(parents=True)
+    place_for(tmp_path, "it")
+    assert tuning.is_dir()  # killed: it goes on
+    (tuning / "sealed").rmdir()
+    place_for(tmp_path, "it")
+    assert not tuning.exists()
 
 
 def test_the_long_tailed_look_judges_by_rows_that_no_model_is_trained_on(script):

@@ -33,7 +33,7 @@ from winsor.training.kalman import KalmanSGD
 
 TUNING, SELECTION, FRESH = (101, 102, 103), (104, 105, 106, 107), tuple(range(11, 27))
 """Seeds. Nothing was ever scored on those of `FRESH` before `CHAMPION` was committed."""
-CHAMPION: str | None = None
+CHAMPION: str | None = "compensated"
 STARTS = ((0.5, 0.5), (0.75, 0.25), (0.25, 0.75), (0.625, 0.875), (0.9375, 0.9375))
 """Of `edge_methods.POINTS`: the first four, and the corner that heavy tails favour."""
 TRIALS, STEP = 12, 0.125

@@ -114,7 +114,7 @@ def scores(table: Table, gaps: dict[str, Gap]) -> str:
         "## Second round: one candidate, named beforehand",
         "",
         f"Test rows, seeds {FRESH[0]} to {FRESH[-1]}. Differences are paired, with 95 % Student",
-        "intervals, in brackets in standard errors; bold: beyond two. Their median stands beside it,",
+        "intervals, in brackets in standard errors; bold: beyond two. The median stands beside it,",
         "because one run that diverges decides a mean.",
         "",
         f"| bed | flat | {CHAMPION} | difference | median difference | ahead on |",

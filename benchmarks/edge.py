@@ -10,7 +10,8 @@ rows; the best setting then runs on three more tuning seeds, on which the champi
 --fresh it runs on eight seeds that nothing was chosen on, scored on test rows. Seeds pair the
 methods: the same rows, start, batches and noise. Tuning is outside epsilon for all alike.
 
-Finished cells are kept in benchmarks/results/edge_BED.json and not repeated.
+Finished cells are kept in benchmarks/results/edge_BED.json and not repeated. The second round, with
+an adaptive search and one candidate named beforehand, is `edge_search.py`.
 """
 
 from __future__ import annotations

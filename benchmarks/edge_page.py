@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import edge_search_page
 from edge_beds import beds
 from edge_figure import draw
 from edge_methods import FRESH, METHODS, POINTS, SELECTION, TUNING, Method
@@ -132,8 +133,8 @@ def write(docs: Path) -> None:
     name, wins = champion(table)
     if name is not None:
         figure(table, docs / "heavy-tail-edge.svg")
-        sections += [verdict(table, name, wins), differences(table), rare(table), settings(table)]
-    sections += [METHOD, SOUNDNESS]
+        sections += [edge_search_page.section(), verdict(table, name, wins), differences(table)]
+        sections += [rare(table), METHOD, SOUNDNESS, settings(table), edge_search_page.settings()]
     (docs / "heavy-tail-edge.md").write_text("\n".join(sections), encoding="utf-8")
 
 
@@ -166,7 +167,7 @@ def verdict(table: Table, name: str, wins: dict[str, int]) -> str:
         f"{other} {count}" for other, count in sorted(wins.items(), key=lambda item: -item[1])
     )
     words = (
-        f"**In short.** Chosen by the scores on the selection seeds alone: *{name}*, ahead of flat "
+        f"Chosen by the scores on the selection seeds alone: *{name}*, ahead of flat "
         f"clipping in {wins[name]} of {pairs} comparisons (bed and seed; all: "
         f"{others}). On fresh seeds it is ahead by more than two standard errors on "
         f"**{len(ahead)} of {len(known)}** beds{_names(ahead)} and behind by more than one on "
@@ -175,8 +176,10 @@ def verdict(table: Table, name: str, wins: dict[str, int]) -> str:
         f"interval: {listed}. {WIDENED}"
     )
     lines = textwrap.wrap(words, 100, break_long_words=False, break_on_hyphens=False)
-    return "\n".join(lines) + (
-        "\n\n![Differences to tuned flat clipping in standard errors](heavy-tail-edge.svg)\n"
+    return (
+        "## First round: every method, eight fixed trials\n\n"
+        + "\n".join(lines)
+        + ("\n\n![Differences to tuned flat clipping in standard errors](heavy-tail-edge.svg)\n")
     )
 
 
@@ -186,7 +189,7 @@ def _names(names: list[str]) -> str:
 
 def differences(table: Table) -> str:
     lines = [
-        "## Every method, on fresh seeds",
+        "### Every method, on fresh seeds",
         "",
         "Differences to flat clipping with 95 % Student intervals over paired seeds, in brackets",
         "in standard errors. Larger is better. Bold: beyond two standard errors.",
@@ -213,7 +216,7 @@ def differences(table: Table) -> str:
 
 def rare(table: Table) -> str:
     lines = [
-        "## The three rarest classes",
+        "### The three rarest classes",
         "",
         "Accuracy on them, in points, and the paired difference to tuned flat clipping.",
         "",
@@ -247,6 +250,8 @@ def settings(table: Table) -> str:
     lines = [
         "## What tuning chose",
         "",
+        "### First round",
+        "",
         "| bed | method | setting | largest epsilon |",
         "|---|---|---|---|",
     ]
@@ -256,7 +261,7 @@ def settings(table: Table) -> str:
     return "\n".join(lines) + "\n"
 
 
-METHOD = """## How it was measured
+METHOD = """### How the first round was measured
 
 Six beds (`benchmarks/edge_beds.py`), certified epsilon 3 at delta 1e-5 for everything that touches
 training rows: the ledger's own account, with the class counts where they are released (one

@@ -33,7 +33,7 @@ from winsor.training.kalman import KalmanSGD
 
 TUNING, SELECTION, FRESH = (101, 102, 103), (104, 105, 106, 107), tuple(range(11, 27))
 """Seeds. Nothing was ever scored on those of `FRESH` before `CHAMPION` was committed."""
-CHAMPION: str | None = None
+CHAMPION: str | None = "compensated"
 STARTS = ((0.5, 0.5), (0.75, 0.25), (0.25, 0.75), (0.625, 0.875), (0.9375, 0.9375))
 """Of `edge_methods.POINTS`: the first four, and the corner that heavy tails favour."""
 TRIALS, STEP = 12, 0.125
@@ -93,20 +93,30 @@ METHODS = {
 
 
 def search(method: Searched, score: Callable[[Point], float]) -> dict[Point, float]:
-    """The trials, in order. A move that helps is kept and its way back is not tried; when a round
-    over all axes has not helped, steps are halved (a knob has whole steps)."""
+    """The trials, in order. A way that helps is gone on with, and its way back is not tried; when a
+    round over all axes has not helped, steps are halved (a knob has whole steps)."""
     tried = {at: score(at) for at in (Point(u, v, method.start) for u, v in STARTS)}
     best, step = max(tried, key=tried.__getitem__), STEP
+
+    def goes_on(axis: str, by: float) -> bool:
+        """Whether one more step that way was tried and helped."""
+        nonlocal best
+        at = best.moved(axis, by)
+        if at in tried or not 0 <= at.knob < len(method.ladder) or len(tried) == TRIALS:
+            return False
+        tried[at] = score(at)
+        helped = tried[at] > tried[best]
+        best = at if helped else best
+        return helped
+
     while len(tried) < TRIALS:
         before = best
         for axis in method.axes():
             for by in (1, -1) if axis == "knob" else (step, -step):
-                at = best.moved(axis, by)
-                if at in tried or not 0 <= at.knob < len(method.ladder) or len(tried) == TRIALS:
-                    continue
-                tried[at] = score(at)
-                if tried[at] > tried[best]:
-                    best = at
+                from_here = best
+                while goes_on(axis, by):
+                    pass
+                if best != from_here:
                     break
         step = step / 2 if best == before else step
     return tried

@@ -67,17 +67,26 @@ Runner = Callable[[DescentTask, Sequence[int]], SeedOutcomes]
 def tuned(task: DescentTask, name: str, run: Runner) -> tuple[DescentTask, str]:
     """The task at the best of its rates for a method, and the curve of what was tried.
 
-    Every method has the same rates to try, one run each (`DescentTask.for_trial`), judged by test
-    accuracy, outside epsilon.
+    Every method has the same rates to try, one run each, judged by test accuracy, outside epsilon.
+    Where trials are shorter than a run, the best rate and the next lower one are tried on whole
+    runs as well: what is best in a short run is often too much in a long one.
     """
     if not task.tried:
         return task.for_method(name), ""
     before = guesses()
-    trial = task.for_trial()
-    found = {rate: run(trial.at_rate(rate), (TUNING_SEED,)).accuracies[0] for rate in task.tried}
-    best = max(found, key=lambda rate: found[rate])
-    curve = ", ".join(f"{rate:g}: {accuracy:.2f}" for rate, accuracy in found.items())
-    return replace(task.at_rate(best), guessed=guesses() > before), curve
+
+    def curve(on: DescentTask, rates: Sequence[float]) -> tuple[float, str]:
+        found = {rate: run(on.at_rate(rate), (TUNING_SEED,)).accuracies[0] for rate in rates}
+        best = max(found, key=lambda rate: (found[rate], rate))
+        return best, ", ".join(f"{rate:g}: {accuracy:.2f}" for rate, accuracy in found.items())
+
+    best, told = curve(task.for_trial(), task.tried)
+    if task.tried_for < 1:
+        unsure = replace(task, guessed=guesses() > before)
+        last = [rate for rate in sorted(task.tried) if rate <= best][-2:]
+        best, whole = curve(unsure, last)
+        told += f"; whole runs {whole}"
+    return replace(task.at_rate(best), guessed=guesses() > before), told
 
 
 def private_runs(

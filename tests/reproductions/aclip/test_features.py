@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+from functools import partial
+from pathlib import Path
 
 import pytest
 from torch import nn
@@ -14,7 +17,9 @@ from winsor_reproductions.aclip.features import (
     table_3_features_of,
     table_3_features_verdict,
 )
+from winsor_reproductions.cells import read_journal
 from winsor_reproductions.dc_dpsgd.descent import DescentTask
+from winsor_reproductions.queue import cells_folder, run_table
 from winsor_reproductions.reproduction import Line, Measured, Request
 from winsor_reproductions.training_runs import gaussian_classes
 
@@ -32,10 +37,18 @@ def task() -> DescentTask:
     )  # fmt: skip
 
 
-def test_lines_are_printed_and_tuned_and_a_published_noise_leaks(task: DescentTask) -> None:
-    found = table_3_features_of(task, SETTING, Request(quick=True, seeds=2))
+def test_lines_are_printed_and_tuned_and_a_published_noise_leaks(
+    task: DescentTask, tmp_path: Path
+) -> None:
+    request = Request(quick=True, seeds=2)
+    run = partial(table_3_features_of, task, SETTING)
+    found = run_table(tmp_path, ("aclip", "toy"), run, request, math.inf)
+    assert found is not None
+    records = read_journal(cells_folder(tmp_path) / "aclip-toy.jsonl")
+    # one team tries the steps (three or two for each of four readings), then one for every seed
+    assert [record["together"] for record in records] == [11] * 11 + [12] * 24
     keys = [(line.label["constants"], line.label["method"]) for line in found.lines]
-    assert keys == [(kind, method) for kind in ("tuned", "as printed", "tuned")
+    assert keys == [(kind, method) for kind in ("tuned", "tuned", "as printed")
                     for method in ("CC", "UC", "DP-SGD")]  # fmt: skip
     for line in found.lines:
         nominal = float(line.label["nominal"])
@@ -46,7 +59,7 @@ def test_lines_are_printed_and_tuned_and_a_published_noise_leaks(task: DescentTa
             assert line.published_certifies > 2 * nominal
         tuned = line.label["constants"] == "tuned"
         assert tuned == ("steps tried" in line.extra)
-    *_, tuned_cc, _, _ = found.lines
+    tuned_cc = found.lines[3]
     assert tuned_cc.extra["steps tried"].count(":") == 3
     assert tuned_cc.printed == "73.26 ± 0.16"
 

@@ -35,7 +35,7 @@ from winsor_reproductions.head_runs import (
     plain_curves,
 )
 from winsor_reproductions.reproduction import Line, Reproduced, Request
-from winsor_reproductions.verdicts import Comparison, printed_gap, sentence
+from winsor_reproductions.verdicts import Comparison, sentence
 
 from winsor.papers.sampled import sampled_noise
 from winsor.rules.averaged import Averaged
@@ -195,6 +195,8 @@ def table_3_features_of(task: DescentTask, setting: OnFeatures, request: Request
             "Published noise is for sensitivity lambda; two clipped means can be 2 lambda apart.",
             'Accuracies are means over the last five epochs of every run; the column "last epochs" '
             "has their deviation over epochs and runs, the paper's ±.",
+            "Only the direction is judged: the printed margins are those of a network without "
+            "public features.",
             edge_note(_at_the_edge(rows)),
         ),
     )
@@ -249,7 +251,8 @@ def _at_the_edge(rows: Sequence[Row]) -> list[str]:
 
 
 def table_3_features_verdict(lines: Sequence[Line]) -> str:
-    """CC against DP-SGD, tuned and as printed, with both kinds of noise; and against UC."""
+    """CC against DP-SGD, tuned and as printed, with both kinds of noise; and against UC: which is
+    ahead, for the printed margins are those of a network."""
     table: dict[tuple[str, str], dict[str, Line]] = {}
     for line in lines:
         row = table.setdefault((line.label["constants"], line.label["nominal"]), {})
@@ -266,8 +269,7 @@ def table_3_features_verdict(lines: Sequence[Line]) -> str:
             ours, theirs = getattr(row["CC"], kind), row[rival].certified
             if at == constants:
                 assert ours is not None and theirs is not None
-                gap = printed_gap(row["CC"].printed, row[rival].printed)
-                found.append(Comparison(nominal, ours, theirs, gap))
+                found.append(Comparison(nominal, ours, theirs))
         return sentence(found, "epsilons", " points")
 
     return (

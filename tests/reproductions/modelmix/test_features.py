@@ -88,7 +88,7 @@ def test_nothing_on_features_contradicts_the_paper() -> None:
     )
     assert "contradicted" not in told
     assert told.count("Not reproduced at our size in 1 of 1") == 3
-    assert "claimed +14.3" in told
+    assert "claimed" not in told  # the printed margin is that of a network
 
 
 def test_the_account_s_constants_are_the_paper_s() -> None:

@@ -193,8 +193,7 @@ def test_what_is_said_of_a_paper_follows_its_full_tables():
         for name, at, mean in (("DP-SGD", "4", 88.0), ("DP-SGD", "8", 89.0), ("mixing", "4", 86.0))
     ]
     averaged = [
-        line(75.0 + k, method=name, nominal="2", constants="tuned")
-        for k, name in enumerate(("CC", "UC", "DP-SGD"))
+        line(75.0 + k, method=name, nominal="2") for k, name in enumerate(("CC", "UC", "DP-SGD"))
     ]
     averaged[0]["published"] = {"mean": 77.5, "half_width": 1.0, "seeds": 3}
     tables = {

@@ -67,7 +67,7 @@ def test_the_epsilon_that_dp_sgd_needs_is_read_off_its_curve() -> None:
     told = table_3_features_verdict(plain, {4.0: Measured(82.0, 0.1, 3), 8.0: plain[1.0]})
     assert told.startswith("DP-SGD needs more epsilon than mixing for the same accuracy")
     assert "Not reproduced at our size in 2 of 2 accuracies" in told
-    assert "needs 0 to 0.5 times as much" in told  # 2 of 4; and at most 1 of 8
+    assert "needs at most 0.5 times as much" in told  # 2 of 4; and at most 1 of 8
     ahead = table_3_features_verdict(plain, {4.0: Measured(90.0, 0.1, 3)})
     assert "Reproduced in 1 of 1" in ahead and "to without bound times" in ahead
 
@@ -88,7 +88,7 @@ def test_nothing_on_features_contradicts_the_paper() -> None:
     )
     assert "contradicted" not in told
     assert told.count("Not reproduced at our size in 1 of 1") == 3
-    assert "claimed +14.3" in told
+    assert "claimed" not in told  # the printed margin is that of a network
 
 
 def test_the_account_s_constants_are_the_paper_s() -> None:

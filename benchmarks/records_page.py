@@ -343,7 +343,8 @@ def _audit(results: dict[str, Any]) -> list[str]:
         "## Replay audit of the script",
         "",
         "The same functions on few synthetic rows: with released channel moments, with released "
-        "second moments, of all coordinates or of channels and places, and the network.",
+        "second moments, of all coordinates or of channels and places, tuned within epsilon, and "
+        "the network.",
     ]
     if not found:
         return [*lines, "", "Not run yet.", ""]

@@ -169,10 +169,8 @@ def page(
     missing = [f"{task} ({way})" for task, way in expected if (task, way) not in groups]
     lines = [HEAD, *_aims(groups, earlier)]
     if earlier:
-        lines += [
-            f"{MARK} of an earlier setting, or without kept ledgers: not measured again yet.",
-            "",
-        ]
+        lost = "of an earlier setting, or of a session whose ledgers are lost: not run again yet."
+        lines += [f"{MARK} {lost}", ""]
     if missing:
         lines += [f"Not measured yet: {', '.join(missing)}.", ""]
     lines += [WAYS_IN_WORDS, FOUND + _on_a9a(quantile)]

@@ -17,6 +17,7 @@ from typing import Any
 import heat_map
 import paper_figures
 from paper_conclusions import conclusions
+from paper_left_out import left_out, rounded
 from winsor_reproductions.catalogue import PAPERS
 from winsor_reproductions.queue import HOUR, Progress, progress
 from winsor_reproductions.reproduction import Line, Measured
@@ -104,6 +105,8 @@ def page(folder: Path = RESULTS) -> str:
             if _strength(records.get((key, name)), (key, name)) in ("full", "calculation")
         ]
         parts.append("\n".join(verdicts) + "\n" if verdicts else "No verdict yet.\n")
+        if missing := left_out(mine, folder):
+            parts.append(missing)
         parts += [
             f"![{chart.title}](papers/{name}.svg)\n"
             for name, chart in paper_figures.figures(records).items()
@@ -123,8 +126,8 @@ def _effort_sentence(found: list[Progress]) -> str:
         f"{len(CALCULATIONS)} of them calculations, for "
         f"{sum(one.spent for one in found) / HOUR:.2f} processor hours with the cells of "
         f"unfinished ones. By measured or begun cells {len(short)} others need less than {LONG:g} "
-        f"hours of one core each, {_rounded(sum(short) / HOUR)} together, and "
-        f"{len(known) - len(short)} more, {_rounded(sum(known[len(short) :]) / HOUR)} together"
+        f"hours of one core each, {rounded(sum(short) / HOUR)} together, and "
+        f"{len(known) - len(short)} more, {rounded(sum(known[len(short) :]) / HOUR)} together"
         f": deep networks on images, and text.{missing} The "
         "machine has two cores and was busy with other work, so times are processor time."
     )
@@ -149,13 +152,8 @@ def _hours(one: Progress, record: dict[str, Any] | None) -> tuple[str, str]:
     spent = one.spent
     if not one.finished and record is not None:
         spent += record.get("processor_seconds", 0.0)  # of the smoke run
-    left = "" if one.finished else "not measured" if one.left is None else _rounded(one.left / HOUR)
+    left = "" if one.finished else "not measured" if one.left is None else rounded(one.left / HOUR)
     return f"{spent / HOUR:.3f}", left
-
-
-def _rounded(hours: float) -> str:
-    """Two digits are all that an estimate has."""
-    return f"{hours:.2g}" if hours < 100 else f"{float(f'{hours:.2g}'):,.0f}"
 
 
 def _strength(record: dict[str, Any] | None, key: tuple[str, str]) -> str:

@@ -148,6 +148,14 @@ def test_the_figures_of_paper_3_are_drawn_from_full_tables_only():
         assert all(series.points for chart in drawn.values() for series in chart.series)
 
 
+def test_every_table_without_a_full_run_has_its_reason():
+    made = generator("paper_page")
+    keys = [(key, name) for key, paper in made.PAPERS.items() for name in paper.tables]
+    found = made.progress(made.RESULTS, keys)
+    unfinished = {(one.paper, one.table) for one in found if not one.finished}
+    assert set(generator("paper_left_out").REASONS) == unfinished
+
+
 def test_the_heat_map_of_paper_1_has_every_cell_and_darkens_with_accuracy():
     made = generator("paper_figures")
     lines = [

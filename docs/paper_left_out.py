@@ -1,0 +1,76 @@
+"""Why a table of a paper has no run at full strength here: what it would cost, and what is instead.
+
+The costs are computed from measured or begun cells (`reproductions/queue.py`); the words say why
+they are what they are. `tests/test_docs.py` holds them to the tables that are really unfinished.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from winsor_reproductions.queue import HOUR, Progress, costs, read_plan
+
+REASONS: Mapping[tuple[str, str], str] = {
+    ("dc-dpsgd", "mnist"): "not in the paper: how far tuned DP-SGD gets; begun",
+    ("dc-dpsgd", "table-2-mnist"): (
+        "18,750 small steps of a convolutional network for each, seven methods with their rates; "
+        "an evening of two cores for all three data sets, not begun"
+    ),
+    ("dc-dpsgd", "table-2-fashion"): "the same",
+    ("dc-dpsgd", "table-2-mnist-ht"): "a fifth of the steps; begun",
+    ("dc-dpsgd", "table-5"): (
+        "the same network under 31 settings; in its place Tables 3 and 7 on public features"
+    ),
+    ("dc-dpsgd", "e2e"): (
+        "ten passes of a transformer over 42,061 texts. That is a small one: SmolLM2-135M with "
+        "LoRA does 0.5 rows a second here (benchmarks/private_llm.py), so that one run would take "
+        "220 hours; 24 of its steps are in docs/coming-from-transformers.md"
+    ),
+    ("aclip", "table-3"): (
+        "ResNet-18 for 150 epochs; in its place *table-3-features*, a linear layer on public "
+        "features for as many steps"
+    ),
+    ("aclip", "figure-2"): "the trainings of Table 3; in its place *figure-2-features*",
+    ("modelmix", "figure-2ab"): "ResNet-20 without noise, 2,000 steps of 2,500 images",
+    ("modelmix", "table-1"): (
+        "800 steps of 8,192 images through a network on scattering coefficients; in its place "
+        "section 5.3 and *transfer*, on public features"
+    ),
+    ("modelmix", "table-1-cifar"): "the same with three times the coefficients",
+    ("modelmix", "table-2"): (
+        "ResNet-20, 3,500 steps of 1,500 images; in its place *table-2-features*"
+    ),
+    ("modelmix", "table-3"): "the trainings of Table 2; in its place *table-3-features*",
+}
+
+
+def left_out(found: Sequence[Progress], folder: Path) -> str:
+    """A line for each unfinished table of ``found``; empty where there is none."""
+    prices, plan = costs(folder), read_plan(folder)
+    lines = []
+    for one in found:
+        if one.finished:
+            continue
+        kinds = plan.get(f"{one.paper}-{one.table}", {}).get("kinds", {})
+        known = [prices[kind] / 60 for kind in kinds if kind in prices]
+        cost = _cost(one, known)
+        why = REASONS[one.paper, one.table]
+        lines.append(f"* **{one.table}** has no run at full strength: {cost}: {why}.")
+    return "\n".join(lines) + "\n" if lines else ""
+
+
+def _cost(one: Progress, minutes: Sequence[float]) -> str:
+    if one.left is None or one.planned is None or not minutes:
+        return "its cost was not measured"
+    each, most = rounded(min(minutes)), rounded(max(minutes))
+    span = each if each == most else f"{each} to {most}"
+    return (
+        f"{one.planned - one.done} of {one.planned} trainings are left, {span} minutes each, "
+        f"{rounded(one.left / HOUR)} hours of one core"
+    )
+
+
+def rounded(value: float) -> str:
+    """Two digits are all that an estimate has."""
+    return f"{value:.2g}" if value < 100 else f"{float(f'{value:.2g}'):,.0f}"

@@ -55,7 +55,7 @@ def left_out(found: Sequence[Progress], folder: Path) -> str:
         kinds = plan.get(f"{one.paper}-{one.table}", {}).get("kinds", {})
         known = [prices[kind] / 60 for kind in kinds if kind in prices]
         cost = _cost(one, known)
-        why = REASONS[one.paper, one.table]
+        why = REASONS.get((one.paper, one.table), "not run yet")
         lines.append(f"* **{one.table}** has no run at full strength: {cost}: {why}.")
     return "\n".join(lines) + "\n" if lines else ""
 

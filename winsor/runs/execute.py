@@ -124,9 +124,10 @@ def _run(run: Assembled, directory: RunDirectory, observer: Observer) -> dict[st
 def assemble(config: Config, directory: RunDirectory, data: Data) -> Assembled:
     """Build model, optimiser and private training; only `prepare` has looked at values of rows."""
     check_rows(config, data)
-    data, earlier = prepared(config, with_features(config.features, data), directory)
+    begun = prepared(config, with_features(config.features, data), directory)
+    data, earlier = begun.data, begun.spent
     progress = Progress()
-    task = make_task(config, progress)
+    task = make_task(config, progress, begun.profile)
     model = build_model(config.model, data, config.seed)
     probe(task, model, data, language=config.data.task == "language")
     ball = ball_of(config, model)

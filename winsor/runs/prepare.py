@@ -1,7 +1,7 @@
-"""Releases about the features before the first step: norms, whitening, axes, by name.
+"""Releases before the first step, by name: norms, whitening, axes of features; counts of classes.
 
     [[prepare]]
-    name = "axes"                  # norm, whitening or axes: `winsor.features`
+    name = "axes"                  # norm, whitening or axes: `winsor.features`; or class_counts
     noise_multiplier = 10.0        # or epsilon, its own share
 
 Each has a ledger of its own in the run's directory, written before its noise is drawn, and its
@@ -20,7 +20,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,7 @@ from winsor.features import PrivateAxes, PrivateNorm, PrivateWhitening
 from winsor.features.moments import ReleasedMoments
 from winsor.ledger.guarantee import together
 from winsor.ledger.ledger import Ledger
+from winsor.runs.class_counts import ClassCounts, check_counts, class_counts
 from winsor.runs.config import Config
 from winsor.runs.data import Data
 from winsor.runs.directory import RunDirectory, RunError, replace_file, sense
@@ -74,14 +75,28 @@ def axes(
     )  # fmt: skip
 
 
-KINDS: dict[str, Callable[..., Callable[..., ReleasedMoments]]] = {
+Release = ReleasedMoments | ClassCounts
+KINDS: dict[str, Callable[..., Callable[..., Release]]] = {
     "norm": norm,
     "whitening": whitening,
     "axes": axes,
+    "class_counts": class_counts,
 }
 
 
-def build(part: Part, place: int, **shared: Any) -> ReleasedMoments:
+@dataclass(frozen=True)
+class Prepared:
+    """What the training begins with."""
+
+    data: Data
+    """As the model sees them."""
+    spent: list[Any]
+    """What was released, each with its ledger."""
+    profile: tuple[float, ...] | None = None
+    """The rows of each class, if they were released."""
+
+
+def build(part: Part, place: int, **shared: Any) -> Release:
     """One release, by its name and options."""
     path = f"prepare[{place}]"
     make = KINDS[choice(f"{path}.name", part.name, KINDS)]
@@ -94,6 +109,7 @@ def build(part: Part, place: int, **shared: Any) -> ReleasedMoments:
 
 def check_prepare(config: Config) -> None:
     """Refuse what has no proof or no meaning, before any row is read."""
+    check_counts(config)
     if not config.prepare:
         return
     for place, part in enumerate(config.prepare):
@@ -126,42 +142,54 @@ def noise_seed(config: Config) -> int | None:
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little")
 
 
-def prepared(
-    config: Config, data: Data, directory: RunDirectory
-) -> tuple[Data, list[ReleasedMoments]]:
+def prepared(config: Config, data: Data, directory: RunDirectory) -> Prepared:
     """The data as the model sees them, and what was spent for that."""
-    done: list[ReleasedMoments] = []
+    spent: list[Any] = []
+    profile = None
     seed = noise_seed(config)
     for place, part in enumerate(config.prepare):
         ledger, numbers = _files(directory.path, place)
-        moments = build(
+        release = build(
             part, place, delta=config.budget.delta, relation=config.budget.relation,
             allow_large_delta=config.budget.allow_large_delta, ledger=ledger,
             seed=None if seed is None else seed + place,
         )  # fmt: skip
-        rows = data.train.tensors[0] if isinstance(data.train, TensorDataset) else None
-        if rows is None or not rows.is_floating_point():
-            raise ConfigurationError(
-                "prepare must be used with rows of numbers in memory. Got "
-                f"{type(data.train).__name__} instead. Use features, or leave it out."
-            )
-        flat = isinstance(moments, PrivateWhitening)
+        x, y = _columns(data)
+        flat = isinstance(release, PrivateWhitening)
         if ledger.exists() and len(Ledger.read(ledger)):
-            _load(moments, ledger, numbers)
+            _load(release, ledger, numbers)
         else:
-            moments.fit(rows.flatten(1) if flat else rows)
-            replace_file(numbers, as_bytes(moments.state_dict()))
-            moments.ledger_.close()
-        data = _transformed(data, moments, flat)
-        done.append(moments)
-    return data, done
+            if isinstance(release, ClassCounts):
+                release.fit(y, data.outputs)
+            else:
+                release.fit(x.flatten(1) if flat else x)
+            replace_file(numbers, as_bytes(release.state_dict()))
+            release.ledger_.close()
+        if isinstance(release, ClassCounts):
+            profile = release.counts_
+            spent.append(release.found)
+        else:
+            data = _transformed(data, release, flat)
+            spent.append(release)
+    return Prepared(data, spent, profile)
+
+
+def _columns(data: Data) -> tuple[Tensor, Tensor]:
+    """Inputs and targets of the training rows."""
+    columns = data.train.tensors if isinstance(data.train, TensorDataset) else ()
+    if len(columns) != 2 or not columns[0].is_floating_point():
+        raise ConfigurationError(
+            "prepare must be used with rows of numbers in memory. Got "
+            f"{type(data.train).__name__} instead. Use features, or leave it out."
+        )
+    return columns[0], columns[1]
 
 
 def _files(path: Path, place: int) -> tuple[Path, Path]:
     return path / f"prepared-{place}.jsonl", path / f"prepared-{place}.pt"
 
 
-def _load(moments: ReleasedMoments, ledger: Path, numbers: Path) -> None:
+def _load(release: Release, ledger: Path, numbers: Path) -> None:
     if not numbers.exists():
         raise RunError(
             f"{ledger} has paid for a release whose numbers were not kept: the run was killed "
@@ -170,7 +198,7 @@ def _load(moments: ReleasedMoments, ledger: Path, numbers: Path) -> None:
         )
     with sense(numbers):
         state = dict(torch.load(numbers, weights_only=True))
-        moments.load_state_dict(state, Ledger.read(ledger))
+        release.load_state_dict(state, Ledger.read(ledger))
 
 
 def _transformed(data: Data, moments: ReleasedMoments, flat: bool) -> Data:

@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 from winsor.checks import refusal
 from winsor.contract import ConfigurationError
 from winsor.losses import LdamDrw, LogitAdjusted
+from winsor.runs.class_counts import wants_counts
 from winsor.runs.config import Config
 from winsor.runs.data import Data
 from winsor.runs.reading import Part, bind
@@ -55,7 +56,12 @@ PROFILED: dict[str, type[LdamDrw] | type[LogitAdjusted]] = {
 """Losses that take the rows of each class, which are public."""
 
 
-def make_task(config: Config, progress: Callable[[], float] = Progress()) -> Task:  # noqa: B008
+def make_task(
+    config: Config,
+    progress: Callable[[], float] = Progress(),  # noqa: B008
+    profile: tuple[float, ...] | None = None,
+) -> Task:
+    """``profile``: the rows of each class, where they were released for the loss."""
     name, (loss, options) = config.data.task, _named(config.training.loss)
     allowed = {
         "classification": ("auto", "cross_entropy", *PROFILED),
@@ -72,7 +78,7 @@ def make_task(config: Config, progress: Callable[[], float] = Progress()) -> Tas
     if name == "language":
         return Task(name, _token_losses, _token_totals, _token_metrics, "perplexity")
     if loss in PROFILED:
-        profiled = _profiled(loss, options, config)
+        profiled = _profiled(loss, options, config, profile)
         return Task(
             name,
             lambda model, batch: profiled(model(batch[0]), batch[1], progress()),
@@ -90,15 +96,19 @@ def _named(part: Part) -> tuple[str, dict[str, Any]]:
     return part.name, part.options
 
 
-def _profiled(name: str, options: dict[str, Any], config: Config) -> LdamDrw | LogitAdjusted:
+def _profiled(
+    name: str, options: dict[str, Any], config: Config, released: tuple[float, ...] | None
+) -> LdamDrw | LogitAdjusted:
     kind = PROFILED[name]
+    classes = config.data.classes
+    count = len(classes) if isinstance(classes, list) else classes
+    if wants_counts(config):  # before they are released, any will do to check the rest
+        options = {**options, "profile": list(released or (1.0,) * (count or 2))}
     try:
         loss = kind(**bind(kind, options, "training.loss"))
     except ConfigurationError as error:
         known = str(error).startswith("training.loss")
         raise error if known else ConfigurationError(f"training.loss: {error}") from error
-    classes = config.data.classes
-    count = len(classes) if isinstance(classes, list) else classes
     if count is not None and count != len(loss.profile):
         wanted = f"one count for each of {count} classes"
         raise refusal("training.loss.profile", wanted, loss.profile)

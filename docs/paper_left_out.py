@@ -15,10 +15,9 @@ REASONS: Mapping[tuple[str, str], str] = {
     ("dc-dpsgd", "mnist"): "not in the paper: how far tuned DP-SGD gets; begun",
     ("dc-dpsgd", "table-2-mnist"): (
         "18,750 small steps of a convolutional network for each, seven methods with their rates; "
-        "an evening of two cores for all three data sets, not begun"
+        "an evening of two cores with the next one, not begun"
     ),
-    ("dc-dpsgd", "table-2-fashion"): "the same",
-    ("dc-dpsgd", "table-2-mnist-ht"): "a fifth of the steps; begun",
+    ("dc-dpsgd", "table-2-fashion"): "the same; begun",
     ("dc-dpsgd", "table-5"): (
         "the same network under 31 settings; in its place Tables 3 and 7 on public features"
     ),

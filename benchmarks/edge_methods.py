@@ -19,6 +19,7 @@ from winsor import rules
 from winsor.rules.balanced import Balanced
 from winsor.rules.centred import Centred
 from winsor.rules.discriminative import Discriminative
+from winsor.rules.geometric import Geometric
 from winsor.rules.power import Power
 from winsor.rules.rule import Rule
 from winsor.rules.scaled import Scaled
@@ -99,6 +100,7 @@ METHODS = {
         Method("power", Power, (0.5, 1.5, 2.5)),
         Method("centred", lambda c, k: Centred(c, rate=k), (0.3, 0.1, 0.03)),
         Method("scaled", lambda c, k: Scaled(c, power=k), (1.0, 0.5, 2.0)),
+        Method("geometric", lambda c, k: Geometric(c, power=k), (1.0, 0.5, 2.0)),
         Method("kalman", lambda c, _: rules.Flat(c), optimizer=KalmanSGD),
         Method("low-pass", lambda c, _: rules.Flat(c), optimizer=LowPassSGD),
         Method("adjusted", lambda c, _: rules.Flat(c), (1.0, 1.5, 0.7), adjusts=True),

@@ -28,6 +28,7 @@ from edge_beds import Bed, beds
 from edge_methods import Choice, between, discriminative, quantile
 
 from winsor import rules
+from winsor.rules.geometric import Geometric
 from winsor.rules.rule import Rule
 from winsor.training.kalman import KalmanSGD
 
@@ -87,6 +88,7 @@ METHODS = {
         Searched("power", rules.Power, (0.5, 1.0, 1.5, 2.5), 2),
         Searched("quantile", quantile, (0.7, 0.9, 0.97), 1),
         Searched("dc quantile", discriminative, (0.5, 0.8, 0.95), 1),
+        Searched("geometric", lambda c, k: Geometric(c, power=k), (0.5, 1.0, 2.0), 1),
         Searched("kalman", lambda c, _: rules.Flat(c), optimizer=KalmanSGD),
     )
 }

@@ -8,6 +8,7 @@ from winsor.rules.compensated import Compensated as Compensated
 from winsor.rules.discriminative import Discriminative as Discriminative
 from winsor.rules.embedding import Embedding as Embedding
 from winsor.rules.flat import Flat as Flat
+from winsor.rules.geometric import Geometric as Geometric
 from winsor.rules.l1 import L1 as L1
 from winsor.rules.linf import LInf as LInf
 from winsor.rules.microbatch import Microbatch as Microbatch

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import edge_confirm_page
 import edge_search_page
 from edge_beds import beds
 from edge_figure import draw
@@ -133,9 +134,10 @@ def write(docs: Path) -> None:
     name, wins = champion(table)
     if name is not None:
         figure(table, docs / "heavy-tail-edge.svg")
-        sections += [edge_search_page.section(), verdict(table, name, wins), differences(table)]
+        sections += [edge_confirm_page.section(), edge_search_page.section()]
+        sections += [verdict(table, name, wins), differences(table)]
         sections += [rare(table), METHOD, SOUNDNESS, feedback(), settings(table)]
-        sections += [edge_search_page.settings()]
+        sections += [edge_search_page.settings(), edge_confirm_page.settings()]
     (docs / "heavy-tail-edge.md").write_text("\n".join(sections), encoding="utf-8")
 
 
@@ -305,8 +307,8 @@ cannot pay here. e has no noise, and gradients have no bound, so one row that wa
 anywhere, and clip(e, D) by up to 2 D **in every later step**, drawn again or not: for that part
 there is no amplification by sampling. These shifts alone fit the budget of a bed only for D up to
 **{min(shares):.3f} to {max(shares):.3f} C** (`benchmarks/edge_feedback.py`): the feedback for
-batches of {min(batches)} to {max(batches)} rows would be a small part of one clipped row. A bound on
-e from an assumed bound on gradients would be an assumption that heavy tails break.
+batches of {min(batches)} to {max(batches)} rows would be a small part of one clipped row. A bound
+on e from an assumed bound on gradients would be an assumption that heavy tails break.
 
 A memory for each row, m_i = g_i + m_i - h_i with h_i = clip(g_i + m_i, C), would be sound at the
 price of flat clipping: h_i depends on row i, on when it was drawn and on released values, and for

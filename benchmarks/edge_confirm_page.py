@@ -11,7 +11,7 @@ from edge_beds import beds
 from edge_confirm import CANDIDATE, FRESH, KIND, LADDER, MORE, TUNING, Runs, choice
 from edge_search_page import Gap, gap
 
-REGISTERED, SETTLED = "d6d742a", ""
+REGISTERED, SETTLED = "2a56f36", "1eaa42a"
 """The commits that name rule, search and fresh seeds, and the tuned settings."""
 
 

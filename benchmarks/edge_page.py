@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import edge_confirm_page
 import edge_search_page
 from edge_beds import beds
 from edge_figure import draw
@@ -133,8 +134,10 @@ def write(docs: Path) -> None:
     name, wins = champion(table)
     if name is not None:
         figure(table, docs / "heavy-tail-edge.svg")
-        sections += [edge_search_page.section(), verdict(table, name, wins), differences(table)]
-        sections += [rare(table), METHOD, SOUNDNESS, settings(table), edge_search_page.settings()]
+        sections += [edge_confirm_page.section(), edge_search_page.section()]
+        sections += [verdict(table, name, wins), differences(table)]
+        sections += [rare(table), METHOD, SOUNDNESS, feedback(), settings(table)]
+        sections += [edge_search_page.settings(), edge_confirm_page.settings()]
     (docs / "heavy-tail-edge.md").write_text("\n".join(sections), encoding="utf-8")
 
 
@@ -288,6 +291,31 @@ Rules are discovered by the battery (`tests/rules/test_battery.py`: the bound on
 neighbouring batches under both relations, events independent of data, noise as claimed, `after` a
 function of released values), by the replay audit (`tests/audit/test_replay.py`) and by the curve
 audit (`tests/audit/test_honest.py`). The filters see released gradients only.
+"""
+
+
+def feedback() -> str:
+    """Why there is no error feedback among the candidates."""
+    beds_of = json.loads((FOLDER / "edge_feedback.json").read_text())["beds"]
+    shares = [one["largest_feedback"] for one in beds_of.values()]
+    batches = [one["batch"] for one in beds_of.values()]
+    return f"""## Error feedback: why it is not among them
+
+Error feedback adds to a step what clipping took from earlier ones: e grows by the difference of the
+plain and the clipped sum, and clip(e, D) is added to the next one. Its own proof says that it
+cannot pay here. e has no noise, and gradients have no bound, so one row that was drawn once moves e
+anywhere, and clip(e, D) by up to 2 D **in every later step**, drawn again or not: for that part
+there is no amplification by sampling. These shifts alone fit the budget of a bed only for D up to
+**{min(shares):.3f} to {max(shares):.3f} C** (`benchmarks/edge_feedback.py`): the feedback for
+batches of {min(batches)} to {max(batches)} rows would be a small part of one clipped row. A bound
+on e from an assumed bound on gradients would be an assumption that heavy tails break.
+
+A memory for each row, m_i = g_i + m_i - h_i with h_i = clip(g_i + m_i, C), would be sound at the
+price of flat clipping: h_i depends on row i, on when it was drawn and on released values, and for
+every such past |h_i| <= C; the step is then a mixture of sampled Gaussians of shift at most C
+against the same noise, which joint convexity bounds by the step of flat clipping. But a row that is
+always longer than C still gives C and no more, so the weight of the tail, which is what is missing,
+does not come back; and it takes as many numbers as rows times parameters. Neither was built.
 """
 
 

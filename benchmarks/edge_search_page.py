@@ -96,7 +96,7 @@ def verdict(gaps: dict[str, Gap]) -> str:
     behind = [bed for bed, one in gaps.items() if one.errors < -1]
     reached = len(ahead) >= 3 and not behind
     words = (
-        f"**In short.** One candidate, `Compensated` with a fixed guess of the tail index, was "
+        f"One candidate, `Compensated` with a fixed guess of the tail index, was "
         f"named with its settings and sixteen new seeds in commit {REGISTERED}, before any of "
         f"these seeds was scored. Against flat clipping with the same search it is ahead by more "
         f"than two standard errors on **{len(ahead)} of 6** beds ({', '.join(ahead) or 'none'}) "
@@ -104,15 +104,12 @@ def verdict(gaps: dict[str, Gap]) -> str:
         f"aim (three of six, never behind by more than one) is "
         f"**{'reached' if reached else 'not reached'}**."
     )
-    return "\n".join(textwrap.wrap(words, 100, break_long_words=False, break_on_hyphens=False)) + (
-        "\n"
-    )
+    lines = textwrap.wrap(words, 100, break_long_words=False, break_on_hyphens=False)
+    return "\n".join(["## Second round: one candidate, named beforehand", "", *lines]) + "\n"
 
 
 def scores(table: Table, gaps: dict[str, Gap]) -> str:
     lines = [
-        "## Second round: one candidate, named beforehand",
-        "",
         f"Test rows, seeds {FRESH[0]} to {FRESH[-1]}. Differences are paired, with 95 % Student",
         "intervals, in brackets in standard errors; bold: beyond two. The median stands beside it,",
         "because one run that diverges decides a mean.",

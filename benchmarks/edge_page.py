@@ -226,7 +226,8 @@ def rare(table: Table) -> str:
         "| method | " + " | ".join(bed for bed in table if _has_rare(table, bed)) + " |",
         "|---|" + "---|" * sum(_has_rare(table, bed) for bed in table),
     ]
-    for name in METHODS:
+    measured = {name for found in table.values() for name in found}
+    for name in (name for name in METHODS if name in measured):
         row = []
         for bed in table:
             if not _has_rare(table, bed):

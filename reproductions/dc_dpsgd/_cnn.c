@@ -21,6 +21,11 @@ int winsor_supported(void) {
     __builtin_cpu_init();
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
 }
+/* Where 16 floats fit a vector. */
+#define WIDER __attribute__((target("avx512f,avx2,fma")))
+#define PLUS16(a, b, c) ((sixteen)_mm512_fmadd_ps((__m512)(a), (__m512)(b), (__m512)(c)))
+typedef float sixteen __attribute__((vector_size(64)));
+typedef float anywhere16 __attribute__((vector_size(64), aligned(4)));
 #elif defined(__GNUC__)
 #define FAST
 #define PLUS(a, b, c) ((a) * (b) + (c))
@@ -279,6 +284,147 @@ static FAST void second_input(const float *e, const float *w, float *dh) {
         }
 }
 
+#ifdef WIDER
+#define AT16(p) (*(anywhere16 *)(p))
+#define SEE16(p) (*(const anywhere16 *)(p))
+
+/* The same products by vectors of 16. Every number is added up in the order in which it is above,
+ * so both ways agree to the last bit; more places side by side hide the latency of a sum.
+ *
+ * sum[p][v] += sum_k spread[p between + k along] * (16 floats at vectors + k step + v apart), v < 2;
+ * v < 1 where `apart` is 0. */
+static WIDER INSIDE void strip16(int count, const float *spread, int between, int along,
+                                 const float *vectors, int apart, int step, int terms,
+                                 sixteen sum[][2]) {
+#pragma GCC unroll 1
+    for (int k = 0; k < terms; k++) {
+        sixteen first = SEE16(vectors + k * step), second = SEE16(vectors + apart + k * step);
+#pragma GCC unroll 14
+        for (int p = 0; p < count; p++) {
+            sixteen one = (sixteen)_mm512_set1_ps(spread[p * between + k * along]);
+            sum[p][0] = PLUS16(one, first, sum[p][0]);
+            if (apart) sum[p][1] = PLUS16(one, second, sum[p][1]);
+        }
+    }
+}
+
+static WIDER void first_convolution16(const float *wide, const uint8_t *dark, const float *w,
+                                      const float *bias, float *out) {
+    for (int y = 0; y < S1; y++) {
+        sixteen sum[S1][2];
+        for (int p = 0; p < S1; p++) sum[p][0] = SEE16(bias);
+        for (int k = 0; k < 8; k++)
+            if (!dark[2 * y + k])
+                strip16(S1, wide + (2 * y + k) * WIDE, 2, 1, w + k * 8 * C1, 0, C1, 8, sum);
+        for (int p = 0; p < S1; p++) AT16(out + (y * S1 + p) * C1) = sum[p][0];
+    }
+}
+
+static WIDER void first_gradient16(const float *wide, const uint8_t *dark, const float *e,
+                                   float *out) {
+    for (int k = 0; k < 8; k++) {
+        sixteen sum[8][2] = {{{0}}};
+        for (int y = 0; y < S1; y++)
+            if (!dark[2 * y + k])
+                strip16(8, wide + (2 * y + k) * WIDE, 1, 2, e + y * S1 * C1, 0, C1, S1, sum);
+        for (int l = 0; l < 8; l++) AT16(out + (k * 8 + l) * C1) = sum[l][0];
+    }
+}
+
+static WIDER void second_convolution16(const float *h, const float *w, const float *bias,
+                                       float *out) {
+    for (int y = 0; y < S2; y++) {
+        sixteen sum[S2][2];
+        for (int p = 0; p < S2; p++) sum[p][0] = SEE16(bias), sum[p][1] = SEE16(bias + 16);
+        for (int k = 0; k < 4; k++)
+            strip16(S2, h + (2 * y + k) * P1 * C1, 2 * C1, 1, w + k * 4 * C1 * C2, 16, C2, 4 * C1,
+                    sum);
+        float *to = out + y * S2 * C2;
+        for (int p = 0; p < S2; p++)
+            AT16(to + p * C2) = sum[p][0], AT16(to + p * C2 + 16) = sum[p][1];
+    }
+}
+
+static WIDER void second_gradient16(const float *h, const float *e, float *out) {
+    for (int k = 0; k < 4; k++)
+        for (int l = 0; l < 4 * C1; l += 8) {
+            sixteen sum[8][2] = {{{0}}};
+            for (int y = 0; y < S2; y++)
+                strip16(8, h + (2 * y + k) * P1 * C1 + l, 1, 2 * C1, e + y * S2 * C2, 16, C2, S2,
+                        sum);
+            float *to = out + (k * 4 * C1 + l) * C2;
+            for (int p = 0; p < 8; p++)
+                AT16(to + p * C2) = sum[p][0], AT16(to + p * C2 + 16) = sum[p][1];
+        }
+}
+
+static WIDER void second_input16(const float *e, const float *w, float *dh) {
+    memset(dh, 0, P1 * P1 * C1 * sizeof(float));
+    for (int y = 0; y < S2; y++)
+        for (int tap = 0; tap < 16; tap += 2) {
+            sixteen sum[S2][2] = {{{0}}};
+            strip16(S2, e + y * S2 * C2, C2, 1, w + tap * C2 * C1, C2 * C1, C1, C2, sum);
+            float *to = dh + ((2 * y + tap / 4) * P1 + tap % 4) * C1;
+            for (int v = 0; v < 2; v++)
+                for (int p = 0; p < S2; p++) AT16(to + (2 * p + v) * C1) += sum[p][v];
+        }
+}
+
+/* `along` for 16 or 32 channels, 7 directions at a time. */
+static WIDER void along16(const float *g, int64_t taps, int64_t channels, const float *v,
+                          int64_t blocks, float *out) {
+    for (int64_t b = 0; b < blocks; b++) {
+        sixteen sum[7][2] = {{{0}}};
+        if (channels == 32)
+            strip16(7, v + 7 * b, 1, 7 * blocks, g, 16, channels, taps, sum);
+        else
+            strip16(7, v + 7 * b, 1, 7 * blocks, g, 0, channels, taps, sum);
+        for (int p = 0; p < 7; p++)
+            for (int half = 0; half < channels / 16; half++)
+                AT16(out + (7 * b + p) * channels + 16 * half) = sum[p][half];
+    }
+}
+#endif
+
+static FAST void along8(const float *g, int64_t taps, int64_t channels, const float *v,
+                        int64_t blocks, float *out) {
+    for (int64_t c = 0; c < channels; c += 16)
+        for (int64_t b = 0; b < blocks; b++) {
+            eight sum[7][2] = {{{0}}};
+            strip(7, v + 7 * b, 1, 7 * blocks, g + c, channels, taps, sum);
+            float *to = out + b * 7 * channels + c;
+            for (int p = 0; p < 7; p++)
+                AT(to + p * channels) = sum[p][0], AT(to + p * channels + 8) = sum[p][1];
+        }
+}
+
+/* How the large products are formed on this processor. */
+typedef struct {
+    void (*first_convolution)(const float *, const uint8_t *, const float *, const float *, float *);
+    void (*first_gradient)(const float *, const uint8_t *, const float *, float *);
+    void (*second_convolution)(const float *, const float *, const float *, float *);
+    void (*second_gradient)(const float *, const float *, float *);
+    void (*second_input)(const float *, const float *, float *);
+    void (*along)(const float *, int64_t, int64_t, const float *, int64_t, float *);
+} products_t;
+
+static const products_t by_8 = {first_convolution, first_gradient, second_convolution,
+                                second_gradient,   second_input,   along8};
+#ifdef WIDER
+static const products_t by_16 = {first_convolution16, first_gradient16, second_convolution16,
+                                 second_gradient16,   second_input16,   along16};
+#endif
+static const products_t *products = &by_8;
+
+/* Vectors of at most `floats` floats, 8 or 16, are used from now on. What there is: 8 or 16. */
+int winsor_use(int floats) {
+    products = &by_8;
+#ifdef WIDER
+    if (floats == 16 && __builtin_cpu_supports("avx512f")) products = &by_16;
+#endif
+    return products == &by_8 ? 8 : 16;
+}
+
 /* A loss: weight of the label's class times cross-entropy of scale (logits - margin of it). */
 typedef struct {
     float scale, margins[CLASSES], weights[CLASSES];
@@ -313,9 +459,14 @@ static FAST INSIDE void head(int64_t row, int64_t label, const float *p, const f
         for (int c = 0; c < C2; c++) h[c * P2 * P2 + at] = pooled[at * C2 + c];
     for (int half = 0; half < HIDDEN; half += 16) {
         eight sum[4][2] = {{{0}}};
-        for (int part = 0; part < 4; part++) /* four sums, so that none waits for the one before */
-            strip(1, h + part * FLAT / 4, 0, 1, w3 + part * FLAT / 4 * HIDDEN + half, HIDDEN,
-                  FLAT / 4, sum + part);
+        for (int k = 0; k < FLAT / 4; k++)
+#pragma GCC unroll 4
+            for (int part = 0; part < 4; part++) { /* so that no sum waits for the one before */
+                int at = part * FLAT / 4 + k;
+                eight one = SPREAD(h[at]);
+                sum[part][0] = PLUS(one, SEE(w3 + at * HIDDEN + half), sum[part][0]);
+                sum[part][1] = PLUS(one, SEE(w3 + at * HIDDEN + half + 8), sum[part][1]);
+            }
         for (int v = 0; v < 2; v++)
             AT(a + half + 8 * v) =
                 SEE(p + B3 + half + 8 * v) + ((sum[0][v] + sum[1][v]) + (sum[2][v] + sum[3][v]));
@@ -331,12 +482,13 @@ static FAST INSIDE void head(int64_t row, int64_t label, const float *p, const f
         for (int c = 0; c < CLASSES; c++) e3[j] += e4[c] * p[W4 + c * HIDDEN + j];
         if (a[j] == 0) e3[j] = 0;
     }
-    for (int k = 0; k < FLAT; k += 32) {
-        eight sum[1][2] = {{{0}}}, more[1][2] = {{{0}}};
-        strip(1, e3, 0, 1, p + W3 + k, FLAT, HIDDEN, sum);
-        strip(1, e3, 0, 1, p + W3 + k + 16, FLAT, HIDDEN, more);
-        AT(back + k) = sum[0][0], AT(back + k + 8) = sum[0][1];
-        AT(back + k + 16) = more[0][0], AT(back + k + 24) = more[0][1];
+    for (int k = 0; k < FLAT; k += 64) {
+        eight sum[8] = {{0}};
+        for (int j = 0; j < HIDDEN; j++)
+#pragma GCC unroll 8
+            for (int v = 0; v < 8; v++)
+                sum[v] = PLUS(SPREAD(e3[j]), SEE(p + W3 + j * FLAT + k + 8 * v), sum[v]);
+        for (int v = 0; v < 8; v++) AT(back + k + 8 * v) = sum[v];
     }
     for (int at = 0; at < P2 * P2; at++)
         for (int c = 0; c < C2; c++) pooled[at * C2 + c] = back[c * P2 * P2 + at];
@@ -369,17 +521,17 @@ FAST void winsor_rows(const float *images, const int64_t *labels, int64_t n, con
     for (int64_t row = 0; row < n; row++) {
         float *to = rows + row * ROW;
         padded(images + row * IMAGE * IMAGE, wide, dark);
-        first_convolution(wide, dark, w1, p + B1, x1);
+        products->first_convolution(wide, dark, w1, p + B1, x1);
         norm_and_pool(x1, S1, C1, p + GAMMA1, p + BETA1, r1, h1);
-        second_convolution(h1, w2, p + B2, x2);
+        products->second_convolution(h1, w2, p + B2, x2);
         norm_and_pool(x2, S2, C2, p + GAMMA2, p + BETA2, r2, h2);
         memcpy(pooled, h2, sizeof h2);
         head(row, labels[row], p, w3, loss, linear, pooled);
         back_to_convolution(x2, S2, C2, p + GAMMA2, p + BETA2, r2, h2, pooled, e2, to + ROW_N2);
-        second_gradient(h1, e2, to + ROW_W2);
-        second_input(e2, back2, dh1);
+        products->second_gradient(h1, e2, to + ROW_W2);
+        products->second_input(e2, back2, dh1);
         back_to_convolution(x1, S1, C1, p + GAMMA1, p + BETA1, r1, h1, dh1, e1, to + ROW_N1);
-        first_gradient(wide, dark, e1, to + ROW_W1);
+        products->first_gradient(wide, dark, e1, to + ROW_W1);
         squares[row] = square(to, ROW) +
                        length2(linear->e3 + row * HIDDEN, HIDDEN) *
                            (square(linear->h + row * FLAT, FLAT) + 1) +
@@ -390,16 +542,9 @@ FAST void winsor_rows(const float *images, const int64_t *labels, int64_t n, con
 
 /* out: (n, 7 blocks, channels) = v' G of every row, where G (taps, channels) begins at `offset` of
  * its gradients and v is (taps, 7 blocks). */
-FAST void winsor_along(const float *rows, int64_t n, int64_t offset, int64_t taps,
-                       int64_t channels, const float *v, int64_t blocks, float *out) {
+void winsor_along(const float *rows, int64_t n, int64_t offset, int64_t taps, int64_t channels,
+                  const float *v, int64_t blocks, float *out) {
     for (int64_t row = 0; row < n; row++)
-        for (int64_t c = 0; c < channels; c += 16)
-            for (int64_t b = 0; b < blocks; b++) {
-                eight sum[7][2] = {{{0}}};
-                strip(7, v + 7 * b, 1, 7 * blocks, rows + row * ROW + offset + c, channels, taps,
-                      sum);
-                float *to = out + (row * blocks + b) * 7 * channels + c;
-                for (int p = 0; p < 7; p++)
-                    AT(to + p * channels) = sum[p][0], AT(to + p * channels + 8) = sum[p][1];
-            }
+        products->along(rows + row * ROW + offset, taps, channels, v, blocks,
+                        out + row * blocks * 7 * channels);
 }

@@ -164,12 +164,19 @@ class Compiled:
         found = ctypes.CDLL(str(path))
         if not found.winsor_supported():
             raise OSError("the processor has no AVX2 and FMA instructions")
+        self._use = found.winsor_use
+        self.use(16)
         self._rows, self._along = found.winsor_rows, found.winsor_along
         pointer, whole = ctypes.c_void_p, ctypes.c_int64
         self._rows.argtypes = [pointer, pointer, whole, *[pointer] * 5]
         self._along.argtypes = [pointer, *[whole] * 4, pointer, whole, pointer]
         self._rows.restype = self._along.restype = None
         self._room(0)
+
+    def use(self, floats: int) -> int:
+        """Vectors of so many floats, 8 or 16, from now on; 8 where the processor has no longer
+        ones. The gradients are the same to the last bit."""
+        return int(self._use(floats))
 
     def _room(self, n: int) -> None:
         """For batches of up to n rows."""

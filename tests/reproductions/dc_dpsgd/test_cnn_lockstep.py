@@ -95,6 +95,22 @@ def test_a_batch_without_rows_is_a_step_of_noise(
     _same([Member(sparse, rule, 1.0, False) for rule in RULES], 1, monkeypatch)
 
 
+def test_long_vectors_give_the_gradients_of_short_ones(task: DescentTask) -> None:
+    found = library()
+    assert found is not None
+    (x, y), flat = _images(9, 2), CnnStack(task, 1, seed=0).flat[0]
+    loss = Margins(2.0, torch.rand(10), torch.ones(10))
+    v = torch.randn(256, 9)
+    seen = []
+    for floats in (8, 16):
+        found.use(floats)  # 16 where the processor has them
+        made = found.gradients(x, y, flat, loss)
+        along = [found.along(made.rows, place, part) for place, part in ((0, v[:64]), (4, v))]
+        kept = made.rows, made.squares, made.losses, *sum(made.linear, ())
+        seen.append([*(part.clone() for part in kept), *along])
+    assert all(torch.equal(*pair) for pair in zip(*seen, strict=True))
+
+
 @pytest.mark.parametrize("compiled", [True, False])
 def test_norms_sketches_and_sums_are_those_of_the_oracle(
     task: DescentTask, compiled: bool, monkeypatch: pytest.MonkeyPatch

@@ -208,6 +208,8 @@ class Together:
     member: Any
     work: Callable[[Sequence[Any]], Sequence[Values]]
     """From the members of a team to the values of each; the same for all of a key."""
+    most: int = 1000
+    """Members of a team: few where each takes long and little is shared, so that much is kept."""
 
 
 _BOOK: ContextVar[Book | None] = ContextVar("book", default=None)

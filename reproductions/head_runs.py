@@ -1,8 +1,9 @@
-"""Runs of a linear layer on public features as cells, where papers 4 and 5 have a network.
+"""Runs on features as cells: a linear layer where papers 4 and 5 have a network, or a small one.
 
 A cell is one run of `dc_dpsgd/lockstep.py`: its test accuracies at equal distances, the end
-included, and the epsilon of its ledger. Cells of one seed on the same rows are worked for together.
-The rows are those of paper 1's linear tables (`dc_dpsgd/tasks.py`).
+included, and the epsilon of its ledger. Cells of one seed on the same rows are worked for together;
+a network that has no stack there is trained by the library, run by run. The rows of linear layers
+are those of paper 1's linear tables (`dc_dpsgd/tasks.py`).
 """
 
 from __future__ import annotations
@@ -16,12 +17,13 @@ from torch import nn
 from winsor_reproductions.cells import Together, Values, Wanted, cell, described
 from winsor_reproductions.dc_dpsgd import tasks as dc_tasks
 from winsor_reproductions.dc_dpsgd.descent import DescentTask, steps_of
-from winsor_reproductions.dc_dpsgd.lockstep import Member, run_together
+from winsor_reproductions.dc_dpsgd.lockstep import Member, has_stack, run_together
 from winsor_reproductions.dc_dpsgd.runs import (
     TUNING_SEED,
     SeedOutcomes,
     identity,
     plain_runs,
+    private_run,
     tuned,
 )
 from winsor_reproductions.reproduction import Request
@@ -136,23 +138,30 @@ def _wanted(task: DescentTask, recipe: HeadRecipe, seed: int, looks: Looks, ask:
     def member(at: DescentTask) -> Member:
         return Member(at, recipe.rule, recipe.noise_multiplier, ask, recipe.mix, recipe.radius)
 
+    most = 1000 if isinstance(task.model(), nn.Linear) else 5
     mixed = "" if recipe.mix is None else ", mixed"
     rule = type(recipe.rule).__name__
     return Wanted(
-        f"{task.name}, linear, {rule}{mixed}, {task.steps} steps of {task.batch_size}",
+        f"{task.name}, {_kind(task)}, {rule}{mixed}, {task.steps} steps of {task.batch_size}",
         {**shared, **own},
         lambda: work([member(task)])[0],
         {"curve": [50.0] * looks.count, "epsilon": 1.0},
         task.steps,
         lambda steps: _curves([member(probed(task.for_steps(steps)))], seed, 1),
         task.batch_size / probed(task).batch_size,
-        Together(repr(shared), member(task), work),
+        Together(repr(shared), member(task), work, most) if has_stack(task) else None,
         task.guessed,
     )
 
 
+def _kind(task: DescentTask) -> str:
+    return "linear" if isinstance(task.model(), nn.Linear) else "CNN"
+
+
 def _curves(members: Sequence[Member], seed: int, looks: int) -> list[Values]:
     task = members[0].task
+    if not has_stack(task):
+        return [_alone(member, seed, max(1, task.steps // looks)) for member in members]
     curves: list[list[float]] = [[] for _ in members]
 
     def look(place: int, step: int, model: nn.Module) -> None:
@@ -163,6 +172,21 @@ def _curves(members: Sequence[Member], seed: int, looks: int) -> list[Values]:
         {"curve": curve, "epsilon": epsilon}
         for curve, (_, epsilon) in zip(curves, found, strict=True)
     ]
+
+
+def _alone(member: Member, seed: int, every: int) -> Values:
+    """A run of the library, tested ``every`` so many steps."""
+    task, curve = member.task, list[float]()
+    assert member.radius is None
+
+    def look(step: int, model: nn.Module) -> None:
+        if step % every == 0:
+            curve.append(evaluate(model, *task.test)[0])
+
+    _, epsilon = private_run(
+        task, member.rule, member.noise_multiplier, seed, member.ask, look, member.mix
+    )
+    return {"curve": curve, "epsilon": epsilon}
 
 
 def plain_curves(task: DescentTask, seeds: Sequence[int], looks: Looks) -> HeadOutcomes:

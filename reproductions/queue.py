@@ -195,8 +195,11 @@ def _work_in_teams(book: Book, run: Reproduction, request: Request) -> None:
         if wanted.together is not None:
             teams.setdefault(wanted.together.key, []).append(wanted)
     for team in teams.values():
-        for first in range(0, len(team), MOST_TOGETHER):
-            book.work_together(team[first : first + MOST_TOGETHER])
+        together = team[0].together
+        assert together is not None
+        most = min(MOST_TOGETHER, together.most)
+        for first in range(0, len(team), most):
+            book.work_together(team[first : first + most])
 
 
 def with_seeds(result: Reproduced) -> Reproduced:

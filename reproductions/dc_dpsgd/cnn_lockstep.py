@@ -22,6 +22,7 @@ from winsor_reproductions.dc_dpsgd.cnn_rows import (
     fastest,
 )
 from winsor_reproductions.dc_dpsgd.descent import DescentTask
+from winsor_reproductions.dc_dpsgd.flat_stack import FlatStack
 
 from winsor.grads.directions import Basis, Kronecker, bases
 from winsor.grads.view import Directions
@@ -38,32 +39,16 @@ def is_cnn(task: DescentTask) -> bool:
     return known and repr(task.model()) == repr(two_layer_cnn())
 
 
-class CnnStack:
-    """The parameters of all runs, (runs, parameters), each in the order of the model."""
+class CnnStack(FlatStack):
+    """What runs of the network see of a batch."""
 
     def __init__(self, task: DescentTask, runs: int, seed: int) -> None:
-        torch.manual_seed(seed)
-        self._task, self._model = task, task.model()
-        self.layout = Layout(dict(self._model.named_parameters()))
-        with torch.no_grad():  # the seed is theirs in common, and so is the start
-            self.flat = self.layout.joined(self.layout.like).flat.repeat(runs, 1)
+        super().__init__(task, runs, seed)
         self._maker = fastest()
-
-    def parameters(self, run: int) -> dict[str, nn.Parameter]:
-        """Those of one run: its part of the stack, so that an optimiser moves both."""
-        return {name: nn.Parameter(part) for name, part in self._parts(run).items()}
-
-    def _parts(self, run: int) -> FlatTree:
-        return self.layout.over(self.flat[run])
-
-    def model(self, run: int) -> nn.Module:
-        """The model with the weights of one run; valid until the next call."""
-        self._model.load_state_dict(dict(self._parts(run)))
-        return self._model
 
     def forward(self, x: Tensor, y: Tensor, progress: float) -> CnnBatch:
         """What the runs see of a batch."""
-        loss = Margins.of(self._task.loss, progress)
+        loss = Margins.of(self.task.loss, progress)
         assert loss is not None
         return CnnBatch(self, x, y, loss)
 

@@ -13,8 +13,9 @@ mixing (paper 5), projection onto a ball (paper 4). A run here is the one that `
 have made with the same seed, up to rounding (`tests/reproductions/dc_dpsgd/test_lockstep.py`). Only
 the forward and the backward pass are shared; for small models and batches they and Python around
 them are most of the time. One rule is asked for its bounds alone: what `LInf` cuts off coordinates
-is found here without forming rows (`Seen.ask_cut`), for on features it would form nearly all. The
-two-layer CNN has a stack of its own, with the same questions to answer (`cnn_lockstep.py`).
+is found here without forming rows (`Seen.ask_cut`), for on features it would form nearly all. Two
+small networks have stacks of their own, with the same questions to answer: that of paper 1
+(`cnn_lockstep.py`) and that of paper 5's Table 1 (`modelmix/scattering_stack.py`).
 """
 
 from __future__ import annotations
@@ -28,6 +29,11 @@ from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 from winsor_reproductions.dc_dpsgd.cnn_lockstep import CnnStack, CnnView, is_cnn
 from winsor_reproductions.dc_dpsgd.descent import DescentTask
+from winsor_reproductions.modelmix.scattering_stack import (
+    ScatteringStack,
+    ScatteringView,
+    is_scattering_cnn,
+)
 from winsor_reproductions.training_runs import evaluate
 
 from winsor.contract import Neighbouring
@@ -78,7 +84,7 @@ def run_together(
     task = members[0].task
     key, rows = new_key(seed), TensorDataset(*task.train)
     sampler = Poisson.of_batch_size(len(rows), task.batch_size)
-    stack = (CnnStack if is_cnn(task) else Stack)(task, len(members), seed)
+    stack = _stack_for(task)(task, len(members), seed)
     runs = [_Run(m, stack.parameters(i), sampler, key) for i, m in enumerate(members)]
     for step, fragments in enumerate(Feed(rows, sampler, key).steps(0, task.taken)):
         batch = next(fragments, None)  # none: nobody was drawn, and only noise is released
@@ -102,7 +108,13 @@ def run_together(
 
 def has_stack(task: DescentTask) -> bool:
     """Whether runs of a task can go in lockstep."""
-    return isinstance(task.model(), nn.Linear) or is_cnn(task)
+    return isinstance(task.model(), nn.Linear) or is_cnn(task) or is_scattering_cnn(task)
+
+
+def _stack_for(task: DescentTask) -> type[Stack] | type[CnnStack] | type[ScatteringStack]:
+    if is_cnn(task):
+        return CnnStack
+    return ScatteringStack if is_scattering_cnn(task) else Stack
 
 
 class Stack:
@@ -268,7 +280,7 @@ class _Run:
         self.state = self.rule.with_key(first, key)
         self._delta = task.delta
 
-    def look(self, view: HeadView | CnnView | None) -> None:
+    def look(self, view: HeadView | CnnView | ScatteringView | None) -> None:
         """What the rule makes of a batch; its sums come into being before they are released."""
         if isinstance(view, HeadView) and isinstance(self.rule, LInf):
             self.sums = view.cut(self.rule)

@@ -33,6 +33,7 @@ from winsor_reproductions.training_runs import evaluate, probed
 
 from winsor.accounting import calibrate
 from winsor.contract import Neighbouring
+from winsor.contrib.modelmix.mechanism import ModelMix
 from winsor.grads.view import Need
 from winsor.mechanisms.gaussian import Gaussian
 from winsor.papers.sampled import sampled_noise
@@ -104,7 +105,7 @@ def private_runs(
     for seed in seeds:
         ask = math.isnan(epsilon)
         if look is not None:  # what it sees is not kept, so neither is the run
-            accuracy, spent = _private(task, rule, noise_multiplier, seed, ask, look)
+            accuracy, spent = private_run(task, rule, noise_multiplier, seed, ask, look)
         else:
             accuracy, spent = _private_cell(task, rule, noise_multiplier, seed, ask)
         accuracies.append(accuracy)
@@ -128,19 +129,19 @@ def identity(task: DescentTask, descent: Descent) -> dict[str, Any]:
 def _private_cell(
     task: DescentTask, rule: Rule, noise_multiplier: float, seed: int, ask: bool
 ) -> tuple[float, float]:
-    """`_private` as a cell; only the first seed asks what the noise certifies."""
+    """`private_run` as a cell; only the first seed asks what the noise certifies."""
 
     together = _together(task, rule, noise_multiplier, seed, ask)
 
     def run() -> Values:
-        accuracy, epsilon = _private(task, rule, noise_multiplier, seed, ask)
+        accuracy, epsilon = private_run(task, rule, noise_multiplier, seed, ask)
         return {"accuracy": accuracy, "epsilon": epsilon}
 
     def begin(steps: int) -> object:
         short = probed(task.for_steps(steps))
         if together is not None:
             return run_together([Member(short, rule, noise_multiplier, ask)], seed)
-        return _private(short, rule, noise_multiplier, seed, ask)
+        return private_run(short, rule, noise_multiplier, seed, ask)
 
     found = cell(
         Wanted(
@@ -191,14 +192,16 @@ def _kind(rule: Rule) -> str:
     return type(rule).__name__ + (f" by {selection}" if selection else "")
 
 
-def _private(
+def private_run(
     task: DescentTask,
     rule: Rule,
     noise_multiplier: float,
     seed: int,
     ask: bool,
     look: Look | None = None,
+    mix: ModelMix | None = None,
 ) -> tuple[float, float]:
+    """One run by the library itself: test accuracy, and what its ledger certifies if asked."""
     torch.manual_seed(seed)
     model = task.model()
     optimiser, scheduler = task.descent.optimiser(_trained(model), task.taken)
@@ -211,6 +214,7 @@ def _private(
         delta=task.delta,
         noise_multiplier=noise_multiplier,
         steps=task.steps,
+        mechanism=mix,
         seed=seed,
         scheduler=scheduler,
         max_physical_batch_size=512,

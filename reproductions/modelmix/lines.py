@@ -7,33 +7,13 @@ are in `deep.py`, figure 3 in `curves.py`, figure 2 (a, b) in `unnoised.py`, tra
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict
 
 from winsor_reproductions.modelmix import embedding, figure2
-from winsor_reproductions.modelmix.claimed import claimed_noise
 from winsor_reproductions.modelmix.section43 import Section43
 from winsor_reproductions.modelmix.section43 import section_43 as section_43_rows
-from winsor_reproductions.modelmix.table1 import (
-    CACHE,
-    PRINTED,
-    Table1,
-    at_the_rate_of,
-    full_size,
-    recipes,
-    scattering_problem,
-    together,
-)
 from winsor_reproductions.reproduction import Line, Measured, Reproduced, Request
-from winsor_reproductions.training_runs import Problem, TrainingRecipe, over_seeds
 from winsor_reproductions.verdicts import Comparison, sentence
-
-from winsor.accounting import account
-from winsor.accounting.events import History
-from winsor.accounting.widened.gaussian import MixedGaussianDpEvent
-from winsor.contrib.modelmix.mechanism import ModelMix
-from winsor.papers.modelmix.claim import Parts
-from winsor.papers.modelmix.statistics import statistics_claim
 
 # ------------------------------------------------------------------------------------- section 4.3
 
@@ -81,141 +61,6 @@ def section_43_verdict(lines: list[Line], gaussian: int) -> str:
         f"{word}: certified epsilons are {min(ratios):.2f} to {max(ratios):.2f} times the printed "
         f"ones; but the same variance as plain Gaussian noise has a smaller epsilon in {gaussian} "
         f"of {len(lines)} cells."
-    )
-
-
-# ----------------------------------------------------------------------------------------- table 1
-
-QUICK_TABLE_1 = Table1(rows=5000, test_rows=2000, batch_size=683, steps=60)
-
-
-def table_1(request: Request) -> Reproduced:
-    """The small CNN on scattering features of Fashion-MNIST."""
-    setting = QUICK_TABLE_1 if request.quick else full_size("fashion-mnist")
-    return _table_1(request, setting)
-
-
-def table_1_cifar(request: Request) -> Reproduced:
-    """The other half of the table, with features standardised by private statistics."""
-    setting = full_size("cifar10")
-    if request.quick:
-        setting = replace(QUICK_TABLE_1, batch_size=819, steps=30, epsilons=(1.0,), data="cifar10")
-    return _table_1(request, replace(setting, statistics="private"))
-
-
-def _table_1(request: Request, setting: Table1) -> Reproduced:
-    setting = replace(setting, seeds=tuple(request.seeds_or(3, 5)))
-    setting = at_the_rate_of(setting, len(setting.half.load(request.folder())[0][1]))
-    request.say("scattering features")
-    problem, history = scattering_problem(request.folder(), CACHE, setting)
-    return table_1_of(problem, setting, request, history)
-
-
-def table_1_of(
-    problem: Problem, setting: Table1, request: Request, spent: History = ()
-) -> Reproduced:
-    """The lines; ``spent`` is what the statistics of the features have cost."""
-    lines, half = [], setting.half
-    for epsilon in setting.epsilons:
-        for method, recipe in recipes(problem, setting, epsilon).items():
-            request.say(f"epsilon {epsilon:g}, {method}")
-            lines.append(_table_1_line(problem, setting, epsilon, (method, recipe), spent))
-    return Reproduced(
-        f"Table 1 of paper 5 ({half.title}, CNN on scattering features)",
-        "test accuracy in per cent (chance: 10)",
-        tuple(lines),
-        table_1_verdict(lines, half.printed, len(problem.train[1]) == half.rows),
-        asdict(setting),
-        (
-            f"{len(problem.train[1]):,} rows, {problem.steps} steps of {problem.batch_size}; the "
-            f"paper has {half.rows:,} rows, {half.steps} steps of 8192, at the same rate. In "
-            "a smaller batch every noise is larger against the signal, so compare lines with each "
-            "other before comparing them with the paper.",
-            '"mixing, narrow" is not in the paper: it mixes over twice the deviation of the '
-            "Gaussian noise instead of a hundred clipping bounds.",
-            "Published noise is the paper's formula at p = 1.",
-            _statistics_note(spent, problem.delta),
-        ),
-    )
-
-
-def _statistics_note(spent: History, delta: float) -> str:
-    if not spent:
-        return "Features are normalised per image: nothing is spent on their statistics."
-    return (
-        f"Features are standardised by channel statistics that were released with certified "
-        f"epsilon {account(spent, delta).epsilon:.3f} "
-        f"(published: {statistics_claim(delta=delta).published_epsilon:.3f}); the epsilons of the "
-        "table are those of the training alone, as in the paper."
-    )
-
-
-def _table_1_line(
-    problem: Problem,
-    setting: Table1,
-    epsilon: float,
-    named: tuple[str, TrainingRecipe],
-    spent: History,
-) -> Line:
-    method, recipe = named
-    figures = setting.printed(epsilon)
-    outcomes = over_seeds(problem, recipe, setting.seeds)
-    line = Line(
-        {"nominal": f"{epsilon:g}", "method": method},
-        printed=f"{figures[method]:g}" if method in figures else None,
-        certified=Measured.of([outcome.accuracy for outcome in outcomes]),
-        certified_epsilon=max(outcome.epsilon for outcome in outcomes),
-        extra={"noise multiplier": f"{outcomes[0].noise_multiplier:.3g}"},
-    )
-    if spent:
-        whole = together(outcomes[0].history, spent, problem.delta)
-        line = replace(line, extra={**line.extra, "with the statistics": f"{whole:.3f}"})
-    mix = recipe.mechanism
-    if mix is None:
-        return line
-    noise = claimed_noise(
-        lambda value: mixed_parts(problem, mix, value, setting.p), epsilon, problem.delta
-    )
-    claimed = over_seeds(
-        problem, replace(recipe, epsilon=None, noise_multiplier=noise), setting.seeds
-    )
-    return replace(
-        line,
-        published=Measured.of([outcome.accuracy for outcome in claimed]),
-        published_certifies=max(outcome.epsilon for outcome in claimed),
-    )
-
-
-def mixed_parts(problem: Problem, mix: ModelMix, noise: float, p: int) -> Parts:
-    """The steps of a run with clipping bound 1 as events, one part per width of the schedule."""
-    rate = problem.batch_size / len(problem.train[1])
-    ends = [*(start for start, _ in mix.schedule[1:]), problem.steps]
-    return [
-        (MixedGaussianDpEvent(rate, noise, width * problem.batch_size, p), end - start)
-        for (start, width), end in zip(mix.schedule, ends, strict=True)
-    ]
-
-
-def table_1_verdict(
-    lines: list[Line],
-    figures: Mapping[float, tuple[float, float]] = PRINTED,
-    own_setting: bool = False,
-) -> str:
-    """Mixing as printed, and narrow, against DP-SGD at each epsilon."""
-    table: dict[str, dict[str, Measured]] = {}
-    for line in lines:
-        assert line.certified is not None
-        table.setdefault(line.label["nominal"], {})[line.label["method"]] = line.certified
-    wide, narrow = [], []
-    for nominal, row in table.items():
-        plain, mixing = figures[float(nominal)]
-        rival = row["DP-SGD"]
-        wide.append(Comparison(nominal, row["mixing"], rival, mixing - plain, own_setting))
-        narrow.append(Comparison(nominal, row["mixing, narrow"], rival))
-    return (
-        f"Mixing as printed ahead of DP-SGD at equal certified epsilon: "
-        f"{sentence(wide, 'epsilons', ' points')}. Narrow mixing, which is ours: "
-        f"{sentence(narrow, 'epsilons', ' points')}."
     )
 
 

@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from winsor_reproductions.cells import like_rows, planning
 from winsor_reproductions.feature_cache import cifar_features
-from winsor_reproductions.modelmix.table1 import CACHE
+from winsor_reproductions.modelmix.scattering_problem import CACHE
 from winsor_reproductions.reproduction import Line, Measured, Reproduced, Request
 from winsor_reproductions.training_runs import (
     Problem,

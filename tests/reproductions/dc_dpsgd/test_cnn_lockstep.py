@@ -13,7 +13,7 @@ from winsor_reproductions.dc_dpsgd.cnn_rows import ByTorch, Margins, library
 from winsor_reproductions.dc_dpsgd.descent import Descent, DescentTask, cross_entropy
 from winsor_reproductions.dc_dpsgd.lockstep import Member, run_together
 from winsor_reproductions.dc_dpsgd.methods import DcSetting
-from winsor_reproductions.dc_dpsgd.runs import SeedOutcomes, _private, tuned
+from winsor_reproductions.dc_dpsgd.runs import SeedOutcomes, private_run, tuned
 
 from winsor.grads.loop import LoopEngine
 from winsor.losses import LdamDrw
@@ -69,7 +69,7 @@ def _same(
 ) -> list[tuple[float, float]]:
     seen = _kept_weights(monkeypatch)
     together = run_together(members, seed)
-    alone = [_private(m.task, m.rule, m.noise_multiplier, seed, m.ask) for m in members]
+    alone = [private_run(m.task, m.rule, m.noise_multiplier, seed, m.ask) for m in members]
     for member, own, other in zip(members, seen[: len(members)], seen[len(members) :], strict=True):
         torch.testing.assert_close(own, other, rtol=1e-3, atol=2e-5, msg=repr(member.rule))
     torch.testing.assert_close(together, alone, rtol=0, atol=0, equal_nan=True)

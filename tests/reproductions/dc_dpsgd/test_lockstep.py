@@ -14,7 +14,7 @@ from winsor_reproductions.dc_dpsgd import lockstep
 from winsor_reproductions.dc_dpsgd.descent import Descent, DescentTask, cross_entropy
 from winsor_reproductions.dc_dpsgd.lockstep import Member, Stack, run_together
 from winsor_reproductions.dc_dpsgd.methods import DcSetting
-from winsor_reproductions.dc_dpsgd.runs import _private, noise_for, private_runs, tuned
+from winsor_reproductions.dc_dpsgd.runs import noise_for, private_run, private_runs, tuned
 from winsor_reproductions.queue import cells_folder, run_table
 from winsor_reproductions.reproduction import Line, Reproduced, Request
 from winsor_reproductions.training_runs import TrainingRecipe, gaussian_classes, train
@@ -77,7 +77,7 @@ def test_every_run_is_the_one_that_make_private_makes(
     ]
     seen = _kept_weights(monkeypatch)
     together = run_together(members, seed=3)
-    alone = [_private(m.task, m.rule, m.noise_multiplier, 3, True) for m in members]
+    alone = [private_run(m.task, m.rule, m.noise_multiplier, 3, True) for m in members]
     ours, theirs = seen[: len(members)], seen[len(members) :]
     for member, own, other in zip(members, ours, theirs, strict=True):
         torch.testing.assert_close(own, other, rtol=1e-4, atol=1e-5, msg=repr(member.rule))
@@ -141,7 +141,7 @@ def test_a_batch_without_rows_is_a_step_of_noise(
     seen = _kept_weights(monkeypatch)
     run_together([Member(sparse, rule, 1.0, False) for rule in RULES], seed=1)
     for rule in RULES:
-        _private(sparse, rule, 1.0, 1, False)
+        private_run(sparse, rule, 1.0, 1, False)
     torch.testing.assert_close(seen[: len(RULES)], seen[len(RULES) :], rtol=1e-4, atol=1e-5)
 
 

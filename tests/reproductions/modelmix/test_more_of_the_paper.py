@@ -8,10 +8,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from torch.nn import functional as F
 from winsor_reproductions.cifar import CifarSize
-from winsor_reproductions.modelmix import lines as modelmix_lines
-from winsor_reproductions.modelmix import table1 as modelmix_table1
 from winsor_reproductions.modelmix import transfer as modelmix_transfer
 from winsor_reproductions.modelmix import unnoised
 from winsor_reproductions.modelmix.curves import figure_3_of, figure_3_verdict
@@ -24,13 +21,11 @@ from winsor_reproductions.modelmix.section43 import (
     section_43_noise,
 )
 from winsor_reproductions.modelmix.statistics import channel_statistics
-from winsor_reproductions.modelmix.table1 import Table1, at_the_rate_of, full_size, together
 from winsor_reproductions.modelmix.transfer import Transfer, transfer_problem
 from winsor_reproductions.reproduction import Line, Measured, Request
 from winsor_reproductions.training_runs import Problem, cifar10, gaussian_classes, plain_noise
 
 from winsor.contract import ConfigurationError
-from winsor.features import scattering as wavelets
 from winsor.papers.modelmix.statistics import PRINTED_EPSILON, statistics_claim
 
 
@@ -178,72 +173,6 @@ def test_standardising_by_released_statistics():
     made = found.standardise(x)
     torch.testing.assert_close(made[:, 0], (x[:, 0] - 1) / 2, rtol=1e-4, atol=1e-4)
     assert made[:, 1].eq(0).all()
-
-
-# ---------------------------------------------------------------------------- Table 1 on CIFAR-10
-
-
-def coloured(shape):
-    """In the shapes of kymatio, without it."""
-
-    def transform(x):  # (n, 3, 32, 32) -> (n, 3, 81, 8, 8)
-        cells = F.avg_pool2d(x, 4)
-        return cells[:, :, None] * torch.linspace(0.5, 1, 81)[:, None, None]
-
-    return transform
-
-
-def test_table_1_on_cifar_10(folder, tmp_path, monkeypatch):
-    monkeypatch.setattr(wavelets, "transform_of", coloured)
-    monkeypatch.setattr(modelmix_lines, "CACHE", tmp_path / "cache")
-    monkeypatch.setattr(modelmix_table1, "DELTA", 1e-3)
-    tiny = Table1((1.0,), 60, 20, batch_size=10, steps=1, tau_over_eta=(6e-4, 6e-4))
-    monkeypatch.setattr(modelmix_lines, "QUICK_TABLE_1", tiny)
-    monkeypatch.setattr(modelmix_lines, "replace", _small(dataclasses.replace))
-    found = modelmix_lines.table_1_cifar(Request(quick=True, data=folder, seeds=1))
-    assert "CIFAR-10" in found.title
-    plain, mixing, narrow = found.lines
-    assert (plain.printed, mixing.printed, narrow.printed) == ("64.1", "68.3", None)
-    for line in found.lines:
-        assert line.certified_epsilon <= 1.0 < float(line.extra["with the statistics"])
-    assert "0.695" not in found.notes[-1]  # at the delta of this test
-    assert "the training alone" in found.notes[-1]
-    assert "one seed, so no difference could have been detected" in found.verdict
-
-
-def _small(replace):
-    """The quick setting of the module, cut to what a test can train."""
-
-    def cut(setting, **changes):
-        if isinstance(setting, Table1) and "batch_size" in changes:
-            changes |= {"batch_size": 10, "steps": 1}
-        return replace(setting, **changes)
-
-    return cut
-
-
-def test_sizes_of_table_1_are_the_papers():
-    whole = full_size("cifar10")
-    assert (whole.rows, whole.batch_size, whole.steps) == (50_000, 8192, 700)
-    assert (full_size("fashion-mnist").rows, full_size("fashion-mnist").steps) == (60_000, 800)
-    subset = at_the_rate_of(whole, 20_000)
-    assert subset.batch_size / subset.rows == pytest.approx(8192 / 50_000, rel=1e-3)
-    assert at_the_rate_of(whole, 50_000) == whole
-    with pytest.raises(ConfigurationError, match="statistics must be one of group, private"):
-        Table1(statistics="public")
-
-
-def test_the_networks_fit_their_features():
-    made = modelmix_table1.colour_scattering_cnn()
-    assert made(torch.zeros(2, 243, 8, 8)).shape == (2, 10)
-    assert sum(p.numel() for p in made.parameters()) == 187_210
-    assert modelmix_table1.scattering_cnn()(torch.zeros(2, 81, 7, 7)).shape == (2, 10)
-
-
-def test_training_and_statistics_are_paid_for_together():
-    released = channel_statistics(torch.rand(50, 3, 2, 2), seed=0)
-    assert together([], released.history, 1e-5) == released.epsilon(1e-5)
-    assert together(released.history, released.history, 1e-5) > released.epsilon(1e-5)
 
 
 # --------------------------------------------------------------------------------------- transfer

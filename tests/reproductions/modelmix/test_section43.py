@@ -5,31 +5,23 @@ from __future__ import annotations
 import dataclasses
 import math
 
-import numpy as np
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
-from winsor_reproductions.modelmix import table1 as modelmix_table1
 from winsor_reproductions.modelmix.embedding import EmbeddingComparison, compare
 from winsor_reproductions.modelmix.embedding import synthetic_problem as embedding_problem
 from winsor_reproductions.modelmix.figure2 import Figure2, figure_2, quadratic, synthetic_problem
 from winsor_reproductions.modelmix.section43 import Section43, section_43
-from winsor_reproductions.modelmix.table1 import Table1, table_1
 from winsor_reproductions.training_runs import (
     Problem,
     TrainingRecipe,
     evaluate,
-    fashion_mnist,
     gaussian_classes,
     over_seeds,
     train,
 )
 
-from winsor.contract import ConfigurationError
-from winsor.contrib.modelmix.mechanism import ModelMix
-from winsor.features import scattering as wavelets
-from winsor.features import scattering_features
 from winsor.papers.published import PublishedClaim
 from winsor.rules.flat import Flat
 from winsor.rules.public_gradients import PublicGradients
@@ -97,84 +89,6 @@ def test_divergence_is_an_infinite_loss():
     with torch.no_grad():
         model.weight.fill_(float("nan"))
     assert evaluate(model, *tiny().test)[1] == math.inf
-
-
-# ---------------------------------------------------------------------------------------- table 1
-
-
-@pytest.fixture
-def folder(tmp_path):
-    """A file in the form of Fashion-MNIST: class k is an image of brightness k."""
-    generator = np.random.default_rng(0)
-
-    def part(n):
-        y = np.arange(n, dtype=np.uint8) % 10
-        x = 20 * y[:, None, None] + generator.integers(0, 40, (n, 28, 28))
-        return x.astype(np.uint8), y
-
-    x, y = part(80)
-    x_test, y_test = part(30)
-    np.savez(tmp_path / "fashion_mnist.npz", x_train=x, y_train=y, x_test=x_test, y_test=y_test)
-    return tmp_path
-
-
-SMALL = Table1((1.0,), 60, 20, batch_size=8, steps=2, tau_over_eta=(6e-4, 6e-4))
-
-
-def channels(images):
-    """81 channels of 7 x 7 by pooling: enough for the CNN, without kymatio."""
-    pooled = F.adaptive_avg_pool2d(images[:, None], 7)
-    return pooled * torch.linspace(-1, 1, 81)[:, None, None]
-
-
-def test_table_1_at_equal_certified_epsilon(folder, tmp_path, monkeypatch):
-    monkeypatch.setattr(wavelets, "transform_of", lambda shape: channels)
-    monkeypatch.setattr(modelmix_table1, "DELTA", 1e-3)
-    rows = list(table_1(folder, tmp_path / "cache", SMALL))
-    assert [row.method for row in rows] == ["DP-SGD", "mixing", "mixing, narrow"]
-    for row in rows:
-        assert 0.99 <= row.certified_epsilon <= 1.0
-        assert row.epsilon == 1.0
-    assert [row.printed for row in rows] == [85.6, 88.8, None]
-    assert rows[1].noise_multiplier <= rows[0].noise_multiplier  # mixing never costs privacy
-
-
-def test_features_are_computed_once_and_kept(folder, tmp_path, monkeypatch):
-    calls = []
-
-    def transform(shape):
-        calls.append(shape)
-        return channels
-
-    monkeypatch.setattr(wavelets, "transform_of", transform)
-    cache = tmp_path / "cache"
-    first, spent = modelmix_table1.scattering_problem(folder, cache, SMALL)
-    again, _ = modelmix_table1.scattering_problem(folder, cache, SMALL)
-    assert spent == ()
-    assert len(calls) == 2  # training and test rows
-    assert torch.equal(first.train[0], again.train[0])
-    assert {path.suffix for path in cache.iterdir()} == {".npy"}
-    assert first.train[0].shape == (60, 81, 7, 7)
-    groups = first.train[0].reshape(60, 27, -1)
-    torch.testing.assert_close(groups.mean(2), torch.zeros(60, 27), rtol=0, atol=1e-4)
-
-
-def test_tau_is_scaled_to_what_the_account_of_the_paper_sees():
-    problem = Problem("x", (torch.zeros(60, 1), torch.zeros(60)), (), nn.Identity, 8, 4, 1e-3)
-    wide = modelmix_table1.recipes(problem, Table1(), 1.0)["mixing"].mechanism
-    assert wide == ModelMix(((0, 0.05 * 8192 / 8), (2, 0.025 * 8192 / 8)))
-
-
-def test_scattering_has_the_shape_that_the_cnn_takes():
-    images = torch.rand(3, 28, 28, generator=torch.Generator().manual_seed(0))
-    features = scattering_features(images)
-    assert features.shape == (3, 81, 7, 7)
-    assert features.isfinite().all()
-
-
-def test_a_folder_without_the_data_is_refused(tmp_path):
-    with pytest.raises(ConfigurationError, match=r"folder must hold fashion_mnist\.npz"):
-        fashion_mnist(tmp_path)
 
 
 # -------------------------------------------------------------------------------------- embedding

@@ -126,6 +126,8 @@ def test_sizes_are_the_papers() -> None:
     subset = at_the_rate_of(whole, 20_000)
     assert subset.batch_size / subset.rows == pytest.approx(8192 / 50_000, rel=1e-3)
     assert at_the_rate_of(whole, 50_000) == whole
+    steps_of = [whole.tuned_for(epsilon) for epsilon in whole.epsilons]
+    assert steps_of == [0.2, 0.2, 1.0, 1.0, 1.0]
     with pytest.raises(ConfigurationError, match="statistics must be one of group, private"):
         Table1(statistics="public")
 

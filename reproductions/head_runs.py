@@ -27,7 +27,7 @@ from winsor_reproductions.dc_dpsgd.runs import (
     tuned,
 )
 from winsor_reproductions.reproduction import Request
-from winsor_reproductions.training_runs import evaluate, probed
+from winsor_reproductions.training_runs import PROBED_ROWS, evaluate, probed
 
 from winsor.contrib.modelmix.mechanism import ModelMix
 from winsor.rules.rule import Rule
@@ -138,7 +138,8 @@ def _wanted(task: DescentTask, recipe: HeadRecipe, seed: int, looks: Looks, ask:
     def member(at: DescentTask) -> Member:
         return Member(at, recipe.rule, recipe.noise_multiplier, ask, recipe.mix, recipe.radius)
 
-    most = 1000 if isinstance(task.model(), nn.Linear) else 5
+    linear = isinstance(task.model(), nn.Linear)
+    most, rows = (1000, PROBED_ROWS) if linear else (5, 1024)
     mixed = "" if recipe.mix is None else ", mixed"
     rule = type(recipe.rule).__name__
     return Wanted(
@@ -147,8 +148,8 @@ def _wanted(task: DescentTask, recipe: HeadRecipe, seed: int, looks: Looks, ask:
         lambda: work([member(task)])[0],
         {"curve": [50.0] * looks.count, "epsilon": 1.0},
         task.steps,
-        lambda steps: _curves([member(probed(task.for_steps(steps)))], seed, 1),
-        task.batch_size / probed(task).batch_size,
+        lambda steps: _curves([member(probed(task.for_steps(steps), rows))], seed, 1),
+        task.batch_size / probed(task, rows).batch_size,
         Together(repr(shared), member(task), work, most) if has_stack(task) else None,
         task.guessed,
     )

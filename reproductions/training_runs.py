@@ -135,13 +135,13 @@ PROBED_ROWS = 128
 """Largest batch of a probe."""
 
 
-def probed(problem: Some) -> Some:
+def probed(problem: Some, rows: int = PROBED_ROWS) -> Some:
     """What a probe of the cost of a step trains on: small batches, hardly any rows to test on.
 
     A step of a large batch costs as much as its rows, and 10,000 test images more than a step.
     """
     x, y = problem.test
-    batch_size = min(problem.batch_size, PROBED_ROWS)
+    batch_size = min(problem.batch_size, rows)
     return replace(problem, test=(x[:100], y[:100]), batch_size=batch_size)
 
 

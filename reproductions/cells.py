@@ -12,7 +12,8 @@ A cell is one training, one fit, one measured risk. Tables do not know about fil
 A journal is a file of lines, one per finished cell: settings, values, processor seconds, commit. A
 line is written at once and flushed to the disk; a last line that was torn by an interruption is not
 read. The name of a cell is a digest of its settings, so a table whose settings change asks for
-other cells, and two tables of a paper that need the same run share it.
+other cells, and two tables of a paper that need the same run share it. Several processes may work
+for one table: a cell that is being worked for is taken (`Book.taken`).
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import json
 import math
 import os
 import re
+import tempfile
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -33,6 +35,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
+from filelock import FileLock
 from torch import Tensor
 
 Values = dict[str, Any]
@@ -88,6 +91,10 @@ class Book:
     """How often a stand-in was the answer."""
 
     def __post_init__(self) -> None:
+        self.read()
+
+    def read(self) -> None:
+        """The journals, with what another process may have kept meanwhile."""
         for path in sorted(self.folder.glob(f"{self.paper}-*.jsonl")):
             self.known |= {record["name"]: record for record in read_journal(path)}
 
@@ -116,10 +123,25 @@ class Book:
         return self._work(wanted)
 
     def _work(self, wanted: Wanted) -> Values:
-        begun = time.process_time()
-        values = wanted.work()
-        self._keep(wanted, values, time.process_time() - begun)
-        return values
+        with self.taken([wanted]):
+            if wanted.name not in self.known:
+                begun = time.process_time()
+                values = wanted.work()
+                self._keep(wanted, values, time.process_time() - begun)
+        return _from_text(self.known[wanted.name]["values"])
+
+    @contextmanager
+    def taken(self, team: Sequence[Wanted], wait: bool = True) -> Iterator[None]:
+        """No other process works for these cells meanwhile, and what it has kept is known.
+
+        `Timeout` if one does, and it shall not be waited for. The lock of a process that dies is
+        free at once.
+        """
+        names = [str(self.folder.resolve()), *(wanted.name for wanted in team)]
+        digest = hashlib.blake2b(repr(names).encode(), digest_size=10).hexdigest()
+        with FileLock(_locks() / f"{digest}.lock", timeout=-1 if wait else 0):
+            self.read()
+            yield
 
     def _keep(self, wanted: Wanted, values: Values, seconds: float, **more: Any) -> None:
         record = {
@@ -166,6 +188,13 @@ class Book:
                 break
         self.probed[wanted.kind] = short + wanted.scale * more / (steps - 1) * (wanted.steps - 1)
         return dict(wanted.stand_in)
+
+
+def _locks() -> Path:
+    """Of cells that are being worked for; outside any repository."""
+    folder = Path(tempfile.gettempdir()) / f"winsor-reproduce-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    return folder
 
 
 def _seconds(part: Callable[[int], object], steps: int) -> float:

@@ -18,12 +18,13 @@ from __future__ import annotations
 import json
 import subprocess
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from filelock import Timeout
 from winsor_reproductions.cells import (
     Asked,
     Book,
@@ -185,21 +186,35 @@ def _work_in_teams(book: Book, run: Reproduction, request: Request) -> None:
     """Work for all cells that can be had together and that the table is sure to ask for.
 
     The table is gone through to gather what it lacks. Where results decide what it asks for next (a
-    rate is tuned first, and then has its seeds), there will be another time.
+    rate is tuned first, and then has its seeds), there will be another time. What another process
+    works for is left for last: then it is waited for, and done only if that process has not.
     """
     gathering = replace(book, mode="gather", asked=[], missing={}, guesses=0)
     with kept(gathering):
         run(request)
-    teams: dict[str, list[Wanted]] = {}
+    by_key: dict[str, list[Wanted]] = {}
     for wanted in gathering.missing.values():
         if wanted.together is not None:
-            teams.setdefault(wanted.together.key, []).append(wanted)
-    for team in teams.values():
-        together = team[0].together
-        assert together is not None
-        most = min(MOST_TOGETHER, together.most)
-        for first in range(0, len(team), most):
-            book.work_together(team[first : first + most])
+            by_key.setdefault(wanted.together.key, []).append(wanted)
+    teams = [team for some in by_key.values() for team in _teams(some)]
+    for wait in (False, True):
+        for team in teams:
+            try:
+                with book.taken(team, wait):
+                    left = [wanted for wanted in team if wanted.name not in book.known]
+                    if left:
+                        book.work_together(left)
+            except Timeout:
+                continue
+
+
+def _teams(some: Sequence[Wanted]) -> Iterator[Sequence[Wanted]]:
+    """Cells of one key, in teams of a size that suits them."""
+    together = some[0].together
+    assert together is not None
+    most = min(MOST_TOGETHER, together.most)
+    for first in range(0, len(some), most):
+        yield some[first : first + most]
 
 
 def with_seeds(result: Reproduced) -> Reproduced:

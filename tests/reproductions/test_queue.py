@@ -7,7 +7,7 @@ import math
 
 import pytest
 from winsor_reproductions import queue
-from winsor_reproductions.cells import Wanted, cell
+from winsor_reproductions.cells import Book, Together, Wanted, cell
 from winsor_reproductions.reproduction import Line, Measured, Reproduced, Request
 
 KEY = ("one", "a")
@@ -94,3 +94,44 @@ def test_a_table_that_a_stand_in_misleads_says_so(tmp_path):
     queue.plan_all(tmp_path, {KEY: run}, Request())
     entry = queue.read_plan(tmp_path)["one-a"]
     assert entry["kinds"] == {"quick kind": 2} and entry["why"] == "ZeroDivisionError: no spread"
+
+
+# ------------------------------------------------------------------------------ several processes
+
+
+def of_team(name, work):
+    together = Together(name, name, lambda members: [work(name) for _ in members])
+    return Wanted("kind", {"of": name}, lambda: work(name), {"x": 0.0}, together=together)
+
+
+@pytest.mark.parametrize("other_finishes", [True, False])
+def test_what_another_process_works_for_is_left_for_last(tmp_path, other_finishes):
+    log = []
+    other = Book(queue.cells_folder(tmp_path), *KEY, in_teams=True)
+    theirs = of_team("theirs", lambda name: {"x": 5.0})
+    held = other.taken([theirs])
+    held.__enter__()
+
+    def work(name):
+        log.append(name)
+        if name == "ours":  # meanwhile the other one ends, with or without a result
+            if other_finishes:
+                other.work_together([theirs])
+            held.__exit__(None, None, None)
+        return {"x": 1.0}
+
+    def run(request):
+        values = [cell(of_team(name, work))["x"] for name in ("theirs", "ours")]
+        return Reproduced("T", "x", (Line({}, certified=Measured.of(values)),), "v", {})
+
+    result = queue.run_table(tmp_path, KEY, run, Request(), math.inf)
+    assert log == (["ours"] if other_finishes else ["ours", "theirs"])
+    assert result.lines[0].certified.mean == (3.0 if other_finishes else 1.0)
+
+
+def test_a_cell_that_another_process_has_kept_is_not_worked_for(tmp_path):
+    log = []
+    wanted = Wanted("kind", {"of": "alone"}, lambda: _work(0, log), {"x": 0.0})
+    ours, theirs = (Book(queue.cells_folder(tmp_path), *KEY) for _ in range(2))
+    assert theirs.take(wanted) == ours.take(wanted) == {"x": 0.0}
+    assert log == [0]

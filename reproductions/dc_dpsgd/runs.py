@@ -70,24 +70,37 @@ def tuned(task: DescentTask, name: str, run: Runner) -> tuple[DescentTask, str]:
 
     Every method has the same rates to try, one run each, judged by test accuracy, outside epsilon.
     Where trials are shorter than a run, the best rate and the next lower one are tried on whole
-    runs as well: what is best in a short run is often too much in a long one.
+    runs as well, for what is best in a short run is often too much in a long one; and so are lower
+    ones as long as that helps, so that no method has its best at the end of the list.
     """
     if not task.tried:
         return task.for_method(name), ""
     before = guesses()
 
-    def curve(on: DescentTask, rates: Sequence[float]) -> tuple[float, str]:
-        found = {rate: run(on.at_rate(rate), (TUNING_SEED,)).accuracies[0] for rate in rates}
-        best = max(found, key=lambda rate: (found[rate], rate))
-        return best, ", ".join(f"{rate:g}: {accuracy:.2f}" for rate, accuracy in found.items())
+    def trying(on: DescentTask, rates: Sequence[float]) -> dict[float, float]:
+        return {rate: run(on.at_rate(rate), (TUNING_SEED,)).accuracies[0] for rate in rates}
 
-    best, told = curve(task.for_trial(), task.tried)
+    found = trying(task.for_trial(), task.tried)
+    told = _curve(found)
     if task.tried_for < 1:
-        unsure = replace(task, guessed=guesses() > before)
-        last = [rate for rate in sorted(task.tried) if rate <= best][-2:]
-        best, whole = curve(unsure, last)
-        told += f"; whole runs {whole}"
-    return replace(task.at_rate(best), guessed=guesses() > before), told
+        rates = sorted(task.tried)
+        last = [rate for rate in rates if rate <= _best(found)][-2:]
+        found = {}
+        while last:
+            found |= trying(replace(task, guessed=guesses() > before), last)
+            lowest = min(found)
+            last = [lowest * rates[0] / rates[1]] if _best(found) == lowest else []
+        told += f"; whole runs {_curve(found)}"
+    return replace(task.at_rate(_best(found)), guessed=guesses() > before), told
+
+
+def _best(found: dict[float, float]) -> float:
+    """The rate of the largest accuracy; among equals the largest rate."""
+    return max(found, key=lambda rate: (found[rate], rate))
+
+
+def _curve(found: dict[float, float]) -> str:
+    return ", ".join(f"{rate:g}: {found[rate]:.2f}" for rate in sorted(found))
 
 
 def private_runs(

@@ -57,7 +57,8 @@ LINEAR_TRIED = (1.0, 4.0, 16.0, 64.0, 256.0)
 was at the edge, and its tuning not fair."""
 CNN_TUNING = (
     "For every method alike, rates are tried for a quarter of the epochs at the noise of the whole "
-    "run; the best one and the next lower one are then tried on whole runs, which decide."
+    "run; the best one and the next lower one are then tried on whole runs, and lower ones as long "
+    "as that helps; whole runs decide."
 )
 LOCKSTEP = (
     "Runs of a seed went side by side on the same Poisson batches, each with winsor's rule, door "

@@ -15,7 +15,7 @@ REASONS: Mapping[tuple[str, str], str] = {
     ("dc-dpsgd", "mnist"): "not in the paper: how far tuned DP-SGD gets; begun",
     ("dc-dpsgd", "table-2-mnist"): (
         "18,750 small steps of a convolutional network for each, seven methods with their rates; "
-        "an evening of two cores with the next one, not begun"
+        "begun"
     ),
     ("dc-dpsgd", "table-2-fashion"): "the same; begun",
     ("dc-dpsgd", "table-5"): (
@@ -33,8 +33,9 @@ REASONS: Mapping[tuple[str, str], str] = {
     ("aclip", "figure-2"): "the trainings of Table 3; in its place *figure-2-features*",
     ("modelmix", "figure-2ab"): "ResNet-20 without noise, 2,000 steps of 2,500 images",
     ("modelmix", "table-1"): (
-        "800 steps of 8,192 images through a network on scattering coefficients; in its place "
-        "section 5.3 and *transfer*, on public features"
+        "800 steps of 8,192 images through a network on scattering coefficients (the minutes are "
+        "of one run alone; in company, by short runs, three to four each); in its place section "
+        "5.3 and *transfer*, on public features"
     ),
     ("modelmix", "table-1-cifar"): "the same with three times the coefficients",
     ("modelmix", "table-2"): (

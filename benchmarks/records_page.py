@@ -281,7 +281,9 @@ def _again(results: dict[str, Any]) -> list[str]:
     return [
         "Seeds with kept ledgers were run twice: first by earlier sessions, on machines that are "
         "gone, some at commits that never landed (their accuracies are under *first run* in "
-        "records.json), then for the ledgers. Figures are of the second run, better or not. "
+        "records.json), then for the ledgers. Figures are of the last run, better or not. One, the "
+        "network's second seed tuned inside, was run a third time (86.09 before, at code that was "
+        "not committed): on another processor sums are rounded elsewhere, and another trial won. "
         f"{alike} of {len(pairs)} accuracies are the same to the last digit; the others moved by "
         f"up to {pairs[furthest]:.2f} points ({furthest.replace(' | ', ', ')}).",
         "",

@@ -49,6 +49,8 @@ CLEAR = 0.2
 """Seconds by which a run must be longer than one of a single step."""
 DEAR = 5.0
 """Seconds: a first short run that takes longer is not followed by another; all of it counts."""
+DIGITS = 9
+"""Of numbers that name a cell."""
 
 
 class OutOfTime(Exception):
@@ -225,8 +227,25 @@ class Wanted:
 
     @property
     def name(self) -> str:
-        text = json.dumps({"kind": self.kind, **self.settings}, sort_keys=True, default=str)
-        return hashlib.blake2b(text.encode(), digest_size=10).hexdigest()
+        return name_of(self.kind, self.settings)
+
+
+def name_of(kind: str, settings: Mapping[str, Any]) -> str:
+    """A digest of what identifies a cell, its numbers to `DIGITS` digits.
+
+    A calibrated noise differs between processors in its last digits; the cell is the same.
+    """
+    plain = json.loads(json.dumps({"kind": kind, **settings}, default=str))
+    text = json.dumps(_rounded(plain), sort_keys=True)
+    return hashlib.blake2b(text.encode(), digest_size=10).hexdigest()
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, float):
+        return float(f"{value:.{DIGITS}g}")
+    if isinstance(value, dict):
+        return {key: _rounded(part) for key, part in value.items()}
+    return [_rounded(part) for part in value] if isinstance(value, list) else value
 
 
 @dataclass(frozen=True)
@@ -300,7 +319,7 @@ def append(path: Path, record: Mapping[str, Any]) -> None:
 
 
 def read_journal(path: Path) -> list[dict[str, Any]]:
-    """The finished cells; lines that were torn are left out."""
+    """The finished cells, by today's names; lines that were torn are left out."""
     records = []
     for line in path.read_text().splitlines() if path.is_file() else ():
         try:
@@ -308,6 +327,8 @@ def read_journal(path: Path) -> list[dict[str, Any]]:
         except json.JSONDecodeError:
             continue
         if isinstance(record, dict) and "name" in record:
+            if "settings" in record:
+                record["name"] = name_of(record["kind"], record["settings"])
             records.append(record)
     return records
 

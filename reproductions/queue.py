@@ -187,7 +187,7 @@ def _work_in_teams(book: Book, run: Reproduction, request: Request) -> None:
 
     The table is gone through to gather what it lacks. Where results decide what it asks for next (a
     rate is tuned first, and then has its seeds), there will be another time. What another process
-    works for is left for last: then it is waited for, and done only if that process has not.
+    works for is left alone; it is waited for only where there is nothing else to do.
     """
     gathering = replace(book, mode="gather", asked=[], missing={}, guesses=0)
     with kept(gathering):
@@ -197,15 +197,23 @@ def _work_in_teams(book: Book, run: Reproduction, request: Request) -> None:
         if wanted.together is not None:
             by_key.setdefault(wanted.together.key, []).append(wanted)
     teams = [team for some in by_key.values() for team in _teams(some)]
-    for wait in (False, True):
-        for team in teams:
-            try:
-                with book.taken(team, wait):
-                    left = [wanted for wanted in team if wanted.name not in book.known]
-                    if left:
-                        book.work_together(left)
-            except Timeout:
-                continue
+    worked = [_work_for(book, team, wait=False) for team in teams]
+    if teams and not any(
+        worked
+    ):  # another process is at all of them: the first one that is free is next
+        _work_for(book, teams[0], wait=True)
+
+
+def _work_for(book: Book, team: Sequence[Wanted], wait: bool) -> bool:
+    """Whether there was something to do, and nobody else at it."""
+    try:
+        with book.taken(team, wait):
+            left = [wanted for wanted in team if wanted.name not in book.known]
+            if left:
+                book.work_together(left)
+            return bool(left)
+    except Timeout:
+        return False
 
 
 def _teams(some: Sequence[Wanted]) -> Iterator[Sequence[Wanted]]:

@@ -141,3 +141,17 @@ def test_names_follow_the_content():
     assert described(object()) == "<object object>"
     one, other = Work().wanted(1), Work().wanted(2)
     assert one.name != other.name and json.dumps(one.settings)
+
+
+def test_a_cell_is_found_again_on_a_processor_that_rounds_elsewhere(tmp_path):
+    def wanted(noise, rate=0.25):
+        settings = {"noise": noise, "descent": {"lr": rate}, "rows": [1, 0.1]}
+        return Wanted("a run", settings, lambda: {"x": noise}, {"x": 0.0})
+
+    here, there = 0.726124265353069, 0.726124265353095
+    assert Book(tmp_path, "one", "a").take(wanted(here)) == {"x": here}
+    again = Book(tmp_path, "one", "a")
+    assert again.take(wanted(there)) == {"x": here}
+    assert again.take(wanted(0.7261243)) == {"x": 0.7261243}  # another noise
+    assert again.take(wanted(here, 0.5)) == {"x": here}  # another run
+    assert len(read_journal(tmp_path / "one-a.jsonl")) == 3

@@ -13,11 +13,10 @@ from winsor_reproductions.queue import HOUR, Progress, costs, read_plan
 
 REASONS: Mapping[tuple[str, str], str] = {
     ("dc-dpsgd", "mnist"): "not in the paper: how far tuned DP-SGD gets; begun",
-    ("dc-dpsgd", "table-2-mnist"): (
+    ("dc-dpsgd", "table-2-fashion"): (
         "18,750 small steps of a convolutional network for each, seven methods with their rates; "
         "begun"
     ),
-    ("dc-dpsgd", "table-2-fashion"): "the same; begun",
     ("dc-dpsgd", "table-5"): (
         "the same network under 31 settings; in its place Tables 3 and 7 on public features"
     ),

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from torch import nn
@@ -26,7 +26,7 @@ from winsor_reproductions.dc_dpsgd.runs import (
     private_run,
     tuned,
 )
-from winsor_reproductions.reproduction import Request
+from winsor_reproductions.reproduction import Line, Request
 from winsor_reproductions.training_runs import PROBED_ROWS, evaluate, probed
 
 from winsor.contrib.modelmix.mechanism import ModelMix
@@ -96,6 +96,36 @@ class Step:
     @property
     def rate(self) -> float:
         return self.task.descent.lr
+
+
+@dataclass(frozen=True)
+class Found:
+    """One method at one epsilon: with the noise that is needed, and with a paper's own."""
+
+    certified: HeadOutcomes
+    published: HeadOutcomes | None
+    step: Step
+
+    def line(
+        self, label: Mapping[str, str], printed: str, more: Mapping[str, str] | None = None
+    ) -> Line:
+        """With its noise and its step, and ``more`` columns; empty ones are left out."""
+        published = self.published
+        extra = {
+            "noise multiplier": f"{self.certified.noise_multiplier:.3g}",
+            "step": f"{self.step.rate:g}",
+            "steps tried": self.step.tried,
+            **(more or {}),
+        }
+        return Line(
+            label,
+            printed,
+            None if published is None else published.measured,
+            self.certified.measured,
+            self.certified.epsilon,
+            None if published is None else published.epsilon,
+            {name: text for name, text in extra.items() if text},
+        )
 
 
 def best_step(task: DescentTask, recipe: HeadRecipe, rates: Sequence[float], looks: Looks) -> Step:

@@ -24,7 +24,7 @@ from functools import cache
 from winsor_reproductions.dc_dpsgd import tasks as dc_tasks
 from winsor_reproductions.dc_dpsgd.descent import DescentTask
 from winsor_reproductions.head_runs import (
-    HeadOutcomes,
+    Found,
     HeadRecipe,
     Looks,
     Step,
@@ -85,15 +85,6 @@ class OnFeatures:
 QUICK = OnFeatures(
     epsilons=(8.0,), more_epsilons=(2.0,), steps=20, rates=(16.0, 64.0), tuned_at=8.0
 )
-
-
-@dataclass(frozen=True)
-class Found:
-    """One method at one epsilon."""
-
-    certified: HeadOutcomes
-    published: HeadOutcomes | None
-    step: Step
 
 
 def table_2_features(request: Request) -> Reproduced:
@@ -198,7 +189,7 @@ def table_2_features_of(task: DescentTask, setting: OnFeatures, request: Request
                 request.say(f"epsilon {epsilon:g}, {method}, {constants}")
                 found = find(task, setting, epsilon, constants, seeds)
                 label = {"nominal": f"{epsilon:g}", "method": method, "constants": constants}
-                lines.append(_line(label, f"{PRINTED_2[epsilon][place]:g}", found))
+                lines.append(found.line(label, f"{PRINTED_2[epsilon][place]:g}"))
                 edges += [] if found.step.inside or method in edges else [method]
     return Reproduced(
         "Table 2 of paper 5 on public features (CIFAR-10)",
@@ -215,24 +206,6 @@ def table_2_features_of(task: DescentTask, setting: OnFeatures, request: Request
             "public features.",
             edge_note(edges),
         ),
-    )
-
-
-def _line(label: dict[str, str], printed: str, found: Found) -> Line:
-    published = found.published
-    extra = {
-        "noise multiplier": f"{found.certified.noise_multiplier:.3g}",
-        "step": f"{found.step.rate:g}",
-        "steps tried": found.step.tried,
-    }
-    return Line(
-        label,
-        printed,
-        None if published is None else published.measured,
-        found.certified.measured,
-        found.certified.epsilon,
-        None if published is None else published.epsilon,
-        {name: text for name, text in extra.items() if text},
     )
 
 

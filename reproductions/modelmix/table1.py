@@ -16,13 +16,13 @@ is what the account sees, is the paper's. As printed it is 410: the uniform then
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import cache
 
 from dp_accounting.dp_event import ComposedDpEvent, DpEvent, SelfComposedDpEvent
 from winsor_reproductions.dc_dpsgd.descent import DescentTask
 from winsor_reproductions.head_runs import (
-    HeadOutcomes,
+    Found,
     HeadRecipe,
     Looks,
     Step,
@@ -83,17 +83,6 @@ def _table_1(request: Request, setting: Table1) -> Reproduced:
 # -------------------------------------------------------------------------------------------- runs
 
 
-@dataclass(frozen=True)
-class Found:
-    """One method at one epsilon."""
-
-    certified: HeadOutcomes
-    published: HeadOutcomes | None
-    step: Step
-    history: History
-    """What the certified run costs, for those that spend on something else too."""
-
-
 def found(
     task: DescentTask, setting: Table1, epsilon: float, method: str, constants: str,
     seeds: Sequence[int],
@@ -111,7 +100,7 @@ def found(
     if method == MIXING and constants == AS_PRINTED:
         claimed = replace(recipe, noise_multiplier=published_noise(task, setting, epsilon))
         published = head_runs(step.task, claimed, seeds, LOOKS)
-    return Found(certified, published, step, _history(task, setting, recipe))
+    return Found(certified, published, step)
 
 
 def plain_recipe(task: DescentTask, setting: Table1, epsilon: float) -> HeadRecipe:
@@ -175,7 +164,8 @@ def published_noise(task: DescentTask, setting: Table1, epsilon: float) -> float
     )
 
 
-def _history(task: DescentTask, setting: Table1, recipe: HeadRecipe) -> History:
+def history_of(task: DescentTask, setting: Table1, recipe: HeadRecipe) -> History:
+    """What the ledger of such a run holds."""
     rate, noise = _rate(task), recipe.noise_multiplier
     if recipe.mix is None:
         return [(sampled_event(rate, noise), task.steps)]
@@ -184,6 +174,16 @@ def _history(task: DescentTask, setting: Table1, recipe: HeadRecipe) -> History:
 
 def _rate(task: DescentTask) -> float:
     return task.batch_size / len(task.train[1])
+
+
+def _with_statistics(
+    task: DescentTask, setting: Table1, method: str, epsilon: float, spent: History
+) -> dict[str, str]:
+    """The column of what training and statistics cost, where statistics were paid for."""
+    if not spent:
+        return {}
+    history = history_of(task, setting, RECIPES[method](task, setting, epsilon))
+    return {"with the statistics": f"{together(history, spent, task.delta):.3f}"}
 
 
 def together(history: History, statistics: History, delta: float) -> float:
@@ -206,7 +206,8 @@ def table_1_of(
                 request.say(f"epsilon {epsilon:g}, {method}, {constants}")
                 one = found(task, setting, epsilon, method, constants, seeds)
                 label = {"nominal": f"{epsilon:g}", "method": method, "constants": constants}
-                lines.append(_line(label, f"{printed[method]:g}", one, spent, task.delta))
+                more = _with_statistics(task, setting, method, epsilon, spent)
+                lines.append(one.line(label, f"{printed[method]:g}", more))
                 edges += [] if one.step.inside else [f"{method} at {setting.tuned_for(epsilon):g}"]
     return Reproduced(
         f"Table 1 of paper 5 ({half.title}, CNN on scattering features)",
@@ -224,25 +225,6 @@ def table_1_of(
             "Published noise is the paper's formula at p = 1.",
             _statistics_note(spent, task.delta),
         ),
-    )
-
-
-def _line(label: Mapping[str, str], printed: str, one: Found, spent: History, delta: float) -> Line:
-    published = one.published
-    extra = {
-        "noise multiplier": f"{one.certified.noise_multiplier:.3g}",
-        "step": f"{one.step.rate:g}",
-        "steps tried": one.step.tried,
-        "with the statistics": f"{together(one.history, spent, delta):.3f}" if spent else "",
-    }
-    return Line(
-        label,
-        printed,
-        None if published is None else published.measured,
-        one.certified.measured,
-        one.certified.epsilon,
-        None if published is None else published.epsilon,
-        {name: text for name, text in extra.items() if text},
     )
 
 

@@ -181,6 +181,14 @@ def test_both_methods_as_printed_and_tuned() -> None:
     assert tried == [["4", "16"], ["0.4", "1.6"]]  # the same multiples of 4 and 0.4
 
 
+def test_what_is_added_to_the_statistics_is_what_the_ledger_certifies() -> None:
+    setting, task = dataclasses.replace(SMALL, batch_size=20), tiny(steps=2)
+    for method, recipe in table1.RECIPES.items():
+        planned = account(table1.history_of(task, setting, recipe(task, setting, 1.0)), 1e-3)
+        run = table1.found(task, setting, 1.0, method, "as printed", [1]).certified
+        assert planned.epsilon == pytest.approx(run.epsilon, rel=1e-4)
+
+
 def test_a_network_without_a_stack_is_trained_by_the_library(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

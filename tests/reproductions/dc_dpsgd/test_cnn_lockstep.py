@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from evaluated_weights import kept_weights
 from torch import Tensor
 from winsor_reproductions.dc_dpsgd import cnn_rows
 from winsor_reproductions.dc_dpsgd.cnn_lockstep import CnnBackward, CnnStack
@@ -51,23 +52,10 @@ def task() -> DescentTask:
     )  # fmt: skip
 
 
-def _kept_weights(monkeypatch: pytest.MonkeyPatch) -> list[Tensor]:
-    """The weights of whatever is evaluated from now on."""
-    seen: list[Tensor] = []
-
-    def note(model: torch.nn.Module, *_: object) -> tuple[float, float]:
-        seen.append(torch.cat([p.detach().flatten() for p in model.parameters()]))
-        return 50.0, 1.0
-
-    for module in ("lockstep", "runs"):
-        monkeypatch.setattr(f"winsor_reproductions.dc_dpsgd.{module}.evaluate", note)
-    return seen
-
-
 def _same(
     members: list[Member], seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> list[tuple[float, float]]:
-    seen = _kept_weights(monkeypatch)
+    seen = kept_weights(monkeypatch)
     together = run_together(members, seed)
     alone = [private_run(m.task, m.rule, m.noise_multiplier, seed, m.ask) for m in members]
     for member, own, other in zip(members, seen[: len(members)], seen[len(members) :], strict=True):

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from evaluated_weights import kept_weights
 from torch import nn
 from winsor_reproductions.cells import read_journal
 from winsor_reproductions.dc_dpsgd import lockstep
@@ -54,19 +55,6 @@ def task() -> DescentTask:
     )  # fmt: skip
 
 
-def _kept_weights(monkeypatch: pytest.MonkeyPatch) -> list[torch.Tensor]:
-    """The weights of whatever is evaluated from now on."""
-    seen: list[torch.Tensor] = []
-
-    def note(model: nn.Linear, *_: object) -> tuple[float, float]:
-        seen.append(torch.cat([model.weight.detach().flatten(), model.bias.detach()]).clone())
-        return 50.0, 1.0
-
-    for module in ("dc_dpsgd.lockstep", "dc_dpsgd.runs", "training_runs"):
-        monkeypatch.setattr(f"winsor_reproductions.{module}.evaluate", note)
-    return seen
-
-
 def test_every_run_is_the_one_that_make_private_makes(
     task: DescentTask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -75,7 +63,7 @@ def test_every_run_is_the_one_that_make_private_makes(
         Member(replace(task, descent=descents[place % 3]), rule, 0.7 + 0.1 * place, True)
         for place, rule in enumerate(RULES)
     ]
-    seen = _kept_weights(monkeypatch)
+    seen = kept_weights(monkeypatch)
     together = run_together(members, seed=3)
     alone = [private_run(m.task, m.rule, m.noise_multiplier, 3, True) for m in members]
     ours, theirs = seen[: len(members)], seen[len(members) :]
@@ -102,7 +90,7 @@ def test_papers_4_and_5_are_the_library_s_too(
     radius: float | None,
 ) -> None:
     """Means are clipped, coordinates cut, iterates mixed and projected as in a run of its own."""
-    seen = _kept_weights(monkeypatch)
+    seen = kept_weights(monkeypatch)
     plain = replace(task, loss=cross_entropy)
     torch.manual_seed(4)
     ball = None if radius is None else Ball(radius, dict(task.model().named_parameters()))
@@ -138,7 +126,7 @@ def test_a_batch_without_rows_is_a_step_of_noise(
     task: DescentTask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sparse = replace(task, batch_size=1, steps=8)  # a third of such batches are empty
-    seen = _kept_weights(monkeypatch)
+    seen = kept_weights(monkeypatch)
     run_together([Member(sparse, rule, 1.0, False) for rule in RULES], seed=1)
     for rule in RULES:
         private_run(sparse, rule, 1.0, 1, False)
@@ -146,7 +134,7 @@ def test_a_batch_without_rows_is_a_step_of_noise(
 
 
 def test_runs_do_not_see_each_other(task: DescentTask, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen = _kept_weights(monkeypatch)
+    seen = kept_weights(monkeypatch)
     one, other = Member(task, RULES[3], 1.0, False), Member(task, RULES[0], 5.0, False)
     run_together([one], seed=2)
     run_together([other, one, other], seed=2)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from evaluated_weights import kept_weights
 from torch import Tensor
 from winsor_reproductions.dc_dpsgd.descent import DescentTask, cross_entropy
 from winsor_reproductions.dc_dpsgd.lockstep import Member, has_stack, run_together
@@ -36,14 +37,7 @@ def task() -> DescentTask:
 def test_every_run_is_the_one_that_make_private_makes(
     task: DescentTask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen: list[Tensor] = []
-
-    def note(model: torch.nn.Module, *_: object) -> tuple[float, float]:
-        seen.append(torch.cat([p.detach().flatten() for p in model.parameters()]))
-        return 50.0, 1.0
-
-    for module in ("lockstep", "runs"):
-        monkeypatch.setattr(f"winsor_reproductions.dc_dpsgd.{module}.evaluate", note)
+    seen = kept_weights(monkeypatch)
     members = [
         Member(task.at_rate(4.0), Flat(0.1), 0.7, True),
         Member(task.at_rate(0.4), Flat(1.0), 0.9, True, ModelMix(((0, 0.05), (2, 0.025)))),

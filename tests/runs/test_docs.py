@@ -71,6 +71,7 @@ def test_the_example_trains(tmp_path):
     table = load("digits.toml")
     check(from_table(table))
     table["training"] = {**table["training"], "epochs": 4}
+    table["reproducible_noise"] = True
     result = execute(from_table(table), tmp_path / "run", Quiet())
     assert result["held_out"]["accuracy"] > 0.4
     assert result["epsilon"] <= table["budget"]["epsilon"]

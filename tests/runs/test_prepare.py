@@ -243,6 +243,7 @@ def test_the_image_example_on_digits(tmp_path):
     given["budget"] = {"epsilon": 6.0, "delta": 1e-4}
     given["training"] = {"sampling": "full", "steps": 20}
     given["record"] = {"evaluations": 1}
+    given["reproducible_noise"] = True  # of twenty secret keys, one came close to the bound
     result = execute(from_table(given), tmp_path / "run", Quiet())
     assert result["held_out"]["accuracy"] > 0.8
     assert 5.9 < result["epsilon"] <= 6.0

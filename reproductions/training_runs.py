@@ -42,6 +42,16 @@ class Problem:
     batch_size: int
     steps: int
     delta: float = 1e-5
+    known_as: str = ""
+    """What the rows are, where their last bits differ from processor to processor: those of a
+    public network's features do."""
+
+    @property
+    def data(self) -> str:
+        """The rows, in the name of a cell."""
+        if not self.known_as:
+            return data_name(*self.train, *self.test)
+        return f"{self.known_as}, labels {data_name(self.train[1], self.test[1])}"
 
     def for_steps(self, steps: int) -> Self:
         """The same problem, shorter or longer."""
@@ -109,7 +119,7 @@ def train(
     wanted = Wanted(
         f"{problem.name}, {rule}, {problem.steps} steps of {problem.batch_size}, looks {looks}",
         {
-            "data": data_name(*problem.train, *problem.test),
+            "data": problem.data,
             "model": made,
             "delta": problem.delta,
             "rule": described(recipe.rule),

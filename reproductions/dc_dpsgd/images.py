@@ -43,6 +43,8 @@ class Images:
     y: Tensor
     x_test: Tensor
     y_test: Tensor
+    known_as: str = ""
+    """As in `Problem`."""
 
     @property
     def classes(self) -> int:

@@ -8,6 +8,8 @@ are public by construction, since the *profile* was chosen by us, not counted.""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from winsor_reproductions.dc_dpsgd.images import Images
 
@@ -25,4 +27,4 @@ def long_tailed(images: Images, profile: tuple[int, ...]) -> Images:
                 f"Got {len(positions)} instead. Lower the largest class."
             )
         kept[positions[:count]] = True
-    return Images(f"{images.name}-HT", images.x[kept], images.y[kept], images.x_test, images.y_test)
+    return replace(images, name=f"{images.name}-HT", x=images.x[kept], y=images.y[kept])

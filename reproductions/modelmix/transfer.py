@@ -98,7 +98,7 @@ def transfer_problem(
     """Rows of unit length: the public features of the first images, kept ones if there are."""
     kept = cifar_features() if extract is frozen_features else None
     if kept is not None:
-        return _problem(kept.train, kept.test, setting)
+        return replace(_problem(kept.train, kept.test, setting), known_as=kept.known_as)
     (x, y), (x_test, y_test) = cifar10(folder)
     x, y = x[: setting.rows], y[: setting.rows]
     x_test, y_test = x_test[: setting.test_rows], y_test[: setting.test_rows]

@@ -63,6 +63,26 @@ def test_tables_use_kept_features_at_full_strength_only(tmp_path, monkeypatch):
         tasks.task("CIFAR-10", Request(quick=True, data=tmp_path))
     problem = transfer_problem(tmp_path, tmp_path, Transfer(rows=100, test_rows=10))
     assert (len(problem.train[1]), len(problem.test[1])) == (100, 10)
+    assert problem.data.startswith("EfficientNet-Lite0 at 224, unit length, labels ")
+
+
+def test_cells_on_features_are_found_again_on_another_processor(tmp_path, monkeypatch):
+    monkeypatch.setenv("WINSOR_FEATURES", str(tmp_path))
+
+    def named(name):
+        tasks._features.cache_clear()
+        found = tasks.task(name, Request(data=tmp_path))
+        tasks._features.cache_clear()
+        return found.data, found.train[0]
+
+    write(tmp_path, 224, value=3.0)
+    before, rows = named("CIFAR-10")
+    write(tmp_path, 224)  # other bits of the same network's features
+    after, others = named("CIFAR-10")
+    assert before == after and not torch.equal(rows, others)
+    assert named("CIFAR-10-HT")[0] != before  # other rows of the same
+    write(tmp_path, 300)
+    assert named("CIFAR-10")[0] != before
 
 
 def test_features_are_the_first_numbers_of_kept_maps(tmp_path):

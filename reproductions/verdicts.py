@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -100,15 +100,27 @@ def judged(gain: Difference, claimed: float | None, own_setting: bool) -> Word:
     return "contradicted" if own_setting else "not reproduced at our size"
 
 
+STANDINGS: dict[Word, str] = {
+    "reproduced": "ahead", "contradicted": "behind", "not reproduced at our size": "behind",
+    "undecided": "undecided",
+}  # fmt: skip
+
+
 def sentence(comparisons: Sequence[Comparison], of: str = "comparisons", unit: str = "") -> str:
     """The verdict over several comparisons: words, counts, and the power behind them."""
+    return _told(comparisons, of, unit, {word: word for word in STANDINGS})
+
+
+def standing(comparisons: Sequence[Comparison], of: str, unit: str = "") -> str:
+    """The same of what no paper claims: who is ahead."""
+    return _told(comparisons, of, unit, STANDINGS)
+
+
+def _told(comparisons: Sequence[Comparison], of: str, unit: str, names: Mapping[Word, str]) -> str:
     if not comparisons:
         return f"No verdict: there are no {of}."
-    words = Counter(one.word for one in comparisons)
-    order: tuple[Word, ...] = (
-        "reproduced", "contradicted", "not reproduced at our size", "undecided",
-    )  # fmt: skip
-    counts = [f"{word} in {words[word]}" for word in order if words[word]]
+    words = Counter(names[one.word] for one in comparisons)
+    counts = [f"{name} in {words[name]}" for name in dict.fromkeys(names.values()) if words[name]]
     gains = [one.gain for one in comparisons]
     size = f"measured {_span(gain.mean for gain in gains)}{unit}"
     claims = [one.claimed for one in comparisons if one.claimed is not None]

@@ -7,7 +7,7 @@ and projection work on parameters that are views of it.
 from __future__ import annotations
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from winsor_reproductions.dc_dpsgd.descent import DescentTask
 
 from winsor.tree import FlatTree, Layout
@@ -22,6 +22,11 @@ class FlatStack:
         self.layout = Layout(dict(self._model.named_parameters()))
         with torch.no_grad():  # the seed is theirs in common, and so is the start
             self.flat = self.layout.joined(self.layout.like).flat.repeat(runs, 1)
+
+    def alongside(self, x: Tensor) -> tuple[Tensor, ...]:
+        """What `forward` is given of every row beside it, the same whatever the weights are."""
+        del x
+        return ()
 
     def parameters(self, run: int) -> dict[str, nn.Parameter]:
         """Those of one run: its part of the stack, so that an optimiser moves both."""

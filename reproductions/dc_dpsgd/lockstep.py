@@ -82,9 +82,9 @@ def run_together(
     ``look`` sees every model after every step, or ``every`` so many.
     """
     task = members[0].task
-    key, rows = new_key(seed), TensorDataset(*task.train)
-    sampler = Poisson.of_batch_size(len(rows), task.batch_size)
     stack = _stack_for(task)(task, len(members), seed)
+    key, rows = new_key(seed), TensorDataset(*task.train, *stack.alongside(task.train[0]))
+    sampler = Poisson.of_batch_size(len(rows), task.batch_size)
     runs = [_Run(m, stack.parameters(i), sampler, key) for i, m in enumerate(members)]
     for step, fragments in enumerate(Feed(rows, sampler, key).steps(0, task.taken)):
         batch = next(fragments, None)  # none: nobody was drawn, and only noise is released
@@ -145,6 +145,11 @@ class Stack:
             for name, value in self.parameters(run).items():
                 getattr(self._model, name).copy_(value)
         return self._model
+
+    def alongside(self, x: Tensor) -> tuple[Tensor, ...]:
+        """What `forward` is given of every row beside it: here nothing."""
+        del x
+        return ()
 
     def forward(self, x: Tensor, y: Tensor, progress: float) -> Seen:
         """What the runs see of a batch."""

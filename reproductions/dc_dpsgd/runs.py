@@ -21,7 +21,6 @@ from winsor_reproductions.cells import (
     Values,
     Wanted,
     cell,
-    data_name,
     guesses,
     model_name,
 )
@@ -65,13 +64,18 @@ TUNING_SEED = 0
 Runner = Callable[[DescentTask, Sequence[int]], SeedOutcomes]
 
 
-def tuned(task: DescentTask, name: str, run: Runner) -> tuple[DescentTask, str]:
+def tuned(
+    task: DescentTask, name: str, run: Runner, refined: bool = False
+) -> tuple[DescentTask, str]:
     """The task at the best of its rates for a method, and the curve of what was tried.
 
     Every method has the same rates to try, one run each, judged by test accuracy, outside epsilon.
     Where trials are shorter than a run, the best rate and the next lower one are tried on whole
     runs as well, for what is best in a short run is often too much in a long one; and so are lower
     ones as long as that helps, so that no method has its best at the end of the list.
+
+    ``refined``: another whole run, half way between the best rate and the better of its neighbours.
+    Rates four times apart may hide more than lies between two methods.
     """
     if not task.tried:
         return task.for_method(name), ""
@@ -80,18 +84,32 @@ def tuned(task: DescentTask, name: str, run: Runner) -> tuple[DescentTask, str]:
     def trying(on: DescentTask, rates: Sequence[float]) -> dict[float, float]:
         return {rate: run(on.at_rate(rate), (TUNING_SEED,)).accuracies[0] for rate in rates}
 
-    found = trying(task.for_trial(), task.tried)
-    told = _curve(found)
+    found = trials = trying(task.for_trial(), task.tried)
+    rates = sorted(task.tried)
     if task.tried_for < 1:
-        rates = sorted(task.tried)
         last = [rate for rate in rates if rate <= _best(found)][-2:]
         found = {}
         while last:
             found |= trying(replace(task, guessed=guesses() > before), last)
             lowest = min(found)
             last = [lowest * rates[0] / rates[1]] if _best(found) == lowest else []
-        told += f"; whole runs {_curve(found)}"
+    if refined:
+        between = _between(found, trials, rates[1] / rates[0])
+        found = found | trying(replace(task, guessed=guesses() > before), [between])
+    told = _curve(found) if task.tried_for == 1 else f"{_curve(trials)}; whole runs {_curve(found)}"
     return replace(task.at_rate(_best(found)), guessed=guesses() > before), told
+
+
+def _between(found: dict[float, float], trials: dict[float, float], apart: float) -> float:
+    """Half way, in logarithms, from the best rate to the better of its neighbours.
+
+    Neighbours are compared by whole runs if both have one, by trials if not.
+    """
+    best = _best(found)
+    above, below = best * apart, best / apart
+    known = found if {above, below} <= found.keys() else trials
+    higher = known.get(above, -math.inf) > known.get(below, -math.inf)
+    return best * math.sqrt(apart) if higher else best / math.sqrt(apart)
 
 
 def _best(found: dict[float, float]) -> float:
@@ -131,7 +149,7 @@ def identity(task: DescentTask, descent: Descent) -> dict[str, Any]:
     loss = task.loss
     parameters = {name: str(value) for name, value in sorted(getattr(loss, "__dict__", {}).items())}
     return {
-        "data": data_name(*task.train, *task.test),
+        "data": task.data,
         "model": model_name(task.model),
         "delta": task.delta,
         "descent": asdict(descent),

@@ -18,6 +18,7 @@ from winsor_reproductions.verdicts import (
     leading_number,
     printed_gap,
     sentence,
+    standing,
 )
 
 
@@ -115,3 +116,12 @@ def test_printed_figures():
 def test_a_measured_number_reads_what_it_writes():
     assert Measured.read(str(Measured(0.5, 0.25, 3)), 3) == Measured(0.5, 0.25, 3)
     assert Measured.read("7", 1) == Measured(7.0, None, 1)
+
+
+def test_of_what_no_paper_claims_it_is_said_who_is_ahead() -> None:
+    high, low = Measured(10.0, 0.5, 5), Measured(5.0, 0.5, 5)
+    pairs = [Comparison("a", high, low), Comparison("b", low, high), Comparison("c", low, low)]
+    told = standing(pairs, "data sets", " points")
+    assert told.startswith("Ahead in 1, behind in 1, undecided in 1 of 3 data sets (measured -5")
+    assert "smallest detectable difference" in told
+    assert standing([], "data sets") == "No verdict: there are no data sets."

@@ -30,8 +30,9 @@ RULES: tuple[Rule, ...] = (
     Automatic(0.1),
     PSAC(0.1),
     SETTING.rule(),
-    replace(SETTING, k=None).rule(),
+    SETTING.by_coin(),
     SETTING.by_norm(),
+    SETTING.by_loss(),
 )
 
 

@@ -39,8 +39,9 @@ RULES: tuple[Rule, ...] = (
     SETTING.rule(),
     replace(SETTING, theta=0.5, k=33).rule(),
     Discriminative(1.0, 0.1, selection="trace", subspace=Subspace(k=20, refresh=3)),
-    replace(SETTING, k=None).rule(),
+    SETTING.by_coin(),
     SETTING.by_norm(),
+    SETTING.by_loss(),
     Discriminative(1.0, 0.1, selection="loss", threshold=1.0),
 )
 

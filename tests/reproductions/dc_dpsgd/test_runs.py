@@ -11,19 +11,29 @@ from winsor_reproductions.dc_dpsgd.descent import Descent, DescentTask, steps_of
 from winsor_reproductions.dc_dpsgd.methods import (
     DC,
     DC_CODE,
+    DC_COIN,
+    DC_LOSS,
     DC_NORM,
     NON_PRIVATE,
     DcSetting,
     measured_line,
     published_multiplier,
+    readings,
 )
-from winsor_reproductions.dc_dpsgd.runs import noise_for, plain_runs, private_runs
+from winsor_reproductions.dc_dpsgd.runs import (
+    SeedOutcomes,
+    noise_for,
+    plain_runs,
+    private_runs,
+    tuned,
+)
 from winsor_reproductions.dc_dpsgd.verdict import by_label, span
 from winsor_reproductions.reproduction import Line
 from winsor_reproductions.training_runs import gaussian_classes
 
 from winsor.accounting import certify
 from winsor.papers.dc_dpsgd.claim import DcDpsgdRun
+from winsor.rules.discriminative import Discriminative
 from winsor.rules.flat import Flat
 
 
@@ -57,8 +67,8 @@ def test_averaging_and_a_falling_rate_change_the_released_model(task: DescentTas
     rule = Flat(0.5)
     noise = noise_for(task, rule, 8.0)
     plain = private_runs(task, rule, noise, (1,)).accuracies
-    tuned = replace(task, descent=Descent(2.0, 0.5, cosine=True, average_from=0.5))
-    assert private_runs(tuned, rule, noise, (1,)).accuracies != plain
+    averaging = replace(task, descent=Descent(2.0, 0.5, cosine=True, average_from=0.5))
+    assert private_runs(averaging, rule, noise, (1,)).accuracies != plain
 
 
 def test_training_without_privacy_is_not_certified(task: DescentTask) -> None:
@@ -95,8 +105,13 @@ def test_lines_keep_claims_and_certificates_apart(task: DescentTask) -> None:
     code = measured_line(DC_CODE, task, setting, (1,), None)
     assert code.certified is None and code.published_certifies is not None
     assert code.published_certifies > line.published_certifies
-    norm = measured_line(DC_NORM, task, setting, (1,), None)
-    assert norm.published is None and norm.certified_epsilon == pytest.approx(8.0, abs=0.1)
+    for method, selection in ((DC_NORM, "norm"), (DC_LOSS, "loss"), (DC_COIN, "random")):
+        rule = readings(setting)[method]
+        assert isinstance(rule, Discriminative) and rule.selection == selection
+        own = measured_line(method, task, setting, (1,), None)
+        assert own.published is None and own.certified is not None
+        assert own.certified_epsilon == pytest.approx(8.0, abs=0.1)
+        assert own.certified_epsilon <= 8.0
     free = measured_line(NON_PRIVATE, task, setting, (1,), None)
     assert free.certified is None and free.certified_epsilon is None
 
@@ -104,6 +119,36 @@ def test_lines_keep_claims_and_certificates_apart(task: DescentTask) -> None:
 def test_methods_may_have_rates_of_their_own(task: DescentTask) -> None:
     assert task.for_method(DC).descent.lr == 0.5
     assert task.for_method("DP-SGD").descent.lr == 2.0
+
+
+@pytest.mark.parametrize(
+    ("trials", "whole", "halfway"),
+    [
+        ({1: 5, 4: 9, 16: 6}, None, 8.0),  # towards the better neighbour
+        ({1: 6, 4: 9, 16: 5}, None, 2.0),
+        ({1: 9, 4: 6, 16: 5}, None, 2.0),  # the only one that was tried
+        ({1: 7, 4: 9, 16: 8}, {1: 8, 4: 9}, 8.0),  # of 16 there is only a trial: trials decide
+        ({1: 8, 4: 9, 16: 7}, {0.25: 6, 1: 9, 4: 8}, 2.0),  # whole runs of both
+        ({1: 8, 4: 9, 16: 7}, {0.25: 8.5, 1: 9, 4: 8}, 0.5),
+    ],
+)
+def test_the_rate_half_way_to_the_better_neighbour_is_tried(
+    task: DescentTask, trials: dict[float, float], whole: dict[float, float] | None, halfway: float
+) -> None:
+    trying = replace(task, tried=(1.0, 4.0, 16.0), tried_for=1.0 if whole is None else 0.5)
+    asked: list[float] = []
+
+    def run(at: DescentTask, seeds: object) -> SeedOutcomes:
+        asked.append(at.descent.lr)
+        known = trials if whole is None or at.taken < at.steps else whole
+        return SeedOutcomes((known.get(at.descent.lr, 9.5),), 1.0, 1.0)
+
+    plain, _ = tuned(trying, "any", run)
+    before = list(asked)
+    refined, curve = tuned(trying, "any", run, refined=True)
+    assert asked[len(before) :] == [*before, halfway]
+    assert refined.descent.lr == halfway != plain.descent.lr
+    assert f"{halfway:g}: 9.50" in curve.rsplit("whole runs", 1)[-1]
 
 
 def test_span_and_lookup() -> None:

@@ -14,7 +14,7 @@ from winsor_reproductions.dc_dpsgd import figure4 as dc_figure4
 from winsor_reproductions.dc_dpsgd import table2 as dc_table2
 from winsor_reproductions.dc_dpsgd.ablations import setting_of
 from winsor_reproductions.dc_dpsgd.descent import Descent
-from winsor_reproductions.dc_dpsgd.methods import DC, DC_CODE, DC_NORM
+from winsor_reproductions.dc_dpsgd.methods import DC, DC_CODE, DC_COIN, DC_LOSS, DC_NORM
 from winsor_reproductions.dc_dpsgd.printed import TABLE_2, TABLE_3, TABLE_5, TABLE_7
 from winsor_reproductions.dc_dpsgd.tasks import task
 from winsor_reproductions.reproduction import Line, Measured, Request
@@ -57,12 +57,30 @@ def test_table_2_has_a_line_for_every_method(
     monkeypatch.setattr(dc_table2, "LINEAR", ("CIFAR-10-HT",))
     result = dc_table2.table2(request_)
     assert [line.label["method"] for line in result.lines] == [
-        "DP-SGD", "Auto-S", "DP-PSAC", DC, DC_CODE, DC_NORM, "non-private",
+        "DP-SGD", "Auto-S", "DP-PSAC", DC, DC_CODE, DC_NORM, DC_LOSS, DC_COIN, "non-private",
     ]  # fmt: skip
     assert all(line.certified_epsilon <= 8 for line in result.lines if line.certified_epsilon)
     headers, rows = columns(result.lines)
-    assert headers[:2] == ["data", "method"] and len(rows) == 7
-    assert "of 1 data sets" in result.verdict
+    assert headers[:2] == ["data", "method"] and len(rows) == 9
+    assert result.verdict.count("of 1 data sets") == 5
+
+
+def test_what_the_paper_does_not_have_says_nothing_about_it() -> None:
+    lines = [
+        Line({"data": "MNIST", "method": method}, certified=Measured(mean, 0.1, 4))
+        for method, mean in (("DP-SGD", 98.0), (DC, 94.0), (DC_NORM, 97.0), (DC_LOSS, 99.0))
+    ]
+    code = {"data": "MNIST", "method": DC_CODE}
+    lines.append(Line(code, published=Measured(98.0, 0.1, 4), published_certifies=9.0))
+    words = {
+        method: [one.word for one in dc_table2.comparisons(lines, method)]
+        for method in (DC, DC_NORM, DC_LOSS)
+    }
+    assert words == {
+        DC: ["contradicted"], DC_NORM: ["not reproduced at our size"], DC_LOSS: ["reproduced"],
+    }  # fmt: skip
+    told = dc_table2.verdict(lines).split("not the paper's")[1]
+    assert "by norm: Behind in 1" in told and "by loss: Ahead in 1" in told
 
 
 def test_table_2_has_a_row_at_epsilon_4(request_: Request, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,7 +91,7 @@ def test_table_2_has_a_row_at_epsilon_4(request_: Request, monkeypatch: pytest.M
     printed = {line.label["method"]: line.printed for line in result.lines}
     assert (printed["DP-SGD"], printed[DC]) == ("93.06±0.09", "93.42±0.14")
     certified = [line.certified_epsilon for line in result.lines if line.certified_epsilon]
-    assert len(certified) == 5
+    assert len(certified) == 7
     assert all(3.9 < epsilon <= 4 for epsilon in certified)
     assert dc_table2.setting_for("CIFAR-10").epsilon == 8.0
 

@@ -73,7 +73,7 @@ int winsor_supported(void) { return 1; }
 typedef struct {
     void (*forward)(int, const float *, int64_t, const float *, const float *, float *);
     void (*back)(const float *, int64_t, const float *, float *);
-    void (*squares)(int, const float *, const float *, int64_t, float *);
+    void (*squares)(const float *, const float *, int64_t, float *);
     void (*sum)(int, const float *, const float *, const float *, int64_t, float *, float *);
 } products_t;
 static const products_t by_8 = {forward_8, back_8, squares_8, sum_8};
@@ -102,9 +102,10 @@ void winsor_back(const float *e, int64_t n, const float *w, float *dh) {
     products->back(e, n, w, dh);
 }
 
-/* out: (n), squared lengths of the gradients of weight and bias, from those at the output. */
-void winsor_squares(int kind, const float *x, const float *e, int64_t n, float *out) {
-    products->squares(kind, x, e, n, out);
+/* Of the second shape. out: (n), squared lengths of the gradients of weight and bias, from those at
+ * the output. */
+void winsor_squares(const float *x, const float *e, int64_t n, float *out) {
+    products->squares(x, e, n, out);
 }
 
 /* gradient: (inputs, taps, outs) and bias: (outs), both += weighted sums of all rows' own. */
@@ -240,16 +241,12 @@ static FAST INSIDE float NAMED(one_square)(const shape_t *s, const float *wide, 
     return found;
 }
 
-static FAST void NAMED(squares)(int kind, const float *x, const float *e, int64_t n, float *out) {
+static FAST void NAMED(squares)(const float *x, const float *e, int64_t n, float *out) {
     float wide[MOST] __attribute__((aligned(64))) = {0};
-    for (int64_t row = 0; row < n; row++)
-        if (kind == 0) {
-            padded(SHAPES, x + row * 81 * 49, wide);
-            out[row] = NAMED(one_square)(SHAPES, wide, e + row * PLACES * 16);
-        } else {
-            padded(SHAPES + 1, x + row * 16 * PLACES, wide);
-            out[row] = NAMED(one_square)(SHAPES + 1, wide, e + row * PLACES * 32);
-        }
+    for (int64_t row = 0; row < n; row++) {
+        padded(SHAPES + 1, x + row * 16 * PLACES, wide);
+        out[row] = NAMED(one_square)(SHAPES + 1, wide, e + row * PLACES * 32);
+    }
 }
 
 static FAST INSIDE void NAMED(one_sum)(const shape_t *s, const float *wide, const float *e,

@@ -1,9 +1,11 @@
 """The runs of a lockstep whose model is `scattering_cnn`: what `lockstep.py` asks of a stack.
 
-Runs share the batch. A run goes through the network and back once, some hundred rows at a time, and
-keeps of every row what its gradients are made of: inputs of the layers and gradients at their
-outputs. Lengths come from them without the gradients (`small_convolutions.py`), and then the sum
-that the rule wants.
+Runs share the batch, and what is known of its rows before any run begins: the inner products of the
+patches x_p that the first convolution sees. From them the length of its gradient follows without
+the gradient, |sum_p x_p e_p'|^2 = sum_pq <x_p, x_q> <e_p, e_q>. A run goes through the network and
+back once, some hundred rows at a time, and keeps of every row what its gradients are made of:
+inputs of the layers and gradients at their outputs. Lengths come from them without the gradients
+(`small_convolutions.py`), and then the sum that the rule wants.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from torch.nn import functional as F
 from winsor_reproductions.dc_dpsgd.descent import DescentTask, cross_entropy
 from winsor_reproductions.dc_dpsgd.flat_stack import FlatStack
 from winsor_reproductions.modelmix.scattering_problem import scattering_cnn
-from winsor_reproductions.modelmix.small_convolutions import Products, fastest
+from winsor_reproductions.modelmix.small_convolutions import PLACES, Products, fastest, patches
 
 from winsor.tree import FlatTree, Layout
 
@@ -38,10 +40,18 @@ class ScatteringStack(FlatStack):
         self.products = fastest()
         self._room: dict[str, Tensor] = {}
 
-    def forward(self, x: Tensor, y: Tensor, progress: float) -> ScatteringBatch:
+    def alongside(self, x: Tensor) -> tuple[Tensor, ...]:
+        """(n, places, places): inner products of the patches, with the one that meets the bias."""
+        inner = x.new_empty(len(x), PLACES, PLACES)
+        for some, to in zip(x.split(CHUNK), inner.split(CHUNK), strict=True):
+            seen = patches(0, some)
+            torch.matmul(seen.mT, seen, out=to).add_(1)
+        return (inner,)
+
+    def forward(self, x: Tensor, y: Tensor, inner: Tensor, progress: float) -> ScatteringBatch:
         """What the runs have in common."""
         del progress
-        return ScatteringBatch(self, x.contiguous(), y)
+        return ScatteringBatch(self, x.contiguous(), y, inner)
 
     def room(self, n: int) -> dict[str, Tensor]:
         """For n rows."""
@@ -53,8 +63,8 @@ class ScatteringStack(FlatStack):
 class ScatteringBatch:
     """A batch that the runs have in common."""
 
-    def __init__(self, stack: ScatteringStack, x: Tensor, y: Tensor) -> None:
-        self._stack, self._x, self._y = stack, x, y
+    def __init__(self, stack: ScatteringStack, x: Tensor, y: Tensor, inner: Tensor) -> None:
+        self._stack, self._x, self._y, self._inner = stack, x, y, inner
 
     def view(self, run: int) -> ScatteringView:
         """A run's own way through the network and back."""
@@ -65,7 +75,7 @@ class ScatteringBatch:
             part = slice(start, start + CHUNK)
             some = {name: whole[part] for name, whole in kept.items()}
             losses[part] = _there(stack.products, parameters, x[part], self._y[part], some)
-            squares[part] = _back(stack.products, parameters, x[part], some)
+            squares[part] = _back(stack.products, parameters, self._inner[part], some)
         return ScatteringView(stack.layout, stack.products, x, kept, squares.sqrt_(), losses)
 
     def add_up(self) -> None:
@@ -83,26 +93,30 @@ def _there(
 ) -> Tensor:
     """To the losses; ``kept`` gets the inputs of the layers, and the gradient at the logits."""
     w1, b1, w2, b2, w3, b3, w4, b4 = parameters
-    torch.tanh(products.forward(0, x, w1, b1), out=kept["h1"])
-    torch.tanh(products.forward(1, kept["h1"], w2, b2).flatten(1), out=kept["h2"])
-    torch.tanh(torch.addmm(b3, kept["h2"], by_places(w3).T), out=kept["a"])
+    _tanh(products.forward(0, x, w1, b1), kept["h1"])
+    _tanh(products.forward(1, kept["h1"], w2, b2).flatten(1), kept["h2"])
+    _tanh(torch.addmm(b3, kept["h2"], by_places(w3).T), kept["a"])
     logits = torch.addmm(b4, kept["a"], w4.T)
     torch.softmax(logits, 1, out=kept["e4"])
     kept["e4"].sub_(F.one_hot(y, logits.shape[1]))
     return F.cross_entropy(logits, y, reduction="none")
 
 
+def _tanh(z: Tensor, out: Tensor) -> None:
+    """To within 2e-7, in a fifth of the time that `torch.tanh` takes."""
+    torch.mul(z, 2, out=out).sigmoid_().mul_(2).sub_(1)
+
+
 def _back(
-    products: Products, parameters: list[Tensor], x: Tensor, kept: dict[str, Tensor]
+    products: Products, parameters: list[Tensor], inner: Tensor, kept: dict[str, Tensor]
 ) -> Tensor:
     """Squared lengths of the rows' gradients; ``kept`` gets the other gradients at outputs."""
-    w1, _, w2, _, w3, _, w4, _ = parameters
-    del w1
+    _, _, w2, _, w3, _, w4, _ = parameters
     h1, h2, a, e1, e2, e3, e4 = (kept[name] for name in ("h1", "h2", "a", "e1", "e2", "e3", "e4"))
     torch.mul(e4 @ w4, 1 - a * a, out=e3)
     torch.mul(e3 @ by_places(w3), 1 - h2 * h2, out=e2.flatten(1))
     torch.mul(products.back(e2, w2), 1 - h1 * h1, out=e1)
-    squares = products.squares(0, x, e1) + products.squares(1, h1, e2)
+    squares = (e1 * (inner @ e1)).sum((1, 2)).clamp_(min=0) + products.squares(h1, e2)
     for e, h in ((e3, h2), (e4, a)):
         squares += e.square().sum(1) * (h.square().sum(1) + 1)
     return squares

@@ -64,7 +64,7 @@ def test_norms_and_sums_are_those_of_the_oracle(
     )
     x, y = (part[:8] for part in task.train)
     with torch.no_grad():
-        view = stack.forward(x, y, 0.0).view(1)
+        view = stack.forward(x, y, *stack.alongside(x), 0.0).view(1)
         weights = torch.linspace(0, 1, 8)
         found = view.weighted_sum(weights)
     model = stack.model(1)
@@ -83,11 +83,12 @@ def test_a_row_that_is_not_finite_adds_nothing(task: DescentTask) -> None:
     x, y = (part[:6].clone() for part in task.train)
     with torch.no_grad():
         x[3] = float("nan")
-        view = stack.forward(x, y, 0.0).view(0)
+        view = stack.forward(x, y, *stack.alongside(x), 0.0).view(0)
         with_it = view.weighted_sum(torch.ones(6))
         assert view.neutralised == 1 and view.norms()[3] == 0
         others = [i for i in range(6) if i != 3]
-        without = stack.forward(x[others], y[others], 0.0).view(0).weighted_sum(torch.ones(5))
+        kept = (x[others], y[others], *stack.alongside(x[others]))
+        without = stack.forward(*kept, 0.0).view(0).weighted_sum(torch.ones(5))
     torch.testing.assert_close(with_it.flat, without.flat, rtol=1e-4, atol=1e-5)
 
 
@@ -102,9 +103,9 @@ def test_short_vectors_give_what_long_ones_give(kind: int) -> None:
     seen = []
     for floats in (8, 16):
         found.use(floats)  # 16 where the processor has them
-        made = [found.forward(kind, x, weight, torch.ones(outs)), found.squares(kind, x, e)]
-        seen.append([*made, *found.summed(kind, x, e, torch.rand(9).mul_(0).add_(0.5))])
+        seen.append([found.forward(kind, x, weight, torch.ones(outs))])
+        seen[-1] += found.summed(kind, x, e, torch.full((9,), 0.5))
         if kind == 1:
-            seen[-1].append(found.back(e, weight))
+            seen[-1] += [found.back(e, weight), found.squares(x, e)]
     for one, other in zip(*seen, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-4)

@@ -84,6 +84,7 @@ PAPERS = {
             "figure-2": "winsor_reproductions.modelmix.lines:figure_2",
             "figure-2ab": "winsor_reproductions.modelmix.unnoised:figure_2_ab",
             "table-1": "winsor_reproductions.modelmix.table1:table_1",
+            "table-1-statistics": "winsor_reproductions.modelmix.table1:table_1_statistics",
             "table-1-cifar": "winsor_reproductions.modelmix.table1:table_1_cifar",
             "table-2": "winsor_reproductions.modelmix.deep:table_2",
             "table-3": "winsor_reproductions.modelmix.deep:table_3",

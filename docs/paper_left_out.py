@@ -12,18 +12,10 @@ from pathlib import Path
 from winsor_reproductions.queue import HOUR, Progress, costs, read_plan
 
 REASONS: Mapping[tuple[str, str], str] = {
-    ("dc-dpsgd", "mnist"): "not in the paper: how far tuned DP-SGD gets; begun",
-    ("dc-dpsgd", "table-2-fashion"): (
-        "18,750 small steps of a convolutional network for each, seven methods with their rates; "
-        "begun"
-    ),
-    ("dc-dpsgd", "table-5"): (
-        "the same network under 31 settings; in its place Tables 3 and 7 on public features"
-    ),
     ("dc-dpsgd", "e2e"): (
         "ten passes of a transformer over 42,061 texts. That is a small one: SmolLM2-135M with "
         "LoRA does 0.5 rows a second here (benchmarks/private_llm.py), so that one run would take "
-        "220 hours; 24 of its steps are in docs/coming-from-transformers.md"
+        "220 hours"
     ),
     ("aclip", "table-3"): (
         "ResNet-18 for 150 epochs; in its place *table-3-features*, a linear layer on public "
@@ -31,12 +23,11 @@ REASONS: Mapping[tuple[str, str], str] = {
     ),
     ("aclip", "figure-2"): "the trainings of Table 3; in its place *figure-2-features*",
     ("modelmix", "figure-2ab"): "ResNet-20 without noise, 2,000 steps of 2,500 images",
-    ("modelmix", "table-1"): (
-        "800 steps of 8,192 images through a network on scattering coefficients (the minutes are "
-        "of one run alone; in company, by short runs, three to four each); in its place section "
-        "5.3 and *transfer*, on public features"
+    ("modelmix", "table-1-cifar"): (
+        "three times the coefficients and four times the channels of *table-1*: 18 million "
+        "multiplications a row in the first convolution alone, there and back, which runs cannot "
+        "share, for 8,192 rows in each of 700 steps"
     ),
-    ("modelmix", "table-1-cifar"): "the same with three times the coefficients",
     ("modelmix", "table-2"): (
         "ResNet-20, 3,500 steps of 1,500 images; in its place *table-2-features*"
     ),

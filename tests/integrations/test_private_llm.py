@@ -7,11 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
-import torch
-from tokenizers import Tokenizer
-from tokenizers.models import WordLevel
-from tokenizers.pre_tokenizers import Whitespace
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+import tiny_llama
 
 FILE = Path(__file__).parents[2] / "examples" / "private_llm.py"
 
@@ -33,25 +29,7 @@ def folders(tmp_path):
     for part in ("train", "dev", "test_w_refs"):
         with gzip.open(tmp_path / f"e2e_{part}.csv.gz", "wt", encoding="utf-8", newline="") as file:
             csv.writer(file).writerows([("mr", "ref"), *rows])
-    words = dict.fromkeys(
-        word for row in rows for word in " ".join(row).replace("[", " [ ").split()
-    )
-    known = {word: i for i, word in enumerate(["<unk>", "<end>", "[", "]", "],", *words])}
-    known = {word: i for i, word in enumerate(dict.fromkeys(known))}
-    tokenizer = Tokenizer(WordLevel(known, unk_token="<unk>"))
-    tokenizer.pre_tokenizer = Whitespace()
-    model = tmp_path / "model"
-    PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, eos_token="<end>", unk_token="<unk>"
-    ).save_pretrained(model)
-    torch.manual_seed(0)
-    small = LlamaConfig(
-        vocab_size=len(known), hidden_size=16, intermediate_size=16, num_hidden_layers=1,
-        num_attention_heads=2, num_key_value_heads=1, max_position_embeddings=128,
-        bos_token_id=0, eos_token_id=1,
-    )  # fmt: skip
-    LlamaForCausalLM(small).save_pretrained(model)
-    return tmp_path, model
+    return tmp_path, tiny_llama.write(tmp_path / "model", rows)
 
 
 @pytest.mark.filterwarnings("ignore:'pin_memory' argument is set as true:UserWarning")

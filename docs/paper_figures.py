@@ -6,6 +6,7 @@ comes from a smoke run says so in its title. Figures of the papers' own numbers 
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -346,24 +347,28 @@ def mixing_as_printed(records: Records) -> Chart | None:
         _full(records, ("modelmix", "table-1-statistics")),
         "Table 1: Fashion-MNIST, the printed constants",
         "Dashed: the paper's own figures.",
-        "as printed",
+        ("as printed", "with momentum"),
     )
 
 
 def _mixing_over_epsilon(
-    record: Record | None, title: str, note: str, constants: str = "tuned"
+    record: Record | None, title: str, note: str, constants: tuple[str, ...] = ("tuned",)
 ) -> Chart | None:
     """Certified accuracy over epsilon, with steps tuned or as printed, and the paper's figures."""
     if record is None:
         return None
-    series = []
-    lines = [line for line in record["lines"] if line["label"]["constants"] == constants]
-    for colour, (method, mine) in enumerate(_by(lines, "method").items()):
-        at = [float(line["label"]["nominal"]) for line in mine]
-        ours = _points(zip(at, (_value(line, "certified") for line in mine), strict=True))
-        theirs = _points(zip(at, (_number(line["printed"]) for line in mine), strict=True))
-        series.append(Series(f"{method}, certified", ours, colour=colour, markers=True))
-        series.append(Series(f"{method}, paper", theirs, colour=colour, dashed=True))
+    series: list[Series] = []
+    colours = itertools.count()
+    for which in constants:
+        lines = [line for line in record["lines"] if line["label"]["constants"] == which]
+        kind = "certified" if len(constants) == 1 else which
+        for method, mine in _by(lines, "method").items():
+            at, colour = [float(line["label"]["nominal"]) for line in mine], next(colours)
+            ours = _points(zip(at, (_value(line, "certified") for line in mine), strict=True))
+            theirs = _points(zip(at, (_number(line["printed"]) for line in mine), strict=True))
+            series.append(Series(f"{method}, {kind}", ours, colour=colour, markers=True))
+            if which == constants[-1]:  # printed figures stand beside the last of ours
+                series.append(Series(f"{method}, paper", theirs, colour=colour, dashed=True))
     return Chart(
         "mixing", f"Paper 5, {title}", "epsilon", "test accuracy in per cent", tuple(series),
         note=note,

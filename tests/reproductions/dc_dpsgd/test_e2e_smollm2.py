@@ -14,7 +14,8 @@ import tiny_llama
 import torch
 from winsor_reproductions.cells import Book, kept
 from winsor_reproductions.dc_dpsgd import e2e_smollm2 as table
-from winsor_reproductions.dc_dpsgd.e2e_smollm2 import (
+from winsor_reproductions.dc_dpsgd import e2e_smollm2_runs as runs
+from winsor_reproductions.dc_dpsgd.e2e_smollm2_runs import (
     ByLength,
     Corpus,
     Size,
@@ -23,7 +24,6 @@ from winsor_reproductions.dc_dpsgd.e2e_smollm2 import (
     loss_of,
     prepare,
     trained,
-    verdict,
 )
 from winsor_reproductions.dc_dpsgd.methods import DC, DC_NORM, DcSetting
 from winsor_reproductions.reproduction import Line, Measured, Request
@@ -118,7 +118,7 @@ def test_states_are_kept_in_files(folder: Path, monkeypatch: pytest.MonkeyPatch)
     corpus = prepare(folder, SIZE)
     texts = [corpus.speaker.text(pair.mr, pair.ref) for pair in corpus.train]
     once = kept_states(corpus.speaker, texts, 1, "one-file")
-    monkeypatch.setattr(table, "SHARD", 16)
+    monkeypatch.setattr(runs, "SHARD", 16)
     found = kept_states(corpus.speaker, texts, 1, "files")
     paths = sorted((folder / "features").glob("files-*.pt"))
     assert len(paths) == 3
@@ -151,17 +151,17 @@ def _lines(dc: float, published: float, norm: float) -> list[Line]:
 
 def test_the_verdict_follows_the_numbers() -> None:
     start = {"bleu": 5.0, "loss": 2.8}
-    ahead = verdict(_lines(53.0, 45.0, 52.0), start)
+    ahead = table.verdict(_lines(53.0, 45.0, 52.0), start)
     certified, published, own = ahead.split(";", 1)[0], ahead.split("paper's account")[1], ahead
     assert "Reproduced in 1 of 1" in certified
     assert "Not reproduced at our size in 1 of 1" in published.split("By norm")[0]
     assert "certifies epsilon 14.6" in published and "claimed +0.761" in published
     assert "Ahead in 1" in own.split("By norm")[1]
     assert "from 5.0 to 53.0 at best" in own
-    behind = verdict(_lines(45.0, 45.0, 45.0), start)
+    behind = table.verdict(_lines(45.0, 45.0, 45.0), start)
     assert "ahead of flat clipping when certified: Not reproduced" in behind
     assert "Behind in 1" in behind.split("By norm")[1]
-    assert verdict([], start).startswith("No verdict")
+    assert table.verdict([], start).startswith("No verdict")
 
 
 def test_the_printed_bounds_are_used() -> None:

@@ -13,9 +13,9 @@ from winsor_reproductions.queue import HOUR, Progress, costs, read_plan
 
 REASONS: Mapping[tuple[str, str], str] = {
     ("dc-dpsgd", "e2e"): (
-        "ten passes of a transformer over 42,061 texts. That is a small one: SmolLM2-135M with "
-        "LoRA does 0.5 rows a second here (benchmarks/private_llm.py), so that one run would take "
-        "220 hours"
+        "ten passes of a transformer over 42,061 texts; in its place *e2e-smollm2*, a quarter of a "
+        "pass with a real language model, of which only the upper layers learn. With all layers it "
+        "does 0.5 rows a second here (benchmarks/private_llm.py): 220 hours for a run of ten passes"
     ),
     ("aclip", "table-3"): (
         "ResNet-18 for 150 epochs; in its place *table-3-features*, a linear layer on public "

@@ -1,8 +1,8 @@
 """Paper 1, Table 2, E2E, with a public language model: SmolLM2-135M, LoRA, DP-Adam.
 
 The claim: DC clipping beats flat clipping by 0.8 BLEU at epsilon 8. Every method tries the same
-rates, each on half a run with a seed that is not reported, judged by the loss of development rows,
-outside epsilon.
+rates, and longer ones as long as that helps, each on half a run with a seed that is not reported,
+judged by the loss of development rows, outside epsilon.
 """
 
 from __future__ import annotations
@@ -54,9 +54,13 @@ class Found:
 
 def runs(corpus: Corpus, way: Way, seeds: Sequence[int]) -> Found:
     """At the best of the rates."""
-    before = guesses()
-    tried = {rate: trial(corpus, way, rate) for rate in corpus.size.rates}
+    before, rates = guesses(), corpus.size.rates
+    tried = {rate: trial(corpus, way, rate) for rate in rates}
     rate = min(tried, key=lambda rate: tried[rate])
+    while rate == max(tried) and len(rates) > 1 and guesses() == before:
+        longer = rate * rates[1] / rates[0]
+        tried[longer] = trial(corpus, way, longer)
+        rate = min(tried, key=lambda rate: tried[rate])
     guessed = guesses() > before
     found = [run(corpus, way, rate, seed, guessed) for seed in seeds]
     return Found(
@@ -159,8 +163,8 @@ def _notes(corpus: Corpus, start: Mapping[str, Any]) -> tuple[str, ...]:
         f"{float(start['loss']):.3f}. The output layer keeps the tokenizer's first "
         f"{size.frequent:,} tokens and those of the development file and of the prompts; other "
         "tokens have no loss.",
-        "Auto-S and DP-PSAC are left out: in the rest of Table 2 they are within half a point of "
-        "DP-SGD. Every method tries the same rates on half a run with a seed that is not reported, "
-        "judged by the loss of development rows, outside epsilon.",
+        "Auto-S and DP-PSAC are left out for their cost. Every method tries the same rates, and "
+        "longer ones as long as that helps, on half a run with a seed that is not reported, judged "
+        "by the loss of development rows, outside epsilon.",
         "Non-private training has no budget; its figure stands in the published column.",
     )

@@ -171,10 +171,11 @@ def _lines(dc: float, published: float, norm: float) -> list[Line]:
     def measured(mean: float) -> Measured:
         return Measured(mean, 0.2, 3)
 
+    flat, rank, own = ({"loss per word, certified": f"{loss} ± 0.01"} for loss in (1.6, 2.0, 1.5))
     return [
-        Line({"method": "DP-SGD"}, "63.389", certified=measured(50.0)),
-        Line({"method": DC}, "64.150", measured(published), measured(dc), 8.0, 14.6),
-        Line({"method": DC_NORM}, certified=measured(norm)),
+        Line({"method": "DP-SGD"}, "63.389", certified=measured(50.0), extra=flat),
+        Line({"method": DC}, "64.150", measured(published), measured(dc), 8.0, 14.6, rank),
+        Line({"method": DC_NORM}, certified=measured(norm), extra=own),
     ]
 
 
@@ -187,6 +188,9 @@ def test_the_verdict_follows_the_numbers() -> None:
     assert "certifies epsilon 14.6" in published and "claimed +0.761" in published
     assert "Ahead in 1" in own.split("By norm")[1]
     assert "from 5.0 to 53.0 at best" in own
+    rank, norm = own.split("In loss per word")[1].split("; by norm")
+    assert "by rank: Behind in 1 of 1 tunings (measured -0.4" in rank
+    assert "Ahead in 1 of 1 tunings (measured +0.1" in norm
     behind = table.verdict(_lines(45.0, 45.0, 45.0), start)
     assert "ahead of flat clipping when certified: Not reproduced" in behind
     assert "Behind in 1" in behind.split("By norm")[1]

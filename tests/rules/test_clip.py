@@ -7,6 +7,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from winsor.rules.automatic import Automatic
+from winsor.rules.flat import Flat
+from winsor.rules.power import Power
+from winsor.rules.psac import PSAC
 from winsor.rules.rule import clip_weights
 
 LENGTHS = st.floats(0.0, 2.0**127, width=32)
@@ -19,6 +23,21 @@ def test_no_row_is_longer_than_the_threshold(lengths, threshold):
     assert weights.isfinite().all()
     assert ((weights >= 0) & (weights <= 1)).all()
     assert (weights.double() * norms.double() <= threshold).all()
+
+
+HUGE = [1e33, 3.586049684142277e37, 3.4e38]
+
+
+@pytest.mark.parametrize("bound", [1e-8, 1e-5, 1e-3])
+@pytest.mark.parametrize("norms", [torch.tensor(HUGE), torch.tensor(HUGE).repeat(2000)])
+def test_weights_that_lost_their_digits_do_not_exceed_the_bound(bound, norms):
+    """Found by hypothesis: 1e-5 / 3.6e37 is rounded up by 0.02 per cent in float32."""
+    rules = [Flat(bound), Automatic(bound), PSAC(bound, 0.1), Power(bound, 0.5)]
+    for rule in rules:
+        weights = rule.weight_of_norm(norms)
+        assert (weights.double() * norms.double() <= bound).all(), rule
+        kept = bound / norms.double() > 2e-38
+        assert (weights[kept] > 0).all() and (weights[~kept & (weights < 1e-38)] == 0).all()
 
 
 @pytest.mark.parametrize("threshold", [1e-320, 1e-45, 1e-40, 1e-20, 1.0])

@@ -41,7 +41,7 @@ from torch import Tensor
 from winsor.checks import positive
 from winsor.contract import ConfigurationError
 from winsor.grads.view import View
-from winsor.rules.rule import ROUNDING, PerSampleRule, State
+from winsor.rules.rule import ROUNDING, PerSampleRule, State, exact_or_zero
 
 SHORTEST = 1e-15
 """Rows shorter than this are scaled as if this long: below it, squares in float32 lose their digits
@@ -50,7 +50,7 @@ and a computed norm may fall short of the true one."""
 
 def normalising_weights(norms: Tensor, threshold: float, regulariser: float) -> Tensor:
     """C / (|g| + r), finite also where |g| + r = 0."""
-    return threshold / ((norms + regulariser) * (1 + ROUNDING)).clamp_min(SHORTEST)
+    return exact_or_zero(threshold / ((norms + regulariser) * (1 + ROUNDING)).clamp_min(SHORTEST))
 
 
 class _Normalising(PerSampleRule):

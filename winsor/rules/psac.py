@@ -34,7 +34,7 @@ from torch import Tensor
 
 from winsor.checks import positive
 from winsor.grads.view import View
-from winsor.rules.rule import ROUNDING, PerSampleRule, State
+from winsor.rules.rule import ROUNDING, PerSampleRule, State, exact_or_zero
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,9 @@ class PSAC(PerSampleRule):
         positive("r", self.r)
 
     def weight_of_norm(self, norms: Tensor) -> Tensor:
-        return self.max_grad_norm / ((norms + self.r / (norms + self.r)) * (1 + ROUNDING))
+        return exact_or_zero(
+            self.max_grad_norm / ((norms + self.r / (norms + self.r)) * (1 + ROUNDING))
+        )
 
     def weights(self, view: View, state: State) -> Tensor:
         return self.weight_of_norm(view.norms())

@@ -69,7 +69,7 @@ from winsor.contract import ConfigurationError, Tree
 from winsor.grads.forward_view import ForwardView
 from winsor.grads.view import Need, View
 from winsor.rules.growth import Growth
-from winsor.rules.rule import ROUNDING, PerSampleRule, State, clip_weights
+from winsor.rules.rule import ROUNDING, PerSampleRule, State, clip_weights, exact_or_zero
 from winsor.rules.value_bounds.forms import FORMS
 from winsor.rules.value_bounds.spectral import OperatorNorms
 
@@ -154,7 +154,7 @@ class Value(PerSampleRule):
     def weights_of_squares(self, squares: Tensor) -> Tensor:
         """min(1, C/G) for each row, from G^2."""
         threshold = self.max_grad_norm / (1 + ROUNDING)
-        return (squares.rsqrt() * threshold).clamp_max(1.0)
+        return exact_or_zero((squares.rsqrt() * threshold).clamp_max(1.0))
 
     def clipped_norm(self, state: State) -> float:
         return self.max_grad_norm

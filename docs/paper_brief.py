@@ -16,6 +16,7 @@ PAIRS = re.compile(r" \((?:k|split|theta|p) .*\)(?=; the published noise)")
 ONE = re.compile(r" in 1 of 1 [a-z ]+?(?=[.,;(]| \(|$)")
 NONE = re.compile(r", 0 are flatter, 0 too uncertain")
 SLOPE = re.compile(r"; smallest gap in a slope that could have been seen [\d.]+ to [\d.]*\d")
+ASIDE = re.compile(r", of which the paper says nothing|, which is not the paper's")
 
 _CURVES = ("figure-1", "figure-2-features", "figure-3", *(f"figure-b{k}" for k in range(1, 5)))
 CURVES = {("aclip", name) for name in _CURVES}
@@ -24,6 +25,6 @@ CURVES = {("aclip", name) for name in _CURVES}
 
 def brief(verdict: str) -> str:
     """Words and counts."""
-    for pattern in (SIZES, SEEN, SLOPE, NONE, PAIRS, ONE):
+    for pattern in (SIZES, SEEN, SLOPE, NONE, PAIRS, ONE, ASIDE):
         verdict = pattern.sub("", verdict)
     return verdict

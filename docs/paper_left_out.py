@@ -13,9 +13,8 @@ from winsor_reproductions.queue import HOUR, Progress, costs, read_plan
 
 REASONS: Mapping[tuple[str, str], str] = {
     ("dc-dpsgd", "e2e"): (
-        "ten passes of a transformer over 42,061 texts; in its place *e2e-smollm2*, a quarter of a "
-        "pass with a real language model, of which only the upper layers learn. With all layers it "
-        "does 0.5 rows a second here (benchmarks/private_llm.py): 220 hours for a run of ten passes"
+        "ten passes of a small transformer over 42,061 texts (all layers of SmolLM2-135M would "
+        "take 220 hours a run); in its place *e2e-smollm2*"
     ),
     ("aclip", "table-3"): (
         "ResNet-18 for 150 epochs; in its place *table-3-features*, a linear layer on public "
@@ -24,9 +23,8 @@ REASONS: Mapping[tuple[str, str], str] = {
     ("aclip", "figure-2"): "the trainings of Table 3; in its place *figure-2-features*",
     ("modelmix", "figure-2ab"): "ResNet-20 without noise, 2,000 steps of 2,500 images",
     ("modelmix", "table-1-cifar"): (
-        "three times the coefficients and four times the channels of *table-1*: 18 million "
-        "multiplications a row in the first convolution alone, there and back, which runs cannot "
-        "share, for 8,192 rows in each of 700 steps"
+        "three times the coefficients and four times the channels of *table-1*, 8,192 rows in each "
+        "of 700 steps"
     ),
     ("modelmix", "table-2"): (
         "ResNet-20, 3,500 steps of 1,500 images; in its place *table-2-features*"

@@ -150,7 +150,7 @@ def _effort_sentence(found: list[Progress]) -> str:
         f"unfinished ones. By measured or begun cells {soon}{len(known) - len(short)} more would "
         f"take {rounded(sum(known[len(short) :]) / HOUR)} hours: deep networks on images, and "
         f"text.{missing} The "
-        "machine has two cores and was busy with other work, so times are processor time."
+        "machine has two cores, busy with other work: times are processor time."
     )
 
 

@@ -93,11 +93,13 @@ FAST int winsor_norms(const map_t *maps, int64_t count, int64_t n, const float *
     return fine;
 }
 
-/* clip / max(least, norm) for each row, as torch does it: reciprocal first. */
+/* clip / max(least, norm) for each row, as torch does it: reciprocal first. A weight below the normal
+ * range has lost digits: none. */
 FAST void winsor_clip(const float *norms, int64_t n, float least, float clip, float *weights) {
     for (int64_t i = 0; i < n; i++) {
         float norm = norms[i] < least ? least : norms[i];
-        weights[i] = 1.0f / norm * clip;
+        float weight = 1.0f / norm * clip;
+        weights[i] = weight <= FLT_MIN ? 0.0f : weight;
     }
 }
 

@@ -23,6 +23,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from winsor import compiled
 
@@ -110,7 +111,7 @@ class Pure:
 
     def clip(self, norms: Tensor, least: float, clip: float, out: Tensor) -> None:
         """clip / max(least, norm)."""
-        torch.mul(norms.clamp_min(least).reciprocal_(), clip, out=out)
+        exact_or_zero(torch.mul(norms.clamp_min(least).reciprocal_(), clip, out=out))
 
     def scale(self, maps: Collection[OuterMap], weights: Tensor, sums: Sums) -> None:
         """Write w_i e_i of every map, and its sum over the rows."""
@@ -143,10 +144,17 @@ def clipping_weights(norms: Tensor, least: float, clip: float) -> Tensor:
     """clip / max(least, norm) for each row, where the digits are those of torch either way."""
     plain = norms.dtype is torch.float32 and norms.device.type == "cpu" and norms.is_contiguous()
     if not plain or norms.dim() != 1 or norms.shape[0] > FEW or norms.requires_grad:
-        return norms.clamp_min(least).reciprocal_().mul_(clip)
+        return exact_or_zero(norms.clamp_min(least).reciprocal_().mul_(clip))
     weights = torch.empty_like(norms)
     arithmetic().clip(norms, least, clip, weights)
     return weights
+
+
+def exact_or_zero(weights: Tensor) -> Tensor:
+    """Weights below the normal range of their type have lost digits, and may have been rounded up
+    by more than rules make room for. Such a row, some 1e38 times as long as its bound, counts
+    nothing. In place."""
+    return F.threshold(weights, torch.finfo(weights.dtype).tiny, 0.0, inplace=True)
 
 
 def agrees(found: Compiled) -> bool:
@@ -168,7 +176,7 @@ def agrees(found: Compiled) -> bool:
         widths = [(e.shape[1], bias) for e, _, bias in maps]
         sums = [(torch.empty(out, n), torch.empty(out) if bias else None) for out, bias in widths]
         fine = each.norms(maps, losses, norms)
-        each.clip(norms, 1e-37, 0.7, weights)
+        each.clip(norms, 1e-37, 1e-8, weights)  # the longest rows are beyond the normal range
         each.scale(maps, weights, sums)
         tensors = [norms, weights, *(t for pair in sums for t in pair if t is not None)]
         answers.append((fine, [tensor.numpy().tobytes() for tensor in tensors]))

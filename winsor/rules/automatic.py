@@ -40,8 +40,9 @@ from torch import Tensor
 
 from winsor.checks import positive
 from winsor.contract import ConfigurationError
+from winsor.grads.outer_maps import exact_or_zero
 from winsor.grads.view import View
-from winsor.rules.rule import ROUNDING, PerSampleRule, State, exact_or_zero
+from winsor.rules.rule import ROUNDING, PerSampleRule, State
 
 SHORTEST = 1e-15
 """Rows shorter than this are scaled as if this long: below it, squares in float32 lose their digits

@@ -33,8 +33,9 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from winsor.checks import positive
+from winsor.grads.outer_maps import exact_or_zero
 from winsor.grads.view import View
-from winsor.rules.rule import ROUNDING, PerSampleRule, State, exact_or_zero
+from winsor.rules.rule import ROUNDING, PerSampleRule, State
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from winsor.contract import Bounded, Released, Sensitivity, Tree
 from winsor.grads.outer_maps import clipping_weights
@@ -138,13 +137,7 @@ class WrappedRule(Rule):
 def clip_weights(norms: Tensor, threshold: float) -> Tensor:
     """min(1, C/|g|) for each row, as C/max(C, |g|): safe at |g| = 0, and for any C > 0."""
     clip = threshold / (1 + ROUNDING)
-    return exact_or_zero(clipping_weights(norms, max(clip, SMALLEST), clip))
-
-
-def exact_or_zero(weights: Tensor) -> Tensor:
-    """Weights below the normal range of their type have lost digits, and may have been rounded up
-    by more than `ROUNDING`. Such a row, some 1e38 times as long as its bound, counts nothing."""
-    return F.threshold(weights, torch.finfo(weights.dtype).tiny, 0.0, inplace=True)
+    return clipping_weights(norms, max(clip, SMALLEST), clip)
 
 
 def no_rows(parameters: Mapping[str, Tensor]) -> RowsView:

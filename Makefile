@@ -9,8 +9,8 @@ ONE := OMP_NUM_THREADS=1
 
 # What breaks first and costs little; the battery and the audits are in `make test`.
 FAST := tests/test_architecture.py tests/ledger tests/release tests/sampling tests/theory \
-	tests/rules/test_discovery.py tests/training/test_loop.py tests/grads/test_refusals.py \
-	tests/accounting/test_spending.py tests/accounting/test_events.py tests/runs/test_config.py
+	tests/rules/test_discovery.py tests/training/test_loop.py tests/gradients/test_refusals.py \
+	tests/core/accounting/test_spending.py tests/core/accounting/test_events.py tests/app/runs/test_config.py
 
 .PHONY: demo test check fast lint types unit docs site examples peers sbom lock hooks install bench-install clean
 
@@ -77,11 +77,11 @@ install: $(READY)
 
 # torch first and pinned: anything else may ask for "torch" and would otherwise bring a CUDA build.
 # What a user has, without what only tests need: the demo waits for no more than this.
-$(USABLE): pyproject.toml constraints.txt reproductions/pyproject.toml
+$(USABLE): pyproject.toml constraints.txt papers/pyproject.toml
 	$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
 	$(BIN)/python -m pip install --quiet -c constraints.txt torch
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e .
-	$(BIN)/python -m pip install --quiet --no-deps -c constraints.txt -e reproductions
+	$(BIN)/python -m pip install --quiet --no-deps -c constraints.txt -e papers
 	touch $(USABLE)
 
 $(READY): $(USABLE)

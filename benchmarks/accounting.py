@@ -32,8 +32,9 @@ from rich.console import Console
 from rich.table import Table
 from saving import save
 
-from winsor.accounting import account, calibrate
-from winsor.contract import Neighbouring
+from winsor.core.accounting import account
+from winsor.core.contract import Neighbouring
+from winsor.planning import calibrate
 
 DEFAULT_INTERVAL = 1e-4
 MOST_REFERENCE_POINTS = 4e5  # dp-accounting spends about 3 microseconds on each, in Python
@@ -177,7 +178,7 @@ def calibration(relation: Neighbouring) -> dict[str, Any]:
 
 def ten_thousand_steps() -> dict[str, Any]:
     """The example of the promise: q = 0.01, nm = 1, T = 10,000, delta = 1e-5."""
-    from winsor.accounting import pld
+    from winsor.core.accounting import pld
 
     def fresh(function: Callable[[], Any]) -> float:
         pld._cached_losses.cache_clear()

@@ -9,7 +9,7 @@ Writes benchmarks/results/allocation.json. Three questions:
    loader that shows every row once, and the time of the query (processor seconds, nothing kept
    from earlier queries).
 2. *Equal budget.* The noise multiplier that each needs, and the error of prefix sums against
-   Poisson sampling with independent noise (that of bands from `winsor.accounting.banded`; for the
+   Poisson sampling with independent noise (that of bands from `winsor.planning.bands`; for the
    others it is the ratio of the noises).
 3. *Sharpness.* By how much a grid four times finer would lower epsilon.
 """
@@ -25,9 +25,11 @@ from rich.console import Console
 from rich.table import Table
 from saving import save
 
-from winsor.accounting import account, allocation, calibrate, lognormal, pld
-from winsor.accounting.allocation import AllocationDpEvent
-from winsor.accounting.banded import Workload, choose
+from winsor.core.accounting import account, pld
+from winsor.core.events import allocation, lognormal
+from winsor.core.events.allocation import AllocationDpEvent
+from winsor.planning import calibrate
+from winsor.planning.bands import Workload, choose
 
 DELTA = 1e-5
 EQUAL_NOISE = [  # steps of an epoch, noise multiplier, epochs

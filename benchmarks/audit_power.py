@@ -27,21 +27,21 @@ from typing import Any
 import numpy as np
 import torch
 from saving import save
+from selfaudit.honest import ADD, SINGLE, calibrated
+from selfaudit.mutants import LowNoise
 
 from winsor.audit.adversaries import NOMINAL, canary
 from winsor.audit.claims import USUAL_DELTA, certified_claim, gaussian_mu
 from winsor.audit.curve import curve_test
 from winsor.audit.example import example
 from winsor.audit.families import measured_epsilon
-from winsor.audit.honest import ADD, SINGLE, calibrated
-from winsor.audit.mutants import LowNoise
 from winsor.audit.one_run import audit_training
 from winsor.audit.suite import run
 from winsor.audit.worlds import AuditSetting, RuleExperiment
-from winsor.mechanisms.gaussian import Gaussian
+from winsor.core.noise.gaussian import Gaussian
+from winsor.core.sampling.samplers import FullBatch, Poisson
 from winsor.rules.averaged import Averaged
 from winsor.rules.flat import Flat
-from winsor.sampling.samplers import FullBatch, Poisson
 
 COMMANDS = ("mechanisms", "mechanisms --quick", "mutants --quick", "published --quick")
 RESULTS = Path(__file__).parent / "results" / "audit_power.json"
@@ -146,7 +146,7 @@ def one_run() -> dict[str, Any]:
 
 def published() -> dict[str, Any]:
     """Every published claim with its measured lower bound."""
-    from winsor.papers.all_attacks import published_audits
+    from winsor_papers.all_attacks import published_audits
 
     rows = [run(audit) for audit in published_audits()]
     return {

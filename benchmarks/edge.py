@@ -38,8 +38,8 @@ from saving import FOLDER, save
 from torch.utils.data import TensorDataset
 
 import winsor
-from winsor.accounting import calibrate
-from winsor.losses import released_counts
+from winsor.planning import calibrate
+from winsor.training.losses import released_counts
 
 EPSILON, DELTA, COUNT_NOISE = 3.0, 1e-5, 10.0
 

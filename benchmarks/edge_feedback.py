@@ -21,7 +21,7 @@ from edge_beds import Bed, beds
 from saving import save
 
 import winsor
-from winsor.accounting import calibrate
+from winsor.planning import calibrate
 
 
 def ceiling(bed: Bed) -> dict[str, float]:

@@ -8,7 +8,8 @@ Writes benchmarks/results/feed.json. Two questions:
 
 1. *In memory.* Processor microseconds per batch of a `TensorDataset`: `tensor[index]`, as it was,
    against `RowBuffers`, which is what the feed does.
-2. *On disk.* Poisson batches of `winsor.data.MappedRows` over float32 rows of 784 values: megabytes
+2. *On disk.* Poisson batches of `winsor.training.feeding.mapped.MappedRows` over float32 rows of
+784 values: megabytes
    per second and the process's peak resident memory, beside reading the file's first gigabyte
    with plain `read` (the disk's speed in sequence), and single pages at random places, read by 32
    threads past the cache (its speed at random, which is what a batch can hope for: a row of 3,136
@@ -35,16 +36,16 @@ import numpy as np
 import torch
 from saving import save
 
-from winsor.sampling.row_buffers import RowBuffers
+from winsor.training.feeding.row_buffers import RowBuffers
 
 WIDTH = 784
 ON_DISK = """
 import json, sys, time
 import numpy as np
-from winsor.data import MappedRows
-from winsor.randomness import stream
-from winsor.sampling.feed import Feed
-from winsor.sampling.samplers import Poisson
+from winsor.training.feeding.mapped import MappedRows
+from winsor.core.randomness import stream
+from winsor.training.feeding.feed import Feed
+from winsor.core.sampling.samplers import Poisson
 def peak():  # of this process: ru_maxrss begins with that of the parent
     lines = open("/proc/self/status").read().splitlines()
     return int(next(line for line in lines if line.startswith("VmHWM")).split()[1])

@@ -16,10 +16,10 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 import winsor
+from winsor.contrib.value.value import Value
 from winsor.rules.automatic import Automatic
 from winsor.rules.averaged import Averaged
 from winsor.rules.flat import Flat
-from winsor.rules.value import Value
 
 Step = tuple[Callable[[], Any], Callable[[], Any]]
 LEARNING_RATE = 0.01

@@ -23,8 +23,8 @@ from torch.nn import functional as F
 from torch.utils.data import TensorDataset
 
 import winsor
-from winsor.contract import LedgerError
-from winsor.ledger.ledger import Ledger
+from winsor.core.contract import LedgerError
+from winsor.core.ledger.ledger import Ledger
 
 PAGE = 4096
 SIZE, FILLER, STEPS = 20 * PAGE, 15 * PAGE, 600

@@ -24,14 +24,14 @@ import numpy as np
 from numpy.typing import NDArray
 from saving import FOLDER, save
 
-from winsor.contract import Neighbouring, Sensitivity
-from winsor.ledger.ledger import Ledger
-from winsor.linear.scaled import learnt_range
-from winsor.mechanisms.gaussian import Gaussian
-from winsor.ranges.zoom import Zoom
-from winsor.release.budget import Payment, Target, noise_multiplier
-from winsor.release.prepaid import PrepaidDoor
-from winsor.sampling.samplers import FullBatch
+from winsor.core.contract import Neighbouring, Sensitivity
+from winsor.core.ledger.ledger import Ledger
+from winsor.core.noise.gaussian import Gaussian
+from winsor.core.prepaid import PrepaidDoor
+from winsor.core.sampling.samplers import FullBatch
+from winsor.planning.budget import Payment, Target, noise_multiplier
+from winsor.tables.linear.scaled import learnt_range
+from winsor.tables.ranges.zoom import Zoom
 
 Array = NDArray[np.float64]
 ADD = Neighbouring.ADD_OR_REMOVE_ONE

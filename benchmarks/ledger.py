@@ -21,9 +21,9 @@ from typing import Any
 from dp_accounting.dp_event import GaussianDpEvent, PoissonSampledDpEvent
 from saving import save
 
-from winsor.contract import Neighbouring
-from winsor.ledger.guarantee import spent_by
-from winsor.ledger.ledger import Ledger
+from winsor.core.contract import Neighbouring
+from winsor.core.ledger.guarantee import spent_by
+from winsor.core.ledger.ledger import Ledger
 
 CONFIG = {"rule": "Flat(max_grad_norm=1.0)", "n": 60_000, "delta": 1e-5}
 EVENT = PoissonSampledDpEvent(1e-4, GaussianDpEvent(2.0))

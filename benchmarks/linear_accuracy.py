@@ -25,9 +25,9 @@ import numpy as np
 from diffprivlib_baseline import baseline
 from saving import save
 from sklearn.linear_model import LinearRegression, LogisticRegression
-from winsor_reproductions.datasets import load
+from winsor_papers.reproductions.datasets import load
 
-from winsor.linear import (
+from winsor.tables.linear import (
     AveragedDescent,
     FlatDescent,
     Iterative,

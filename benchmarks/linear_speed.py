@@ -27,17 +27,17 @@ from collections.abc import Callable
 import numpy as np
 from saving import save
 from scipy.special import expit
-from winsor_reproductions.datasets import load
+from winsor_papers.reproductions.datasets import load
 
-from winsor.contract import ConfigurationError, Neighbouring
-from winsor.grads.glm import Design, Logistic
-from winsor.ledger.ledger import Ledger
-from winsor.linear import AveragedDescent, FlatDescent, Simple
-from winsor.linear.options import Method
-from winsor.linear.task import LinearTask, Session
-from winsor.randomness import new_key
-from winsor.release.budget import Target
-from winsor.release.prepaid import PrepaidDoor
+from winsor.core.contract import ConfigurationError, Neighbouring
+from winsor.core.ledger.ledger import Ledger
+from winsor.core.prepaid import PrepaidDoor
+from winsor.core.randomness import new_key
+from winsor.planning.budget import Target
+from winsor.tables.glm_losses import Design, Logistic
+from winsor.tables.linear import AveragedDescent, FlatDescent, Simple
+from winsor.tables.linear.options import Method
+from winsor.tables.linear.task import LinearTask, Session
 
 EPOCHS, BATCH = 30, 200
 
@@ -127,7 +127,7 @@ def memory(n: int, d: int) -> dict[str, float]:
 
 
 def memory_child(n: int, d: int) -> None:
-    from winsor.linear import PrivateLogisticRegression
+    from winsor.tables.linear import PrivateLogisticRegression
 
     rng = np.random.default_rng(0)
     x = np.empty((n, d))

@@ -25,8 +25,8 @@ import numpy as np
 from diffprivlib_baseline import baseline
 from saving import save
 
-from winsor.data import moment_rows
-from winsor.means import MeanEstimate, PrivateRadius, clipped_mean, iterative_mean
+from winsor.tables.means import MeanEstimate, PrivateRadius, clipped_mean, iterative_mean
+from winsor.tails.datasets import moment_rows
 
 P = 2.5
 FAMILIES = ("student_t", "pareto")

@@ -64,12 +64,15 @@ class Clocks:
 def stages(clocks: Clocks) -> None:
     from models import Task
 
-    from winsor.grads import forward, forward_view, ghost, linear_plan, piece_view, streamed
-    from winsor.ledger import ledger
-    from winsor.mechanisms import noise
-    from winsor.release import door
-    from winsor.rules import flat, value
-    from winsor.rules.value_bounds import network
+    from winsor.contrib.value import engine as forward
+    from winsor.contrib.value import value
+    from winsor.contrib.value import view as forward_view
+    from winsor.contrib.value.bounds import network
+    from winsor.core import door
+    from winsor.core.ledger import ledger
+    from winsor.core.noise import source as noise
+    from winsor.gradients import ghost, linear_plan, piece_view, streamed
+    from winsor.rules import flat
     from winsor.training import loop, update
 
     for owner, name, stage in (

@@ -40,13 +40,14 @@ from saving import save
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.data import TensorDataset
-from winsor_reproductions.datasets import load
-from winsor_reproductions.training_runs import fashion_mnist
+from winsor_papers.reproductions.datasets import load
+from winsor_papers.reproductions.training_runs import fashion_mnist
 
 import winsor
-from winsor.accounting import account, calibrate
-from winsor.accounting.widened.gaussian import MixedGaussianDpEvent
 from winsor.contrib.modelmix.mechanism import ModelMix
+from winsor.contrib.modelmix.mixed_gaussian import MixedGaussianDpEvent
+from winsor.core.accounting import account
+from winsor.planning import calibrate
 from winsor.rules import Flat, LInf
 
 RESULTS = Path(__file__).parent / "results" / "modelmix_pays.json"

@@ -15,15 +15,16 @@ from __future__ import annotations
 import time
 
 from saving import save
-from winsor_reproductions.modelmix.section43 import (
+from winsor_papers.reproductions.modelmix.section43 import (
     PRINTED,
     Section43,
     section_43_claims,
     section_43_noise,
 )
 
-from winsor.accounting import account
-from winsor.accounting.widened import gaussian, moments
+from winsor.contrib.modelmix import mixed_gaussian as gaussian
+from winsor.contrib.modelmix import moments
+from winsor.core.accounting import account
 
 # (tau/eta, p) -> certified epsilon in the table of docs/modelmix.md
 EXPECTED = {

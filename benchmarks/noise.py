@@ -22,10 +22,10 @@ import numpy as np
 import torch
 from saving import save
 
-from winsor.accounting.lattice import bits_for
-from winsor.mechanisms import kernel, lattice
-from winsor.mechanisms.noise import NoiseSource
-from winsor.mechanisms.tables import gaussian, laplace
+from winsor.core.accounting.lattice import bits_for
+from winsor.core.noise import kernel, lattice
+from winsor.core.noise.laws import gaussian, laplace
+from winsor.core.noise.source import NoiseSource
 
 Run = Callable[[], Any]
 

@@ -30,10 +30,11 @@ import numpy as np
 from distributed import Client, LocalCluster
 from saving import FOLDER, save
 
-from winsor import metrics, partitions
-from winsor.linear import PrivateRidge
-from winsor.linear.scaler import PrivateScaler
-from winsor.partitions import Partitions
+from winsor import metrics
+from winsor.tables import partitions
+from winsor.tables.linear import PrivateRidge
+from winsor.tables.linear.scaler import PrivateScaler
+from winsor.tables.partitions import Partitions
 
 NAME = "partitions"
 KEY = bytes(range(32))

@@ -40,7 +40,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import TensorDataset
 
 import winsor
-from winsor.distributed.ranks import Ranks
+from winsor.training.ranks.ranks import Ranks
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "support"))
 

@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 from saving import FOLDER, save
 
-from winsor.additive import PrivateAdditiveRegressor
-from winsor.linear import (
+from winsor.tables.additive import PrivateAdditiveRegressor
+from winsor.tables.linear import (
     PrivateGammaRegressor,
     PrivateHuberRegressor,
     PrivateLinearRegression,

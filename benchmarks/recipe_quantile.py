@@ -3,7 +3,7 @@
     OMP_NUM_THREADS=1 .venv/bin/python benchmarks/recipe_quantile.py [--data ../shared/data]
 
 The protocol of `benchmarks/tuning.py` (logistic regression, delta 1e-5, five seeds, test accuracy,
-nothing tuned), once with the quantile of `winsor.advise.recipes.quantile_for` and once with the
+nothing tuned), once with the quantile of `winsor.tuning.recipes.quantile_for` and once with the
 earlier one, 1 - nu, everything else alike and paired by seed: at epsilon 3, where the earlier
 figures are, and at epsilon 1, where noise is louder. Every training is certified with all of
 epsilon. Saves benchmarks/results/recipe_quantile.json.
@@ -22,8 +22,8 @@ from records_inside import at
 from saving import save
 from tuning import DELTA, EPSILON, SEEDS, Problem, a9a, accuracy, like_the_recipe
 
-from winsor.advise.recipes import Recipe, recipe
 from winsor.tails.guide import Setting, private_quantile
+from winsor.tuning.recipes import Recipe, recipe
 
 
 @dataclass(frozen=True)

@@ -48,8 +48,8 @@ from saving import FOLDER, made_by, save
 from torch import Tensor
 
 import winsor
-from winsor.contract import BudgetExceeded
-from winsor.losses import exponential_profile
+from winsor.core.contract import BudgetExceeded
+from winsor.training.losses import exponential_profile
 
 BLIND = f"recipe, {BLIND_EPOCHS} epochs, steps of one length, squares of bias and noise"
 LEDGERS = CACHE / "ledgers"

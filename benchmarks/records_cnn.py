@@ -37,10 +37,10 @@ from torch.nn import functional as F
 from torch.utils.data import TensorDataset
 
 import winsor
-from winsor.advise.recipes import Recipe, falling, recipe
 from winsor.audit import replay
 from winsor.models.standardised import standardise_convolutions
 from winsor.tuning import Job, TuningResult
+from winsor.tuning.recipes import Recipe, falling, recipe
 
 TASK, EPSILON, DELTA, HELD_OUT = "fashion_mnist_cnn", 3.0, 1e-5, 10_000
 SIDE = 8

@@ -22,17 +22,18 @@ from typing import Any
 from dp_accounting.dp_event import GaussianDpEvent
 from torch import Tensor, nn
 
-from winsor.accounting import calibrate, certify
-from winsor.accounting.events import History
-from winsor.accounting.trial_counts import TruncatedNegativeBinomial
-from winsor.advise.recipes import Recipe, UnitLength
-from winsor.contract import Neighbouring
-from winsor.grads import trainable_parameters
+from winsor.core.accounting import certify
+from winsor.core.contract import Neighbouring
+from winsor.core.events.registry import History
+from winsor.core.events.trial_counts import TruncatedNegativeBinomial
+from winsor.core.sampling.samplers import Poisson
+from winsor.gradients import trainable_parameters
 from winsor.metrics import Accuracy
+from winsor.planning import calibrate
 from winsor.rules.rule import dry_run
-from winsor.sampling.samplers import Poisson
 from winsor.training.make_private import PlannedSteps
 from winsor.tuning import Job, LogUniform, PrivateScore, Space, TuningResult, Uniform, tune
+from winsor.tuning.recipes import Recipe, UnitLength
 
 FACTOR, WIDTH, SHARE, SCORE_STD = 2.0, 0.1, 0.25, 0.001
 TRIALS, ETA = 2, 4.0

@@ -22,9 +22,9 @@ from typing import Any
 
 from saving import FOLDER
 
-from winsor.contract import LedgerError, Neighbouring
-from winsor.ledger.guarantee import guarantee
-from winsor.ledger.ledger import Ledger
+from winsor.core.contract import LedgerError, Neighbouring
+from winsor.core.ledger.guarantee import guarantee
+from winsor.core.ledger.ledger import Ledger
 
 KEPT = FOLDER / "ledgers"
 PACKED = ".xz"

@@ -14,9 +14,9 @@ from typing import Any
 
 from records_ledgers import KEPT, RELATION, Cell, is_kept, unpack
 
-from winsor.cards import card, folded, pairs, sentence, table
-from winsor.ledger.guarantee import guarantee
-from winsor.ledger.ledger import Ledger
+from winsor.charts.notebook_html import card, folded, pairs, sentence, table
+from winsor.core.ledger.guarantee import guarantee
+from winsor.core.ledger.ledger import Ledger
 
 PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>{title}</title>
 <body style="margin:2em">{card}</body></html>

@@ -16,9 +16,9 @@ from torch.nn import functional as F
 from torch.utils.data import TensorDataset
 
 import winsor
-from winsor.advise.recipes import Recipe, falling, recipe
-from winsor.losses import LogitAdjusted, released_counts
+from winsor.training.losses import LogitAdjusted, released_counts
 from winsor.tuning import Job
+from winsor.tuning.recipes import Recipe, falling, recipe
 
 DELTA, CLASSES = 1e-5, 10
 BLIND_EPOCHS = 40

@@ -18,15 +18,15 @@ from typing import Any
 
 import torch
 from saving import save
+from selfaudit.honest_trials import honest_trials, tensors
+from selfaudit.planted import planted
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from winsor.audit import replay
-from winsor.audit.replaying.honest_trials import honest_trials, tensors
 from winsor.audit.replaying.opacus import opacus_adapter
-from winsor.audit.replaying.planted import planted
-from winsor.contract import WinsorError
 from winsor.contrib.modelmix.mechanism import ModelMix
+from winsor.core.contract import WinsorError
 
 
 def planted_results(count: int) -> dict[str, Any]:

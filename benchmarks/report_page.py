@@ -24,8 +24,8 @@ sys.path.insert(0, str(HERE.parent / "tests" / "support"))
 import chromium  # noqa: E402
 from finished_runs import make_run  # noqa: E402
 
-from winsor.report.collect import collect  # noqa: E402
-from winsor.report.page import render  # noqa: E402
+from winsor.app.report.collect import collect  # noqa: E402
+from winsor.app.report.page import render  # noqa: E402
 
 PROBE = (
     "<script>addEventListener('load', () => setTimeout(() => {"

@@ -36,10 +36,10 @@ from torch.utils.data import TensorDataset
 
 import winsor
 from winsor import rules
-from winsor.accounting import calibrate
+from winsor.core.sampling.samplers import Poisson
 from winsor.models.networks import two_layer_cnn
+from winsor.planning import calibrate
 from winsor.rules.discriminative import Discriminative
-from winsor.sampling.samplers import Poisson
 
 RESULTS = Path(__file__).parent / "results" / "rules_fashion_mnist.json"
 EPSILON, DELTA, BATCH, ROWS = 3.0, 1e-5, 256, 50_000

@@ -4,7 +4,7 @@
 
 For some sampled Gaussian runs: processor milliseconds of the first account after 1e5 steps, and of
 the accounts after each of the next steps (medians), by the few frequencies of
-`winsor.accounting.long_runs` and by full transforms, with the relative difference of the two
+`winsor.core.accounting.long_runs` and by full transforms, with the relative difference of the two
 epsilons. Calibration: medians of 3. Writes benchmarks/results/spent.json.
 """
 
@@ -19,8 +19,9 @@ from typing import Any
 from dp_accounting.dp_event import DpEvent, GaussianDpEvent, PoissonSampledDpEvent
 from saving import save
 
-from winsor.accounting import calibrate, certify, pld
-from winsor.contract import Neighbouring
+from winsor.core.accounting import certify, pld
+from winsor.core.contract import Neighbouring
+from winsor.planning import calibrate
 
 RUNS = ((0.01, 1.0), (0.001, 0.8), (0.1, 5.0))
 STEPS, DELTA = 100_010, 1e-5

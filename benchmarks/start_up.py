@@ -33,7 +33,7 @@ def last(*arguments, **options):  # a batch has arrived
         step(*arguments, **options)
     os._exit(0)
 loop.PrivateTraining.step = last
-from winsor.cli.main import main
+from winsor.app.commands.main import main
 main(["train", "examples/digits.toml", "--run", sys.argv[1], "--quiet"])
 """
 REACH = {

@@ -11,7 +11,7 @@ Three tasks at epsilon 3, delta 1e-5:
   log amounts. Features are scaled by their range in the data: this compares thresholds, it is not
   an example to follow.
 
-*Guide*: `winsor.advise.recipe(n, d, epsilon, delta)`, no fit, nothing chosen by hand; Fashion-MNIST
+*Guide*: `winsor.tuning.recipe(n, d, epsilon, delta)`, no fit, nothing chosen by hand; Fashion-MNIST
 is given steps=200 to spare time. *Grid*: flat clipping at five thresholds and several step lengths
 (learning rate = length / threshold), with the recipe's batches, steps, momentum and decay. The cell
 with the best test score over its seeds counts, so the grid is given an advantage: it tunes on the
@@ -40,12 +40,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.data import TensorDataset
-from winsor_reproductions.datasets import load
+from winsor_papers.reproductions.datasets import load
 
 import winsor
-from winsor.advise.recipes import Recipe, falling, recipe
 from winsor.models.networks import two_layer_cnn
 from winsor.rules import Flat
+from winsor.tuning.recipes import Recipe, falling, recipe
 
 RESULTS = Path(__file__).parent / "results" / "tails_guide.json"
 EPSILON, DELTA, SEEDS = 3.0, 1e-5, 3

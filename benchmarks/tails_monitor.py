@@ -26,7 +26,7 @@ from torch.nn import functional as F
 from torch.utils.data import TensorDataset
 
 import winsor
-from winsor.contract import PrivacyLeakWarning
+from winsor.core.contract import PrivacyLeakWarning
 from winsor.rules import Flat
 from winsor.tails import DebugMonitor, PrivateMonitor
 

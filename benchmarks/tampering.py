@@ -26,10 +26,10 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
 from tampering import KINDS, honest_runs, tampered
 from tiny_runs import table
 
-from winsor.runs.config import from_table
-from winsor.runs.execute import execute
-from winsor.runs.progress import Quiet
-from winsor.runs.verifying import disagreements
+from winsor.app.runs.config import from_table
+from winsor.app.runs.execute import execute
+from winsor.app.runs.progress import Quiet
+from winsor.app.runs.verifying import disagreements
 
 
 def false_alarms(count: int, folder: Path) -> list[list[str]]:

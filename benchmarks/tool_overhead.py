@@ -28,15 +28,15 @@ from saving import save
 from torch.nn import functional as F
 
 import winsor
-from winsor.runs.compare import Comparison
-from winsor.runs.config import Config
-from winsor.runs.data import Data, load_data
-from winsor.runs.execute import execute
-from winsor.runs.models import build_model
-from winsor.runs.optimisers import build_optimizer
-from winsor.runs.parts import build_rule
-from winsor.runs.progress import make_observer
-from winsor.runs.tasks import evaluate, make_task
+from winsor.app.runs.compare import Comparison
+from winsor.app.runs.config import Config
+from winsor.app.runs.data import Data, load_data
+from winsor.app.runs.execute import execute
+from winsor.app.runs.models import build_model
+from winsor.app.runs.optimisers import build_optimizer
+from winsor.app.runs.parts import build_rule
+from winsor.app.runs.progress import make_observer
+from winsor.app.runs.tasks import evaluate, make_task
 
 RULES = (
     {"name": "flat", "max_grad_norm": 1.0},

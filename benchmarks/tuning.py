@@ -11,7 +11,7 @@ logistic regression on a9a against one of its trials, the smallest that is reali
 rows of norm one) and `cnn` (two-layer CNN on its pixels; 200 steps, half of the recipe's own, for
 time), total epsilon 3, delta 1e-5, five seeds, test accuracy:
 
-    recipe                nothing tuned: `winsor.advise.recipe` at epsilon 3
+    recipe                nothing tuned: `winsor.tuning.recipe` at epsilon 3
     tuned                 inside the budget, around the recipe: the length of a step (its learning
                           rate) is drawn from 1/8 to 8 times the recipe's, and is the recipe's own
                           in a quarter of the trials; a mean of 5 trials with eta = 4 (seldom only
@@ -54,16 +54,16 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.data import TensorDataset
 
-from winsor.accounting import certify
-from winsor.accounting.events import History
-from winsor.accounting.selection import SelectionDpEvent, epsilon_by_renyi, noise_multiplier
-from winsor.accounting.trial_counts import TruncatedNegativeBinomial
-from winsor.advise.recipes import Recipe, recipe
-from winsor.contract import Neighbouring
+from winsor.core.accounting import certify
+from winsor.core.contract import Neighbouring
+from winsor.core.events.registry import History
+from winsor.core.events.selection import SelectionDpEvent, epsilon_by_renyi, noise_multiplier
+from winsor.core.events.trial_counts import TruncatedNegativeBinomial
 from winsor.features.scattering import GROUPS
 from winsor.metrics import Accuracy
 from winsor.models.networks import two_layer_cnn
 from winsor.tuning import Job, LogUniform, PrivateScore, Space, TuningResult, tune
+from winsor.tuning.recipes import Recipe, recipe
 
 DELTA, EPSILON, SEEDS = 1e-5, 3.0, 5
 FACTOR, SHARE, SCORING_ROWS, SCORE_STD = 8.0, 0.25, 10_000, 0.003
@@ -146,7 +146,7 @@ class Problem:
 
 
 def a9a(folder: Path) -> Problem:
-    from winsor_reproductions.datasets import load
+    from winsor_papers.reproductions.datasets import load
 
     table = load("a9a", str(folder))
     x, x_test = (torch.tensor(part, dtype=torch.float32) for part in (table.x_train, table.x_test))

@@ -34,13 +34,13 @@ sys.path.insert(0, str(ROOT.parent / "tests" / "support"))
 
 import value_networks  # noqa: E402
 
-from winsor.grads import make_engine, trainable_parameters  # noqa: E402
-from winsor.grads.forward import ForwardEngine  # noqa: E402
+from winsor.contrib.value.engine import ForwardEngine  # noqa: E402
+from winsor.contrib.value.value import Value  # noqa: E402
+from winsor.contrib.value.wgc import relu_network_bound  # noqa: E402
+from winsor.gradients import make_engine, trainable_parameters  # noqa: E402
 from winsor.models.networks import mlp, resnet_gn, two_layer_cnn  # noqa: E402
 from winsor.rules.flat import Flat  # noqa: E402
 from winsor.rules.rule import ROUNDING  # noqa: E402
-from winsor.rules.value import Value  # noqa: E402
-from winsor.rules.wgc import relu_network_bound  # noqa: E402
 
 Loss = Callable[[Tensor], Tensor]
 

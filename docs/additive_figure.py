@@ -12,8 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from winsor.additive import PrivateAdditiveRegressor
 from winsor.charts import Chart, Series, save
+from winsor.tables.additive import PrivateAdditiveRegressor
 
 FIGURE = Path(__file__).parent / "additive.svg"
 ROWS = 20_000

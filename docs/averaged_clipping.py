@@ -10,8 +10,8 @@ import math
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from winsor_reproductions.reproduction import Measured
-from winsor_reproductions.verdicts import Difference, difference
+from winsor_papers.reproductions.reproduction import Measured
+from winsor_papers.reproductions.verdicts import Difference, difference
 
 Record = dict[str, Any]
 Duel = tuple[Difference, Difference, Difference, float]

@@ -3,7 +3,7 @@
     python docs/fidelity_page.py
 
 Gathered from the tuples ``FIDELITY`` that stand beside the code, in any module of winsor.
-`tests/theory/test_fidelity.py` keeps the page current and follows every reference.
+`tests/papers/theory/test_fidelity.py` keeps the page current and follows every reference.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import re
 from collections import Counter
 from pathlib import Path
 
-from winsor.theory.fidelity import FORMS, Row
+from winsor_papers.theory.fidelity import FORMS, Row
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "fidelity.md"

@@ -18,28 +18,20 @@ from pathlib import Path
 PACKAGE = Path(__file__).parent.parent / "winsor"
 
 LAYERS: tuple[tuple[str, ...], ...] = (  # a part imports from lower layers, and from its own
-    ("cards", "checks", "compiled", "contract", "files", "tree", "randomness"),
-    ("accounting", "charts", "theory"),
-    ("data", "models", "grads"),
-    ("sampling", "mechanisms", "tails", "rules"),
-    ("release", "ledger"),
-    (
-        "additive",
-        "features",
-        "linear",
-        "losses",
-        "means",
-        "metrics",
-        "partitions",
-        "ranges",
-        "distributed",
-        "training",
-    ),
-    ("papers", "audit", "report", "advise", "runs", "contrib", "planning", "tuning"),
-    ("__main__", "cli", "integrations"),
+    ("core",),
+    ("charts", "models", "gradients"),
+    ("planning",),
+    ("rules", "tails"),
+    ("metrics", "features", "tables", "training"),
+    ("tuning", "audit", "contrib"),
+    ("app", "integrations"),
+    ("__main__",),
 )
-"""From the bottom up: words, mathematics, gradients, steps of the path, door, loops, tools, doors
-to the outside. Inside a layer arrows may point either way, but never in a circle."""
+"""From the bottom up: the core, what it bounds, rules, plans, fits and trainings, what is built on
+them, doors to the outside. Inside a layer arrows may point either way, but never in a circle."""
+
+STRANGERS = ("winsor_papers", "selfaudit")
+"""Packages beside winsor that it must not import."""
 
 FRONT = "__init__"
 """The front door, `winsor/__init__.py`: it names the homes of everything, and nobody looks back."""
@@ -122,7 +114,7 @@ def _targets(node: ast.AST, file: str, package: Path) -> Iterator[tuple[str, boo
         match = _HOME.fullmatch(node.value)
         if match and _exists(match[1], package):
             yield match[1], True
-        elif node.value.split(":")[0].startswith("winsor_reproductions"):
+        elif node.value.split(":")[0].startswith(STRANGERS):
             yield node.value.split(":")[0], True
 
 
@@ -135,7 +127,7 @@ def _absolute(node: ast.ImportFrom, file: str) -> str:
 
 
 def _ours(module: str) -> bool:
-    return module.startswith(("winsor.", "winsor_reproductions"))
+    return module.startswith(("winsor.", *STRANGERS))
 
 
 def _exists(module: str, package: Path) -> bool:

@@ -1,9 +1,9 @@
 """A verdict in a few words, for the overview; whole ones stand on the page of each paper.
 
 What is left out are the sizes: measured and claimed differences, the smallest ones that could have
-been seen, and lists of pairs. Verdicts are computed with the tables (`reproductions/verdicts.py`)
-and kept with them as text, so it is text that is cut here; `tests/test_docs.py` holds it to every
-kept verdict.
+been seen, and lists of pairs. Verdicts are computed with the tables
+(`papers/winsor_papers/reproductions/verdicts.py`) and kept with them as text, so it is text that is
+cut here; `tests/test_docs.py` holds it to every kept verdict.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ TEXTS = {
         "the synthetic rows of figure 4, where noise alone is not longer than the bound. "
         "{frequency}",
         "Algorithm 3 divides by the mean loss of the batch and is not private at all (proof); with "
-        "each row's own loss it is, at the same noise (`winsor/rules/value.py`).",
+        "each row's own loss it is, at the same noise (`winsor/contrib/value/value.py`).",
         "On figure 4's regression it ends where gradient clipping does, for there its bound is the "
         "norm itself. On a network, with each row's own loss, it reached {value} per cent where "
         "flat clipping reached {flat} ({bench}). {runtime}",

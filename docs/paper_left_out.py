@@ -1,7 +1,8 @@
 """Why a table of a paper has no run at full strength here: what it would cost, and what is instead.
 
-The costs are computed from measured or begun cells (`reproductions/queue.py`); the words say why
-they are what they are. `tests/test_docs.py` holds them to the tables that are really unfinished.
+The costs are computed from measured or begun cells (`papers/winsor_papers/reproductions/queue.py`);
+the words say why they are what they are. `tests/test_docs.py` holds them to the tables that are
+really unfinished.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from winsor_reproductions.queue import HOUR, Progress, costs, read_plan
+from winsor_papers.reproductions.queue import HOUR, Progress, costs, read_plan
 
 REASONS: Mapping[tuple[str, str], str] = {
     ("dc-dpsgd", "e2e"): (

@@ -1,4 +1,4 @@
-"""Write docs/papers.md, docs/papers/ and the effort in reproductions/README.md.
+"""Write docs/papers.md, docs/papers/ and the effort in papers/README.md.
 
     python docs/paper_page.py
 
@@ -19,12 +19,12 @@ import paper_figures
 from paper_brief import CURVES, brief
 from paper_conclusions import conclusions
 from paper_left_out import left_out, rounded
-from winsor_reproductions.catalogue import PAPERS
-from winsor_reproductions.queue import HOUR, Progress, progress
-from winsor_reproductions.reproduction import Line, Measured
+from winsor_papers.reproduce import columns
+from winsor_papers.reproductions.catalogue import PAPERS
+from winsor_papers.reproductions.queue import HOUR, Progress, progress
+from winsor_papers.reproductions.reproduction import Line, Measured
 
 from winsor.charts.files import drawing
-from winsor.cli.reproduce import columns
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "benchmarks" / "results" / "reproduce"
@@ -64,9 +64,9 @@ A verdict compares means over seeds by the 95 per cent interval of their differe
 the paper's own setting; *not reproduced at our size* where it excludes the claim elsewhere;
 *undecided* where it holds both. On the page of the paper the measured difference stands beside it,
 and the smallest one that the seeds could have shown with probability 0.8. The words are computed
-(`reproductions/verdicts.py`), never written.
+(`papers/winsor_papers/reproductions/verdicts.py`), never written.
 
-Commands, and what every table cost: [reproductions/README.md](../reproductions/README.md).
+Commands, and what every table cost: [papers/README.md](../papers/README.md).
 """
 
 LONG = 2.0
@@ -264,7 +264,7 @@ def _escape(text: str) -> str:
 
 
 def effort(folder: Path = RESULTS) -> str:
-    """The part of reproductions/README.md that says what every table cost."""
+    """The part of papers/README.md that says what every table cost."""
     records = read(folder)
     keys = [(key, name) for key, paper in PAPERS.items() for name in paper.tables]
     rows = ["| paper | table | strength | processor hours spent | hours left | remark |",
@@ -279,7 +279,7 @@ def effort(folder: Path = RESULTS) -> str:
 
 
 def readme(folder: Path = RESULTS) -> str:
-    """reproductions/README.md with the effort of today."""
+    """papers/README.md with the effort of today."""
     text = README.read_text()
     before, rest = text.split(BEGIN)
     return before + effort(folder) + rest.split(END)[1]

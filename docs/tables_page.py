@@ -53,7 +53,7 @@ y = X[:, 0] + draw.normal(0, 0.3, 2000)
 ```python
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
-from winsor.linear import PrivacyBudget, PrivateRidge, PrivateScaler, total_guarantee
+from winsor.tables import PrivacyBudget, PrivateRidge, PrivateScaler, total_guarantee
 
 budget = PrivacyBudget()
 model = make_pipeline(
@@ -66,7 +66,7 @@ print(total_guarantee(search))        # fourteen fits, not one
 * Without a budget a search warns (`PrivacyLeakWarning`) and cannot be added up. Rows that were in
   an earlier fit warn too, and so does a `StandardScaler` in front, also inside a column
   transformer. An encoder with declared `categories` learns nothing and is welcome;
-  `winsor.ranges.PrivateEncoder` finds them inside the budget: noisy counts above a threshold that a
+  `winsor.tables.PrivateEncoder` finds them inside the budget: noisy counts above a threshold that a
   category of one person exceeds with a probability of half of delta at most.
 * The scores by which a search chooses read the rows without privacy; `total_guarantee` says so in
   its conditions; `winsor.tuning` chooses privately.

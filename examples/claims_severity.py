@@ -3,8 +3,8 @@
     python examples/claims_severity.py [DIRECTORY]
 
 DIRECTORY holds aus_injury_claims.npz (22,036 settled Australian injury claims, read by
-reproductions/datasets.py: `pip install -e reproductions`). Without it, a synthetic stand-in of the
-same shape is used.
+papers/winsor_papers/reproductions/datasets.py: `pip install -e reproductions`). Without it, a
+synthetic stand-in of the same shape is used.
 
 Amounts span six orders of magnitude, so the model predicts the logarithm of the amount with Huber's
 loss. Features are scaled by public ranges (a month is a month), never by the data. Compared on rows
@@ -26,11 +26,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.linear_model import LinearRegression
-from winsor_reproductions.datasets import Table, load
+from winsor_papers.reproductions.datasets import Table, load
 
-from winsor.contract import ConfigurationError
-from winsor.data import claims_like
-from winsor.linear import FlatDescent, PrivateHuberRegressor, PrivateLinearRegression
+from winsor.core.contract import ConfigurationError
+from winsor.tables.linear import FlatDescent, PrivateHuberRegressor, PrivateLinearRegression
+from winsor.tails.datasets import claims_like
 
 Array = NDArray[np.float64]
 

@@ -36,9 +36,9 @@ from transformers import (
     TrainingArguments,
 )
 from transformers.trainer_utils import TrainOutput, get_last_checkpoint
-from winsor_reproductions.dc_dpsgd.bleu import corpus_bleu
-from winsor_reproductions.dc_dpsgd.e2e_text import Pair, read_pairs, words
-from winsor_reproductions.language_model import unpacked
+from winsor_papers.reproductions.dc_dpsgd.bleu import corpus_bleu
+from winsor_papers.reproductions.dc_dpsgd.e2e_text import Pair, read_pairs, words
+from winsor_papers.reproductions.language_model import unpacked
 
 import winsor
 from winsor.integrations.privacy import Privacy

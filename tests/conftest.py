@@ -41,6 +41,6 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     """Every test has keys of its own. Tests share tables; none should be warned of what another
     one fitted."""
     _keys.seed(item.nodeid)
-    surroundings = sys.modules.get("winsor.ledger.surroundings")
+    surroundings = sys.modules.get("winsor.tables.surroundings")
     if surroundings is not None:
         surroundings._SEEN.clear()

@@ -19,8 +19,8 @@ import tomli_w
 import torch
 from tiny_runs import table, without_times
 
-from winsor.cli import main as cli
-from winsor.runs.directory import RunDirectory
+from winsor.app.commands import main as cli
+from winsor.app.runs.directory import RunDirectory
 
 WINSOR = str(Path(sys.executable).parent / "winsor")
 STEPS = 60

@@ -38,7 +38,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from winsor.grads.view import View
+from winsor.gradients.view import View
 from winsor.rules.rule import PerSampleRule, State, clip_weights
 
 
@@ -116,7 +116,7 @@ def test_the_command_line_finds_it(folder, tmp_path):
 
 def test_the_audit_finds_it(folder):
     code = (
-        "import json; from winsor.audit.honest import honest_audits;"
+        "import json; from selfaudit.honest import honest_audits;"
         "print(json.dumps([a.name for a in honest_audits() if 'smooth' in a.name.lower()]))"
     )
     names = json.loads(succeed(folder, "-c", code))

@@ -74,7 +74,7 @@ modules = [m.name for m in pkgutil.walk_packages(winsor.__path__, "winsor.")]
 modules = [m for m in modules if not m.endswith("__main__")]
 for name in (modules if sys.argv[1] == "forward" else reversed(modules)):
     importlib.import_module(name)
-for package in map(importlib.import_module, ("winsor", "winsor.tails", "winsor.advise")):
+for package in map(importlib.import_module, ("winsor", "winsor.tails", "winsor.tuning")):
     for name in package.__all__:
         value = getattr(package, name)
         if isinstance(value, types.ModuleType):
@@ -96,14 +96,14 @@ from winsor.rules import Flat
 
 
 def use(private: winsor.PrivateTraining) -> None:
-    reveal_type(private.ledger)  # winsor.ledger.ledger.Ledger
-    reveal_type(private.sampler)  # winsor.sampling.samplers.Sampler
-    reveal_type(private.relation)  # winsor.contract.Neighbouring
-    reveal_type(private.spent())  # winsor.contract.Guarantee
+    reveal_type(private.ledger)  # winsor.core.ledger.ledger.Ledger
+    reveal_type(private.sampler)  # winsor.core.sampling.samplers.Sampler
+    reveal_type(private.relation)  # winsor.core.contract.Neighbouring
+    reveal_type(private.spent())  # winsor.core.contract.Guarantee
 
 
 reveal_type(winsor.rules.Flat(1.0))  # winsor.rules.flat.Flat
-reveal_type(winsor.Poisson(10, 0.5))  # winsor.sampling.samplers.Poisson
+reveal_type(winsor.Poisson(10, 0.5))  # winsor.core.sampling.samplers.Poisson
 reveal_type(winsor.ModelMix)  # winsor.contrib.modelmix.mechanism.ModelMix
 winsor.rules.Flat(bogus=3)  # error: Unexpected keyword argument "bogus"
 Flat("1")  # error: incompatible type "str"
@@ -112,8 +112,8 @@ winsor.fit(modle=1)  # error: Unexpected keyword argument "modle"
 winsor.make_private(relations="replace_one")  # error: Unexpected keyword argument "relations"
 winsor.make_pirvate  # error: Module has no attribute "make_pirvate"
 winsor.tails.fti  # error: Module has no attribute "fti"
-winsor.linear.PrivateRidge(epsilonn=1.0)  # error: Unexpected keyword argument "epsilonn"
-winsor.means.clipped_mean(epsilonn=1.0)  # error: Unexpected keyword argument "epsilonn"
+winsor.tables.PrivateRidge(epsilonn=1.0)  # error: Unexpected keyword argument "epsilonn"
+winsor.tables.clipped_mean(epsilonn=1.0)  # error: Unexpected keyword argument "epsilonn"
 """
 
 

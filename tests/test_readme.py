@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from torch.utils.data import TensorDataset
 
 import winsor
-from winsor.cli.main import main
+from winsor.app.commands.main import main
 
 README = readme.README
 

@@ -16,8 +16,8 @@ import pytest
 import torch
 from dp_accounting.dp_event import GaussianDpEvent
 
-from winsor.accounting import certify
-from winsor.contract import Neighbouring
+from winsor.core.accounting import certify
+from winsor.core.contract import Neighbouring
 
 ROOT = Path(__file__).parents[1]
 

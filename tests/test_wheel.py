@@ -67,7 +67,7 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel):
     }
     assert shipped == here
     words = re.compile(r"(^|[/_])(tests?|conftest|reproductions?|benchmarks?|docs)([/_.]|$)")
-    allowed = {"winsor/cli/reproduce.py"}  # the command that looks for the reproductions
+    allowed = {"papers/winsor_papers/reproduce.py"}  # the command that looks for the reproductions
     assert {name for name in shipped if words.search(name)} <= allowed
 
 
@@ -83,7 +83,7 @@ def test_every_readme_snippet_runs_with_the_installed_wheel(installed, tmp_path)
     ending = (
         "\nimport sys\n"
         f"assert winsor.__file__.startswith({str(installed)!r}), winsor.__file__\n"
-        "assert 'winsor_reproductions' not in sys.modules\n"
+        "assert 'winsor_papers.reproductions' not in sys.modules\n"
     )
     program = tmp_path / "readme.py"
     program.write_text(readme.program() + ending)
@@ -128,7 +128,7 @@ def foreign_imports(*, lazy: bool) -> set[str]:
                 found |= {alias.name.split(".")[0] for alias in node.names}
             elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
                 found.add(node.module.split(".")[0])
-    return found - set(sys.stdlib_module_names) - {"winsor", "winsor_reproductions"}
+    return found - set(sys.stdlib_module_names) - {"winsor", "winsor_papers.reproductions"}
 
 
 def test_dependencies_are_what_is_imported():

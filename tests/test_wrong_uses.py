@@ -39,11 +39,11 @@ from wrong_uses import (
 )  # fmt: skip
 
 import winsor
-from winsor import contract as c
-from winsor.additive import PrivateAdditiveRegressor
-from winsor.linear import PrivateLinearRegression
+from winsor.core import contract as c
 from winsor.metrics import Accuracy
 from winsor.rules import Flat
+from winsor.tables.additive import PrivateAdditiveRegressor
+from winsor.tables.linear import PrivateLinearRegression
 
 
 def second_round() -> None:

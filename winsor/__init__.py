@@ -14,37 +14,34 @@ from difflib import get_close_matches
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from winsor.core.contract import Guarantee
+
 if TYPE_CHECKING:
     from winsor import (
-        accounting,
-        additive,
         audit,
-        contract,
-        data,
+        core,
         features,
-        grads,
-        linear,
-        losses,
-        means,
+        gradients,
         metrics,
         models,
+        planning,
         rules,
+        tables,
         tails,
-        theory,
+        training,
         tuning,
     )
-    from winsor.advise import recipe, recommend
-    from winsor.contract import Guarantee, Neighbouring
     from winsor.contrib.modelmix.mechanism import ModelMix
-    from winsor.ledger.total import total
-    from winsor.mechanisms.banded import Banded
-    from winsor.sampling.samplers import FixedSize, FullBatch, Poisson
+    from winsor.core.contract import Neighbouring
+    from winsor.core.ledger.total import total
+    from winsor.core.sampling.samplers import FixedSize, FullBatch, Poisson
+    from winsor.planning.bands import Banded
     from winsor.training.fit import fit
     from winsor.training.iterates import Ball
     from winsor.training.loop import PrivateTraining
     from winsor.training.make_private import make_private
     from winsor.training.resuming import resume
-    from winsor.tuning import tune
+    from winsor.tuning import recipe, recommend, tune
 
 __version__ = "0.2.0"  # the only place: the wheel, the reports and the benchmarks read it here
 
@@ -58,49 +55,59 @@ __all__ = [
     "Neighbouring",
     "Poisson",
     "PrivateTraining",
-    "accounting",
-    "additive",
     "audit",
-    "contract",
-    "data",
+    "core",
     "features",
     "fit",
-    "grads",
-    "linear",
-    "losses",
+    "gradients",
     "make_private",
-    "means",
     "metrics",
     "models",
+    "planning",
     "recipe",
     "recommend",
     "resume",
     "rules",
+    "tables",
     "tails",
-    "theory",
     "total",
+    "training",
     "tune",
     "tuning",
 ]
 
 _HOMES = {
     "Ball": "winsor.training.iterates",
-    "Banded": "winsor.mechanisms.banded",
-    "FixedSize": "winsor.sampling.samplers",
-    "FullBatch": "winsor.sampling.samplers",
-    "Guarantee": "winsor.contract",
+    "Banded": "winsor.planning.bands",
+    "FixedSize": "winsor.core.sampling.samplers",
+    "FullBatch": "winsor.core.sampling.samplers",
     "ModelMix": "winsor.contrib.modelmix.mechanism",
-    "Neighbouring": "winsor.contract",
-    "Poisson": "winsor.sampling.samplers",
+    "Neighbouring": "winsor.core.contract",
+    "Poisson": "winsor.core.sampling.samplers",
     "PrivateTraining": "winsor.training.loop",
     "fit": "winsor.training.fit",
     "make_private": "winsor.training.make_private",
-    "recipe": "winsor.advise",
-    "recommend": "winsor.advise",
+    "recipe": "winsor.tuning",
+    "recommend": "winsor.tuning",
     "resume": "winsor.training.resuming",
-    "total": "winsor.ledger.total",
+    "total": "winsor.core.ledger.total",
     "tune": "winsor.tuning",
 }
+
+_MOVED = {
+    "accounting": "core.accounting",
+    "additive": "tables",
+    "advise": "tuning",
+    "contract": "core.contract",
+    "data": "tails.datasets",
+    "grads": "gradients",
+    "linear": "tables",
+    "losses": "training.losses",
+    "means": "tables",
+    "partitions": "tables.partitions",
+    "ranges": "tables",
+}
+"""Names of version 0.2 and where they are now."""
 
 
 if not TYPE_CHECKING:  # or a type checker would believe in any name
@@ -110,6 +117,8 @@ if not TYPE_CHECKING:  # or a type checker would believe in any name
             value = getattr(import_module(_HOMES[name]), name)
         elif name in __all__:
             value = import_module(f"winsor.{name}")
+        elif name in _MOVED:
+            raise AttributeError(f"winsor.{name} of version 0.2 is winsor.{_MOVED[name]} now.")
         else:
             near = get_close_matches(name, __all__, n=1)
             hint = f" Did you mean {near[0]!r}?" if near else ""
@@ -118,6 +127,13 @@ if not TYPE_CHECKING:  # or a type checker would believe in any name
             )
         globals()[name] = value  # found once
         return value
+
+
+def _drawn(guarantee: Guarantee) -> str:
+    return import_module("winsor.charts.notebook_html").guarantee_card(guarantee)
+
+
+Guarantee.drawn = staticmethod(_drawn)  # the core draws nothing itself
 
 
 def __dir__() -> list[str]:

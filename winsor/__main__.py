@@ -1,6 +1,6 @@
 """``python -m winsor``."""
 
-from winsor.cli.main import main
+from winsor.app.commands.main import main
 
 if __name__ == "__main__":
     main()

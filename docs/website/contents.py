@@ -43,7 +43,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "docs/heavy-tail-edge.md",
         "docs/where-the-microseconds-go.md",
         "docs/cost-of-the-rest.md",
-        "reproductions/README.md",
+        "papers/README.md",
     ),
     "More": ("docs/*.md",),
     "Project": (

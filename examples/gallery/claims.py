@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from options import asked_for
 from page import Shown
 
-from winsor.additive import PrivateAdditiveRegressor
-from winsor.data import claims_like
+from winsor.tables.additive import PrivateAdditiveRegressor
+from winsor.tails.datasets import claims_like
 
 CHANGES = (
     "Replace claims() by your table: a DataFrame in raw units, and the amounts.",
@@ -33,7 +33,7 @@ def claims(full: bool, data: Path) -> tuple[pd.DataFrame, NDArray[np.float64], s
     """Features, amounts, and where they come from."""
     file = data / "aus_injury_claims.npz"
     if full and file.exists():
-        from winsor_reproductions.datasets import load
+        from winsor_papers.reproductions.datasets import load
 
         table = load("aus_injury_claims", data)
         rows = np.concatenate([table.x_train, table.x_test])

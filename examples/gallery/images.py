@@ -21,7 +21,7 @@ import tomli_w
 from options import asked_for
 from page import keep
 
-from winsor.cli.main import main as winsor
+from winsor.app.commands.main import main as winsor
 
 RECORD = Path(__file__).resolve().parents[1] / "fashion_mnist.toml"
 CHANGES = (

@@ -14,13 +14,13 @@ from pathlib import Path
 
 from markupsafe import Markup
 
-import winsor.report
+import winsor.app.report
 from winsor.charts import Chart, save
 from winsor.charts.files import render_page
 from winsor.charts.intervals import IntervalBar, intervals_svg
-from winsor.contract import Guarantee
+from winsor.core.contract import Guarantee
 
-STYLE = Path(winsor.report.__file__).with_name("page.css")
+STYLE = Path(winsor.app.report.__file__).with_name("page.css")
 OWN = "main { padding-top: 24px; } ul li { padding-left: 0; } .scroll td { white-space: normal; }"
 
 

@@ -5,9 +5,9 @@ import pytest
 from winsor import rules
 from winsor.audit.adversaries import NOMINAL, pairs, worst
 from winsor.audit.worlds import AuditSetting
-from winsor.contract import Neighbouring
-from winsor.mechanisms.gaussian import Gaussian
-from winsor.sampling.samplers import FullBatch
+from winsor.core.contract import Neighbouring
+from winsor.core.noise.gaussian import Gaussian
+from winsor.core.sampling.samplers import FullBatch
 
 ADD, REPLACE = Neighbouring.ADD_OR_REMOVE_ONE, Neighbouring.REPLACE_ONE
 

@@ -9,7 +9,6 @@ from dp_accounting.pld import privacy_loss_distribution as pld
 from hypothesis import given
 from hypothesis import strategies as st
 
-from winsor.accounting import account
 from winsor.audit.claims import (
     Claim,
     certified_claim,
@@ -20,7 +19,8 @@ from winsor.audit.claims import (
     point_claim,
 )
 from winsor.audit.families import scaled
-from winsor.contract import ConfigurationError, Neighbouring, UnsupportedEvent
+from winsor.core.accounting import account
+from winsor.core.contract import ConfigurationError, Neighbouring, UnsupportedEvent
 
 ADD = Neighbouring.ADD_OR_REMOVE_ONE
 

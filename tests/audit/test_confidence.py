@@ -5,7 +5,7 @@ import pytest
 from scipy.stats import binom
 
 from winsor.audit.confidence import lower, upper
-from winsor.contract import ConfigurationError
+from winsor.core.contract import ConfigurationError
 
 
 @pytest.mark.parametrize("n", [1, 7, 60])

@@ -1,15 +1,15 @@
 """The audits of ways of drawing: strong enough, and of what really runs."""
 
 import numpy as np
+from selfaudit.drawing_worlds import CorrelatedExperiment, CorrelatedTraining, banded_matrix
+from selfaudit.honest import ADD, calibrated
 
 from winsor.audit.claims import certified_claim
 from winsor.audit.curve import curve_test
-from winsor.audit.drawing_worlds import CorrelatedExperiment, CorrelatedTraining, banded_matrix
-from winsor.audit.honest import ADD, calibrated
 from winsor.audit.worlds import AuditSetting
-from winsor.mechanisms.banded import BandedGaussian, inverse_column
-from winsor.sampling.cyclic import CyclicPoisson
-from winsor.sampling.samplers import Poisson
+from winsor.core.noise.banded import BandedGaussian, inverse_column
+from winsor.core.sampling.cyclic import CyclicPoisson
+from winsor.core.sampling.samplers import Poisson
 
 CYCLIC = CyclicPoisson(4, 4, 0.1)
 

@@ -13,7 +13,7 @@ from winsor.audit.guesses import (
     pointwise_epsilon,
     pointwise_p_value,
 )
-from winsor.contract import ConfigurationError
+from winsor.core.contract import ConfigurationError
 
 
 def gaussian_inverse(mu):

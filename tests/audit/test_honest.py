@@ -3,11 +3,11 @@
 import math
 
 import pytest
+from selfaudit import modelmix_audits as modelmix
+from selfaudit.honest import honest_audits
 
 from winsor import rules
-from winsor.audit.honest import honest_audits
 from winsor.audit.suite import run
-from winsor.contrib.modelmix import audits as modelmix
 
 ALL = [*honest_audits(), *modelmix.honest()]
 AUDITS = {audit.name: audit for audit in ALL}

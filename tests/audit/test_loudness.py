@@ -8,7 +8,7 @@ import pytest
 
 from winsor.audit.replaying.checks import loudness_findings
 from winsor.audit.replaying.tape import Claim, Passage, part_of
-from winsor.contract import Neighbouring, Sensitivity
+from winsor.core.contract import Neighbouring, Sensitivity
 
 VALUES, STEPS = 163, 5
 TRIALS = 200

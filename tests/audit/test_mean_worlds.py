@@ -2,15 +2,15 @@
 
 import numpy as np
 import pytest
-
-from winsor.audit.curve import ABSENT, PRESENT
-from winsor.audit.mean_worlds import (
+from selfaudit.mean_worlds import (
     AveragedMeanExperiment,
     CalledMeanExperiment,
     ClippedMeanExperiment,
     RadiusExperiment,
 )
-from winsor.contract import Neighbouring
+
+from winsor.audit.curve import ABSENT, PRESENT
+from winsor.core.contract import Neighbouring
 
 ADD, REPLACE = Neighbouring.ADD_OR_REMOVE_ONE, Neighbouring.REPLACE_ONE
 

@@ -3,12 +3,12 @@
 from functools import partial
 
 import pytest
+from selfaudit import modelmix_audits as modelmix
+from selfaudit.mutants import mutants
+from selfaudit.training_mutants import mistaken
 from torch import nn
 
-from winsor.audit.mutants import mutants
 from winsor.audit.suite import Audit, run
-from winsor.audit.training_mutants import mistaken
-from winsor.contrib.modelmix import audits as modelmix
 
 MUTANTS = {audit.name: audit for audit in [*mutants(), *modelmix.mutants()]}
 

@@ -13,9 +13,9 @@ from winsor.audit.claims import gaussian_epsilon
 from winsor.audit.example import clusters
 from winsor.audit.families import scaled
 from winsor.audit.one_run import audit_training, correct_guesses, curve_epsilon, twin
-from winsor.contract import ConfigurationError, Neighbouring
 from winsor.contrib.modelmix.mechanism import ModelMix
-from winsor.mechanisms.gaussian import Gaussian
+from winsor.core.contract import ConfigurationError, Neighbouring
+from winsor.core.noise.gaussian import Gaussian
 from winsor.rules.flat import Flat
 from winsor.rules.l1 import L1
 from winsor.rules.linf import LInf

@@ -12,10 +12,10 @@ from torch.utils.data import Dataset, TensorDataset
 import winsor
 from winsor import rules
 from winsor.audit import replay
-from winsor.contract import ConfigurationError, PrivacyLeakWarning
-from winsor.grads import pieces
-from winsor.linear import PrivateLogisticRegression, PrivateRidge, PrivateScaler
-from winsor.means import PrivateRadius, clipped_mean, iterative_mean
+from winsor.core.contract import ConfigurationError, PrivacyLeakWarning
+from winsor.gradients import pieces
+from winsor.tables.linear import PrivateLogisticRegression, PrivateRidge, PrivateScaler
+from winsor.tables.means import PrivateRadius, clipped_mean, iterative_mean
 
 N, D, WIDE = 24, 3, 64
 
@@ -157,17 +157,17 @@ def test_rows_can_be_chosen():
 @pytest.mark.parametrize(
     "method",
     [
-        winsor.linear.FlatDescent(steps=4),
-        winsor.linear.FlatDescent(steps=4, batch_size=6),
-        winsor.linear.AveragedDescent(clip=1.0, batch_size=6, learning_rate=0.1, steps=4),
-        winsor.linear.Restarted(runs=2, clip=1.0, batch_size=6, learning_rate=0.1, steps=2),
-        winsor.linear.Simple(clip=1.0, steps=3, learning_rate=0.1),
-        winsor.linear.Iterative(clip=1.0, steps=2, learning_rate=0.1, groups=4),
-        winsor.linear.Iterative(
+        winsor.tables.FlatDescent(steps=4),
+        winsor.tables.FlatDescent(steps=4, batch_size=6),
+        winsor.tables.AveragedDescent(clip=1.0, batch_size=6, learning_rate=0.1, steps=4),
+        winsor.tables.Restarted(runs=2, clip=1.0, batch_size=6, learning_rate=0.1, steps=2),
+        winsor.tables.Simple(clip=1.0, steps=3, learning_rate=0.1),
+        winsor.tables.Iterative(clip=1.0, steps=2, learning_rate=0.1, groups=4),
+        winsor.tables.Iterative(
             clip=1.0, steps=2, learning_rate=0.1, groups=4, grouping="partition"
         ),
-        winsor.linear.RobustGD(scale=1.0, learning_rate=0.1, steps=3),
-        winsor.linear.Ruled("quantile", {"max_grad_norm": 1.0}, steps=3),
+        winsor.tables.RobustGD(scale=1.0, learning_rate=0.1, steps=3),
+        winsor.tables.Ruled("quantile", {"max_grad_norm": 1.0}, steps=3),
     ],
     ids=lambda method: f"{type(method).__name__}",
 )
@@ -188,7 +188,7 @@ def test_a_pipeline_of_scaler_and_model_passes():
     def train(data):
         x, y = data
         scaler = PrivateScaler(-3, 3, epsilon=1.0).fit(x)
-        model = PrivateRidge(epsilon=1.0, method=winsor.linear.FlatDescent(steps=3))
+        model = PrivateRidge(epsilon=1.0, method=winsor.tables.FlatDescent(steps=3))
         return scaler, model.fit(scaler.transform(x), y)
 
     x, y = table()
@@ -274,7 +274,7 @@ def test_a_bound_taken_from_the_data_is_found():
 
     def train(data):
         return PrivateLogisticRegression(
-            method=winsor.linear.RobustGD(steps=2, scale=1.0), noise_multiplier=1.0
+            method=winsor.tables.RobustGD(steps=2, scale=1.0), noise_multiplier=1.0
         ).fit(*data)
 
     with pytest.warns(PrivacyLeakWarning):
@@ -283,8 +283,8 @@ def test_a_bound_taken_from_the_data_is_found():
 
 
 def test_nothing_is_left_patched_and_generators_are_where_they_were():
-    from winsor.release.door import Door
-    from winsor.sampling.samplers import Poisson
+    from winsor.core.door import Door
+    from winsor.core.sampling.samplers import Poisson
 
     before = Door.release, Poisson.indices, F.dropout, np.random.default_rng, torch.get_rng_state()
     replay(training(), tensors())

@@ -5,10 +5,10 @@ from __future__ import annotations
 import functools
 
 import pytest
+from selfaudit.planted import planted
 
 from winsor.audit import replay
-from winsor.audit.replaying.planted import planted
-from winsor.contract import WinsorError
+from winsor.core.contract import WinsorError
 
 TRIALS = {trial.name: trial for trial in planted()}
 

@@ -13,7 +13,7 @@ from torch.utils.data import TensorDataset
 
 from winsor.audit import replay
 from winsor.audit.replaying.opacus import opacus_adapter
-from winsor.contract import ConfigurationError
+from winsor.core.contract import ConfigurationError
 
 ROWS, RATE = 24, 0.5
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from winsor.audit import replay
-from winsor.linear import (
+from winsor.tables.linear import (
     PrivateHuberRegressor,
     PrivateLinearRegression,
     PrivateLogisticRegression,
@@ -14,8 +14,8 @@ from winsor.linear import (
     SufficientStatistics,
     Whitened,
 )
-from winsor.means import describe, winsorised_mean
-from winsor.ranges import private_bins
+from winsor.tables.means import describe, winsorised_mean
+from winsor.tables.ranges import private_bins
 
 N, D = 24, 3
 

@@ -4,11 +4,11 @@ import math
 
 import numpy as np
 import pytest
+from selfaudit.range_worlds import AllColumns, RangeExperiment
+from selfaudit.table_worlds import WORLDS, TableExperiment
 
 from winsor.audit.curve import ABSENT, PRESENT
-from winsor.audit.range_worlds import AllColumns, RangeExperiment
-from winsor.audit.table_worlds import WORLDS, TableExperiment
-from winsor.contract import Neighbouring
+from winsor.core.contract import Neighbouring
 
 ADD, REPLACE = Neighbouring.ADD_OR_REMOVE_ONE, Neighbouring.REPLACE_ONE
 LOOSE = {

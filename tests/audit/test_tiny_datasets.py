@@ -13,13 +13,13 @@ import pytest
 import torch
 from scipy import stats
 
-from winsor.accounting import certify
-from winsor.contract import Bounded, Neighbouring, Sensitivity
-from winsor.ledger.ledger import Ledger
-from winsor.mechanisms.gaussian import Gaussian
-from winsor.randomness import new_key
-from winsor.release.door import Door
-from winsor.sampling import Poisson
+from winsor.core.accounting import certify
+from winsor.core.contract import Bounded, Neighbouring, Sensitivity
+from winsor.core.door import Door
+from winsor.core.ledger.ledger import Ledger
+from winsor.core.noise.gaussian import Gaussian
+from winsor.core.randomness import new_key
+from winsor.core.sampling import Poisson
 
 ADD = Neighbouring.ADD_OR_REMOVE_ONE
 RUNS, ALPHA, DELTA = 40_000, 1e-4, 1e-3

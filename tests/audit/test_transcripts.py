@@ -3,18 +3,18 @@
 import numpy as np
 import pytest
 import torch
+from selfaudit.mutants import LeakyQuantile
 
 from winsor.audit.adversaries import pairs
 from winsor.audit.curve import ABSENT, PRESENT
-from winsor.audit.mutants import LeakyQuantile
 from winsor.audit.records import LINE, GradientRecords
 from winsor.audit.transcripts import CERTAIN, RandomRuleExperiment, TranscriptExperiment
 from winsor.audit.worlds import AuditSetting
-from winsor.contract import Neighbouring
-from winsor.mechanisms.gaussian import Gaussian
+from winsor.core.contract import Neighbouring
+from winsor.core.noise.gaussian import Gaussian
+from winsor.core.sampling.samplers import FullBatch
 from winsor.rules.discriminative import Discriminative
 from winsor.rules.quantile import Quantile
-from winsor.sampling.samplers import FullBatch
 
 ADD = Neighbouring.ADD_OR_REMOVE_ONE
 

@@ -19,10 +19,10 @@ from winsor.audit.worlds import (
     drawn_batches,
     in_noise_units,
 )
-from winsor.contract import Bounded, Neighbouring, Sensitivity, UnsoundRelease
-from winsor.mechanisms.gaussian import Gaussian
+from winsor.core.contract import Bounded, Neighbouring, Sensitivity, UnsoundRelease
+from winsor.core.noise.gaussian import Gaussian
+from winsor.core.sampling.samplers import FixedSize, FullBatch, Poisson
 from winsor.rules.flat import Flat
-from winsor.sampling.samplers import FixedSize, FullBatch, Poisson
 
 ADD, REPLACE = Neighbouring.ADD_OR_REMOVE_ONE, Neighbouring.REPLACE_ONE
 

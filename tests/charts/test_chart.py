@@ -7,16 +7,7 @@ from xml.etree import ElementTree
 import pytest
 
 from winsor.charts.axes import axis
-from winsor.charts.chart import (
-    BOTTOM,
-    HEIGHT,
-    LEFT,
-    RIGHT,
-    TOP,
-    WIDTH,
-    Bars,
-    Chart,
-)
+from winsor.charts.chart import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Bars, Chart
 from winsor.charts.intervals import IntervalBar, intervals_svg
 from winsor.charts.series import Series
 

@@ -11,7 +11,7 @@ import pytest
 
 from winsor.charts import Chart, Mark, Series, save, save_all
 from winsor.charts.chart import BOTTOM, HEIGHT, TOP, px, py
-from winsor.contract import ConfigurationError
+from winsor.core.contract import ConfigurationError
 from winsor.tails import charts
 
 CHART = Chart(

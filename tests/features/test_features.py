@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from winsor.contract import ConfigurationError
+from winsor.core.contract import ConfigurationError
 from winsor.features import frozen_features, oriented_gradients, scattering_features
 from winsor.features import scattering as wavelets
 from winsor.features.named import FEATURES, cached

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from winsor.contract import ConfigurationError
+from winsor.core.contract import ConfigurationError
 from winsor.features import MirrorShared, Scattering
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 import winsor
-from winsor.contract import ConfigurationError, LedgerError, ProtocolError
+from winsor.core.contract import ConfigurationError, LedgerError, ProtocolError
 from winsor.features import Pretrained, PrivateNorm, RandomFeatures, Scattering
 from winsor.features import pretrained as networks
 from winsor.features import scattering as wavelets

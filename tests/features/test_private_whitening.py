@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import winsor
 from winsor.audit import replay
-from winsor.contract import ConfigurationError, ProtocolError
+from winsor.core.contract import ConfigurationError, ProtocolError
 from winsor.features import PrivateWhitening
 from winsor.features import private_whitening as module
 from winsor.features.private_whitening import LEVELS, MEAN_SHARE, MOST

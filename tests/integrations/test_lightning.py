@@ -12,7 +12,7 @@ from lightning.pytorch import Callback, Trainer
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, Subset, TensorDataset
 
-from winsor.contract import (
+from winsor.core.contract import (
     ConfigurationError,
     LedgerError,
     ProtocolError,

@@ -9,7 +9,7 @@ import tiny_transformers as tiny
 import torch
 from transformers import EarlyStoppingCallback, Trainer, TrainerCallback
 
-from winsor.contract import BudgetExceeded, LedgerError, ProtocolError, UnsoundRelease
+from winsor.core.contract import BudgetExceeded, LedgerError, ProtocolError, UnsoundRelease
 from winsor.integrations import row_losses
 from winsor.integrations.transformers import PRIVATE_STATE
 from winsor.rules.flat import Flat

@@ -14,7 +14,7 @@ from transformers import (
     T5ForConditionalGeneration,
 )
 
-from winsor.contract import LossError, UnsupportedModel
+from winsor.core.contract import LossError, UnsupportedModel
 from winsor.integrations.row_losses import refuse_without_row_losses, row_losses
 
 SMALL = {

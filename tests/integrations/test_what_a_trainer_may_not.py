@@ -6,7 +6,7 @@ import tiny_transformers as tiny
 import torch
 from torch.utils.data import IterableDataset, Subset
 
-from winsor.contract import (
+from winsor.core.contract import (
     ConfigurationError,
     LossError,
     ProtocolError,

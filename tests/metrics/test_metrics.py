@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from dp_accounting.dp_event import GaussianDpEvent
 
-from winsor.accounting import account
-from winsor.contract import ConfigurationError, Neighbouring
-from winsor.ledger import Ledger
+from winsor.core.accounting import account
+from winsor.core.contract import ConfigurationError, Neighbouring
+from winsor.core.ledger import Ledger
 from winsor.metrics import (
     AUC,
     R2,

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import winsor
-from winsor.contract import ConfigurationError
+from winsor.core.contract import ConfigurationError
 from winsor.models.lora import LowRank, low_rank
 
 

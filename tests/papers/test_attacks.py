@@ -3,18 +3,18 @@
 import numpy as np
 import pytest
 import torch
+from winsor_papers.aclip.attacks import aclip_experiment
+from winsor_papers.aclip.claim import AclipRun
+from winsor_papers.all_attacks import published_audits
+from winsor_papers.dc_dpsgd.attacks import RankInstance
+from winsor_papers.dc_dpsgd.claim import DcDpsgdRun
+from winsor_papers.sco.attacks import ShuffledGroups, _smallest_normal
+from winsor_papers.value.attacks import PrintedValue
 
 from winsor.audit.claims import certified_claim
 from winsor.audit.curve import ABSENT, PRESENT, curve_test
 from winsor.audit.suite import run
-from winsor.contract import Neighbouring
-from winsor.papers.aclip.attacks import aclip_experiment
-from winsor.papers.aclip.claim import AclipRun
-from winsor.papers.all_attacks import published_audits
-from winsor.papers.dc_dpsgd.attacks import RankInstance
-from winsor.papers.dc_dpsgd.claim import DcDpsgdRun
-from winsor.papers.sco.attacks import ShuffledGroups, _smallest_normal
-from winsor.papers.value.attacks import PrintedValue
+from winsor.core.contract import Neighbouring
 
 AUDITS = {audit.name: audit for audit in published_audits()}
 ADD = Neighbouring.ADD_OR_REMOVE_ONE
@@ -78,7 +78,7 @@ def test_value_clipping_with_the_mean_loss_is_violated():
 
 
 def test_the_printed_scale_leaves_a_row_longer_than_the_claimed_bound():
-    from winsor.grads.rows import RowsView
+    from winsor.gradients.rows import RowsView
 
     gradients = torch.zeros(1000, 1)
     gradients[-1] = 2.5

@@ -5,9 +5,9 @@ import operator
 
 import numpy as np
 import pytest
+from winsor_papers import PublishedClaim
 
-from winsor.contract import Guarantee, Neighbouring
-from winsor.papers import PublishedClaim
+from winsor.core.contract import Guarantee, Neighbouring
 
 CLAIM = PublishedClaim(4.8, 1e-5, "ModelMix", "Corollary 4.1", ("worst case not proven",))
 GUARANTEE = Guarantee(4.3, 1e-5, Neighbouring.ADD_OR_REMOVE_ONE, "rdp", 5000)

@@ -11,9 +11,9 @@ import torch
 from torch.utils.data import TensorDataset
 
 import winsor
+from winsor.app.commands.main import main
 from winsor.charts.files import drawing as svg
-from winsor.cli.main import main
-from winsor.contract import ConfigurationError
+from winsor.core.contract import ConfigurationError
 from winsor.planning import drawing
 from winsor.planning.drawing import Wanted, Way, advice, chart, compare
 

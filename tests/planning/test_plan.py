@@ -14,16 +14,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from winsor import FixedSize, FullBatch, Poisson, __version__
-from winsor.accounting import account, certify
-from winsor.cli.main import COMMANDS, main
-from winsor.contract import (
+from winsor.app.commands.main import COMMANDS, main
+from winsor.core.accounting import account, certify
+from winsor.core.contract import (
     CalibrationError,
     ConfigurationError,
     Neighbouring,
     Sensitivity,
     UnsupportedRelation,
 )
-from winsor.mechanisms.events import GaussianEvent
+from winsor.core.events.joint import GaussianEvent
 from winsor.planning import plan
 from winsor.planning.plan import Question, solve
 
@@ -264,7 +264,7 @@ def test_version_and_help(capsys):
 
 def test_planning_never_loads_torch():
     code = (
-        "import sys; from winsor.cli.main import main\n"
+        "import sys; from winsor.app.commands.main import main\n"
         "try: main(['plan','--sampling','full','--steps','3','--epsilon','1','--delta','1e-5'])\n"
         "except SystemExit as stop: assert not stop.code, stop.code\n"
         "assert 'torch' not in sys.modules"

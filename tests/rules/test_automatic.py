@@ -7,8 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from winsor.contract import ConfigurationError
-from winsor.grads.rows import RowsView
+from winsor.core.contract import ConfigurationError
+from winsor.gradients.rows import RowsView
 from winsor.rules.automatic import NSGD, Automatic
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from winsor.contract import ConfigurationError
-from winsor.grads.rows import RowsView
+from winsor.core.contract import ConfigurationError
+from winsor.gradients.rows import RowsView
 from winsor.rules.averaged import Averaged, clip_to_ball
 
 WEIGHT = {"w": torch.zeros(2)}

@@ -8,8 +8,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from winsor.grads import ENGINES, make_engine, trainable_parameters
-from winsor.grads.view import Need
+from winsor.gradients import ENGINES, make_engine, trainable_parameters
+from winsor.gradients.view import Need
 from winsor.rules import all_examples
 from winsor.rules.rule import Rule
 

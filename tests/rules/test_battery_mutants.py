@@ -18,8 +18,8 @@ from rule_battery import (
     check_noise_is_as_claimed,
     check_permutation_invariant,
 )
+from selfaudit.mutants import LeakyQuantile
 
-from winsor.audit.mutants import LeakyQuantile
 from winsor.rules.flat import Flat
 
 BEFORE = (

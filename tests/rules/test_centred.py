@@ -6,8 +6,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from winsor.contract import Released
-from winsor.grads.rows import RowsView
+from winsor.core.contract import Released
+from winsor.gradients.rows import RowsView
 from winsor.rules.centred import Centred
 
 SHAPES = {"w": torch.zeros(3)}

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from winsor.contract import ConfigurationError
+from winsor.core.contract import ConfigurationError
 from winsor.rules.compensated import Compensated
 from winsor.rules.flat import Flat
 from winsor.rules.power import Power

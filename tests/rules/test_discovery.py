@@ -7,7 +7,7 @@ import inspect
 import pytest
 
 import winsor.rules
-from winsor.contract import ConfigurationError
+from winsor.core.contract import ConfigurationError
 from winsor.rules.flat import Flat
 from winsor.rules.rule import Rule
 

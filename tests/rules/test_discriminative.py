@@ -11,10 +11,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from winsor.contract import ConfigurationError, Neighbouring, Released, Sensitivity
-from winsor.grads.rows import RowsView
-from winsor.grads.view import Need
-from winsor.mechanisms.gaussian import Gaussian
+from winsor.core.contract import ConfigurationError, Neighbouring, Released, Sensitivity
+from winsor.core.noise.gaussian import Gaussian
+from winsor.gradients.rows import RowsView
+from winsor.gradients.view import Need
 from winsor.rules.discriminative import Discriminative, Subspace, normalised_trace, top
 from winsor.rules.tracking import QuantileTracker
 

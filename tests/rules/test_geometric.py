@@ -9,8 +9,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from winsor.contract import ConfigurationError, Released
-from winsor.grads.rows import RowsView
+from winsor.core.contract import ConfigurationError, Released
+from winsor.gradients.rows import RowsView
 from winsor.rules.flat import Flat
 from winsor.rules.geometric import Geometric, _mapped
 

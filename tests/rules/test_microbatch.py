@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional as F
 
-from winsor.contract import ConfigurationError
-from winsor.grads import trainable_parameters
-from winsor.grads.ghost import GhostEngine
-from winsor.grads.loop import LoopEngine
-from winsor.grads.members import norms_of_sums
-from winsor.grads.rows import RowsView
+from winsor.core.contract import ConfigurationError
+from winsor.gradients import trainable_parameters
+from winsor.gradients.ghost import GhostEngine
+from winsor.gradients.loop import LoopEngine
+from winsor.gradients.members import norms_of_sums
+from winsor.gradients.rows import RowsView
 from winsor.rules.averaged import Averaged
 from winsor.rules.flat import Flat
 from winsor.rules.microbatch import Microbatch, inserted_permutation

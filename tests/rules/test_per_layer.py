@@ -7,9 +7,9 @@ import math
 import pytest
 import torch
 
-from winsor.contract import ConfigurationError, Released
-from winsor.grads.rows import RowsView
-from winsor.mechanisms.gaussian import Gaussian
+from winsor.core.contract import ConfigurationError, Released
+from winsor.core.noise.gaussian import Gaussian
+from winsor.gradients.rows import RowsView
 from winsor.rules.per_layer import PerLayer
 
 PARAMETERS = {

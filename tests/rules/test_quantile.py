@@ -9,9 +9,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from winsor.contract import ConfigurationError, Released
-from winsor.grads.rows import RowsView
-from winsor.mechanisms.gaussian import Gaussian
+from winsor.core.contract import ConfigurationError, Released
+from winsor.core.noise.gaussian import Gaussian
+from winsor.gradients.rows import RowsView
 from winsor.rules.quantile import Quantile
 from winsor.rules.tracking import QuantileTracker
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from winsor_reproductions.aclip import tables as aclip_tables
-from winsor_reproductions.aclip.fits import ConvexRows
+from winsor_papers.reproductions.aclip import tables as aclip_tables
+from winsor_papers.reproductions.aclip.fits import ConvexRows
 
 ROWS = 2000
 

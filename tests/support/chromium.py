@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from winsor.report.pdf import find_browser
+from winsor.app.report.pdf import find_browser
 
 FLAGS = (
     "--headless",

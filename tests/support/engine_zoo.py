@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from winsor.grads import Directions, Engine, View, make_engine, trainable_parameters
+from winsor.gradients import Directions, Engine, View, make_engine, trainable_parameters
 
 Losses = Callable[[Tensor], Tensor]
 

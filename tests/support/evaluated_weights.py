@@ -16,5 +16,5 @@ def kept_weights(monkeypatch: pytest.MonkeyPatch) -> list[Tensor]:
         return 50.0, 1.0
 
     for module in ("dc_dpsgd.lockstep", "dc_dpsgd.runs", "training_runs"):
-        monkeypatch.setattr(f"winsor_reproductions.{module}.evaluate", note)
+        monkeypatch.setattr(f"winsor_papers.reproductions.{module}.evaluate", note)
     return seen

@@ -10,9 +10,9 @@ from typing import Any
 from dp_accounting.dp_event import GaussianDpEvent, PoissonSampledDpEvent
 from tiny_runs import table
 
-from winsor.ledger.ledger import Ledger
-from winsor.runs.config import from_table
-from winsor.runs.directory import RunDirectory
+from winsor.app.runs.config import from_table
+from winsor.app.runs.directory import RunDirectory
+from winsor.core.ledger.ledger import Ledger
 
 EVENT = PoissonSampledDpEvent(0.2, GaussianDpEvent(1.5))
 

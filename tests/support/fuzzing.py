@@ -28,11 +28,11 @@ import numpy as np
 import torch
 from tiny_runs import table
 
-from winsor.cli.main import main
-from winsor.ledger.chain import DIGITS, EMPTY, link
-from winsor.runs.config import from_table
-from winsor.runs.execute import Execution, execute
-from winsor.runs.progress import Quiet
+from winsor.app.commands.main import main
+from winsor.app.runs.config import from_table
+from winsor.app.runs.execute import Execution, execute
+from winsor.app.runs.progress import Quiet
+from winsor.core.ledger.chain import DIGITS, EMPTY, link
 
 SECONDS = 60
 NONSENSE = (
@@ -308,7 +308,7 @@ def _train(folder: Path) -> list[str]:
 
 def _rebind(run: Path) -> None:
     """Let the ledger name config.json as it is now."""
-    from winsor.runs.sealing import of_bytes
+    from winsor.app.runs.sealing import of_bytes
 
     digest = of_bytes((run / "config.json").read_bytes()).encode()
     content = (run / "ledger.jsonl").read_bytes()

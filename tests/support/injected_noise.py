@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from winsor.mechanisms.noise import NoiseSource
+from winsor.core.noise.source import NoiseSource
 
 
 class InjectedNoise:

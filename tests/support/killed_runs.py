@@ -24,7 +24,8 @@ from torch.nn import functional as F
 from torch.utils.data import Dataset, TensorDataset
 
 import winsor
-from winsor.cli.main import main
+from winsor.app.commands.main import main
+from winsor.app.runs.config import without_none
 from winsor.rules import (
     Automatic,
     Averaged,
@@ -34,7 +35,6 @@ from winsor.rules import (
     PerLayer,
     Quantile,
 )
-from winsor.runs.config import without_none
 
 STEPS = 10
 ROWS = 64

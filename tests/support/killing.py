@@ -41,11 +41,11 @@ from typing import Any
 import torch
 from killed_runs import RUNS, Command, Loop
 
-from winsor.ledger.ledger import Ledger
-from winsor.mechanisms import kernel
-from winsor.mechanisms.noise import NoiseSource
-from winsor.release.door import Door
-from winsor.runs.verifying import disagreements
+from winsor.app.runs.verifying import disagreements
+from winsor.core.door import Door
+from winsor.core.ledger.ledger import Ledger
+from winsor.core.noise import kernel
+from winsor.core.noise.source import NoiseSource
 
 CALLS = {
     "open": (os, "open"), "open file": (io, "open"), "write": (os, "write"),

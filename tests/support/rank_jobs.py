@@ -19,6 +19,7 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 from dp_accounting.dp_event import GaussianDpEvent
+from selfaudit.training_worlds import TrainingExperiment
 from torch import nn
 from torch.distributed import checkpoint
 from torch.distributed.device_mesh import init_device_mesh
@@ -38,15 +39,14 @@ import winsor
 from winsor import rules
 from winsor.audit.curve import curve_test
 from winsor.audit.suite import certified
-from winsor.audit.training_worlds import TrainingExperiment
-from winsor.distributed import noise as shared_noise
-from winsor.distributed.ledger import SharedLedger
-from winsor.distributed.ranks import Ranks, fingerprint_of
-from winsor.distributed.shard_sums import ShardingRanks
-from winsor.mechanisms.noise import AHEAD, leaves_of
+from winsor.core.noise.source import AHEAD, leaves_of
+from winsor.gradients.tree import PartTree
 from winsor.tails import PrivateMonitor
 from winsor.training import together as agreeing
-from winsor.tree import PartTree
+from winsor.training.ranks import noise as shared_noise
+from winsor.training.ranks.ledger import SharedLedger
+from winsor.training.ranks.ranks import Ranks, fingerprint_of
+from winsor.training.ranks.shard_sums import ShardingRanks
 
 N = 96
 
@@ -97,7 +97,7 @@ def _one(
         result = job(rank, *arguments)
     except Exception as error:
         result = f"{type(error).__name__}: {error}"
-        if not isinstance(error, winsor.contract.WinsorError):
+        if not isinstance(error, winsor.core.contract.WinsorError):
             traceback.print_exc()
     torch.save(result, Path(folder, f"{rank}.pt"))
     dist.destroy_process_group()
@@ -356,7 +356,7 @@ def _refusal(rank: int, kind: str) -> str:
     agreeing.__version__ = "another" if kind == "version" and odd else own
     try:
         build(model, rule, 5, **options)
-    except winsor.contract.WinsorError as error:
+    except winsor.core.contract.WinsorError as error:
         return f"{type(error).__name__}: {error}"
     finally:
         agreeing.__version__ = own
@@ -392,7 +392,7 @@ def refused_models(rank: int) -> dict[str, str]:
         try:
             build(model, rules.Flat(0.5), 5, **options)
             found[split.__name__] = "accepted"
-        except winsor.contract.WinsorError as error:
+        except winsor.core.contract.WinsorError as error:
             found[split.__name__] = f"{type(error).__name__}: {error}"
     return found
 
@@ -409,7 +409,7 @@ def with_ledger(rank: int, path: str, dies_at: int | None = None) -> dict[str, A
                 os._exit(9)
             private.step(F.cross_entropy(model(x), y, reduction="none"))
             released = private.steps_done
-    except winsor.contract.WinsorError as error:
+    except winsor.core.contract.WinsorError as error:
         told = f"{type(error).__name__}: {error}"
     return {"told": told, "released": released, "entries": len(private.ledger)}
 
@@ -436,7 +436,7 @@ def one_word_before_noise(rank: int, path: str) -> dict[str, Any]:
             ledger._write = _full  # type: ignore[method-assign]
         try:
             ledger.record("other run", int(rank == 0 and name != "differ"), event, digest)
-        except (winsor.contract.WinsorError, OSError) as error:
+        except (winsor.core.contract.WinsorError, OSError) as error:
             found[name] = f"{type(error).__name__}: {error}"
     dist.all_gather, dist.broadcast = gather, broadcast
     return found | {"entries": len(ledger)}

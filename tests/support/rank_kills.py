@@ -36,11 +36,11 @@ from rank_resumes import arguments
 from torch.nn import functional as F
 
 import winsor
-from winsor.contract import LedgerError
-from winsor.ledger.ledger import Ledger
-from winsor.mechanisms import kernel
-from winsor.mechanisms.noise import NoiseSource
-from winsor.release.door import Door
+from winsor.core.contract import LedgerError
+from winsor.core.door import Door
+from winsor.core.ledger.ledger import Ledger
+from winsor.core.noise import kernel
+from winsor.core.noise.source import NoiseSource
 
 PATIENCE = 60
 """Seconds after which ranks that neither end nor are killed count as hanging."""

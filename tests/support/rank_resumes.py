@@ -60,7 +60,7 @@ def ended(private: Any) -> dict[str, Any]:
 def error_of(act: Any) -> str:
     try:
         act()
-    except winsor.contract.WinsorError as error:
+    except winsor.core.contract.WinsorError as error:
         return f"{type(error).__name__}: {error}"
     return "accepted"
 

@@ -12,15 +12,15 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
-from winsor.contract import Bounded, Neighbouring, Released, Tree
-from winsor.grads.rows import RowsView
-from winsor.ledger.ledger import Ledger
-from winsor.mechanisms.gaussian import Gaussian
-from winsor.mechanisms.grid import WIDEST, on_grid
-from winsor.randomness import new_key
-from winsor.release.door import Door
+from winsor.core.contract import Bounded, Neighbouring, Released, Tree
+from winsor.core.door import Door
+from winsor.core.ledger.ledger import Ledger
+from winsor.core.noise.gaussian import Gaussian
+from winsor.core.noise.grid import WIDEST, on_grid
+from winsor.core.randomness import new_key
+from winsor.core.sampling.samplers import Poisson
+from winsor.gradients.rows import RowsView
 from winsor.rules.rule import Rule, State
-from winsor.sampling.samplers import Poisson
 
 SHAPES = {"weight": (3, 2), "bias": (3,)}
 EXPECTED_SIZE = 4.0

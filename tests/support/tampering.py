@@ -13,9 +13,9 @@ from typing import Any
 from fuzzing import rechained, unfinished
 from tiny_runs import table
 
-from winsor.runs.config import from_table
-from winsor.runs.execute import execute
-from winsor.runs.progress import Quiet
+from winsor.app.runs.config import from_table
+from winsor.app.runs.execute import execute
+from winsor.app.runs.progress import Quiet
 
 KINDS: dict[str, dict[str, Any]] = {
     "flat": {},

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch.nn import functional as F
 
-from winsor.grads import trainable_parameters
-from winsor.grads.forward import ForwardEngine
+from winsor.contrib.value.engine import ForwardEngine
+from winsor.gradients import trainable_parameters
 
 
 def contribution(rule, model, x, y, state=None):

@@ -14,10 +14,10 @@ from torch.nn import functional as F
 from torch.utils.data import TensorDataset
 
 import winsor
-from winsor import contract as c
-from winsor import means
-from winsor.linear import PrivateLogisticRegression
+from winsor.core import contract as c
 from winsor.rules import Flat
+from winsor.tables import means
+from winsor.tables.linear import PrivateLogisticRegression
 
 N = 120
 X = torch.randn(N, 3, generator=torch.Generator().manual_seed(0))

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from winsor.contract import ConfigurationError
+from winsor.core.contract import ConfigurationError
 from winsor.tails import charts, fit
 
 

@@ -6,9 +6,9 @@ import math
 
 import numpy as np
 import pytest
+from winsor_papers import theory as theorems
 
-from winsor import theory as theorems
-from winsor.contract import ConfigurationError
+from winsor.core.contract import ConfigurationError
 from winsor.tails import Setting, advise, fit
 from winsor.tails.guide import START, private_quantile, sampling_noise_scale
 

@@ -11,9 +11,9 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 import winsor
-from winsor.advise.recipes import recipe
-from winsor.contract import ConfigurationError, ProtocolError
+from winsor.core.contract import ConfigurationError, ProtocolError
 from winsor.training.adam_corrected import AdamCorrected
+from winsor.tuning.recipes import recipe
 
 
 def transcription(gradients, stds, lr, betas, floor, start):

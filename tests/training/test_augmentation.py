@@ -8,7 +8,7 @@ from torch.utils.data import TensorDataset
 
 import winsor
 from winsor.audit import replay
-from winsor.contract import ConfigurationError, LossError, UnsupportedModel
+from winsor.core.contract import ConfigurationError, LossError, UnsupportedModel
 from winsor.rules import Flat
 
 N, K, C = 60, 4, 1.2

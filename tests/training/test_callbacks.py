@@ -12,7 +12,7 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 import winsor
-from winsor.contract import ConfigurationError
+from winsor.core.contract import ConfigurationError
 from winsor.metrics import Accuracy
 from winsor.rules import Flat, Quantile
 from winsor.training import fit as home

@@ -11,13 +11,13 @@ from torch.nn import functional as F
 from torch.utils.data import TensorDataset
 
 import winsor
-from winsor.accounting import certify
 from winsor.audit import replay
-from winsor.contract import ConfigurationError, LedgerError, Neighbouring, UnsupportedRelation
-from winsor.mechanisms.banded import BandedGaussian
-from winsor.mechanisms.gaussian import Gaussian
+from winsor.core.accounting import certify
+from winsor.core.contract import ConfigurationError, LedgerError, Neighbouring, UnsupportedRelation
+from winsor.core.noise.banded import BandedGaussian
+from winsor.core.noise.gaussian import Gaussian
+from winsor.core.sampling.cyclic import CyclicPoisson
 from winsor.rules import Flat, PerLayer, Quantile
-from winsor.sampling.cyclic import CyclicPoisson
 from winsor.training.correlated import learning_rates, momentum
 
 N, BATCH, STEPS, DELTA = 240, 24, 20, 1e-4

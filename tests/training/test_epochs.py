@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from torch.utils.data import TensorDataset
 
 import winsor
-from winsor.contract import BudgetExceeded, ProtocolError
+from winsor.core.contract import BudgetExceeded, ProtocolError
 from winsor.rules import Flat
 from winsor.training.epochs import epoch_ends
 

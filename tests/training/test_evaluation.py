@@ -8,7 +8,7 @@ from dp_accounting.dp_event import GaussianDpEvent
 from torch.utils.data import TensorDataset
 
 import winsor
-from winsor.contract import BudgetExceeded, ConfigurationError
+from winsor.core.contract import BudgetExceeded, ConfigurationError
 from winsor.metrics import AUC, Accuracy
 from winsor.training.evaluation import Evaluation
 

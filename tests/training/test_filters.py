@@ -9,7 +9,7 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 import winsor
-from winsor.contract import ConfigurationError, ProtocolError
+from winsor.core.contract import ConfigurationError, ProtocolError
 from winsor.training.kalman import KalmanSGD
 from winsor.training.low_pass import LowPassSGD
 

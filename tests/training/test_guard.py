@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from torch.utils.data import TensorDataset
 
 import winsor
-from winsor.contract import UnsoundRelease, UnsupportedModel
+from winsor.core.contract import UnsoundRelease, UnsupportedModel
 from winsor.rules import Flat
 
 

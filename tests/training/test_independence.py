@@ -29,11 +29,11 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import Dataset, TensorDataset, default_collate
 
-from winsor.contract import LossError, UnsupportedModel
-from winsor.grads import ENGINES, make_engine, trainable_parameters
-from winsor.randomness import new_key
-from winsor.sampling.feed import Feed
-from winsor.sampling.samplers import Poisson
+from winsor.core.contract import LossError, UnsupportedModel
+from winsor.core.randomness import new_key
+from winsor.core.sampling.samplers import Poisson
+from winsor.gradients import ENGINES, make_engine, trainable_parameters
+from winsor.training.feeding.feed import Feed
 from winsor.training.independence import RANDOM, UNSTEADY, check_rows
 from winsor.training.row_checks import UNCHECKED, RowChecks, due, rows_to_check
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from winsor.contract import ConfigurationError, ProtocolError
+from winsor.core.contract import ConfigurationError, ProtocolError
 from winsor.training.iterates import KINDS, Ball, Iterates, first_counted, iterate_weights
 
 

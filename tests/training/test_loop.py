@@ -13,8 +13,8 @@ from torch.nn import functional as F
 from torch.utils.data import Dataset, TensorDataset
 
 import winsor
-from winsor.accounting.spending import certify
-from winsor.contract import (
+from winsor.core.accounting.spending import certify
+from winsor.core.contract import (
     BudgetExceeded,
     ConfigurationError,
     LossError,

@@ -11,7 +11,7 @@ import textwrap
 import pytest
 import torch
 
-from winsor.contract import LedgerError
+from winsor.core.contract import LedgerError
 
 SCRIPT = textwrap.dedent(
     """

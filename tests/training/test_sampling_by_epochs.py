@@ -9,9 +9,9 @@ from torch.nn import functional as F
 from torch.utils.data import TensorDataset
 
 import winsor
-from winsor.accounting import certify
-from winsor.accounting.allocation import AllocationDpEvent
-from winsor.contract import Neighbouring, UnsoundRelease, UnsupportedRelation
+from winsor.core.accounting import certify
+from winsor.core.contract import Neighbouring, UnsoundRelease, UnsupportedRelation
+from winsor.core.events.allocation import AllocationDpEvent
 from winsor.rules import Flat, PerLayer, Quantile
 
 N, BATCH = 60, 12

@@ -16,10 +16,10 @@ from torch.nn import functional as F
 from torch.utils.data import Dataset, TensorDataset
 
 import winsor
-from winsor.contract import ConfigurationError, LedgerError, ProtocolError, UnsoundRelease
+from winsor.core.contract import ConfigurationError, LedgerError, ProtocolError, UnsoundRelease
 from winsor.rules import Averaged, Flat, Quantile
-from winsor.sampling.random_states import random_states
 from winsor.training import saving
+from winsor.training.feeding.random_states import random_states
 
 STEPS = 6
 

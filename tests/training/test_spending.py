@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from dp_accounting.dp_event import GaussianDpEvent, PoissonSampledDpEvent
 
-from winsor.accounting import account, certify
-from winsor.contract import Neighbouring
-from winsor.ledger.ledger import Ledger
+from winsor.core.accounting import account, certify
+from winsor.core.contract import Neighbouring
+from winsor.core.ledger.ledger import Ledger
 from winsor.training import spending
 from winsor.training.loop import StepBudget
 from winsor.training.spending import Spending

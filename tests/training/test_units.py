@@ -11,9 +11,9 @@ from torch.utils.data import TensorDataset
 
 import winsor
 from winsor.audit import replay
-from winsor.contract import ConfigurationError, LossError
+from winsor.core.contract import ConfigurationError, LossError
+from winsor.core.sampling.units import UnitRows
 from winsor.rules import Automatic, Averaged, Flat, PerLayer, Quantile
-from winsor.sampling.units import UnitRows
 
 PERSONS, DELTA = 40, 1e-3
 IDS = np.repeat(np.arange(PERSONS), np.r_[50, 1 + np.arange(PERSONS - 1) % 5])
@@ -70,7 +70,7 @@ def test_the_account_is_of_persons():
     train(model, private)
     spent = private.spent()
     assert private.sampler.n == PERSONS
-    by_hand = winsor.accounting.certify(
+    by_hand = winsor.core.accounting.certify(
         [(event, count) for event, count in private.ledger.history()], DELTA, spent.relation
     )
     assert spent.epsilon == by_hand.epsilon

@@ -9,8 +9,8 @@ import pytest
 from dp_accounting.dp_event import GaussianDpEvent
 from small_tunings import DELTA, LAW, ROWS, counting, key_with, plan, release
 
-from winsor.contract import ConfigurationError, ProtocolError, UnsoundRelease
-from winsor.ledger import Ledger
+from winsor.core.contract import ConfigurationError, ProtocolError, UnsoundRelease
+from winsor.core.ledger import Ledger
 from winsor.metrics import Accuracy
 from winsor.tuning import PRUNED, PrivateScore, Pruning, importance, tune
 

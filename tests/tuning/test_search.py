@@ -9,10 +9,10 @@ from sklearn.base import clone, is_classifier, is_regressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
-from winsor.accounting import account
-from winsor.accounting.selection import SelectionDpEvent
-from winsor.contract import CalibrationError, ConfigurationError, UnsoundRelease
-from winsor.linear import PrivateLogisticRegression, PrivateRidge
+from winsor.core.accounting import account
+from winsor.core.contract import CalibrationError, ConfigurationError, UnsoundRelease
+from winsor.core.events.selection import SelectionDpEvent
+from winsor.tables.linear import PrivateLogisticRegression, PrivateRidge
 from winsor.tuning.search import PrivateRandomizedSearchCV, _split
 
 GRID = {"alpha": stats.loguniform(1e-4, 0.1), "feature_bound": [2.0, 3.0]}

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from winsor.contract import ConfigurationError
+from winsor.core.contract import ConfigurationError
 from winsor.tuning import Choice, Integer, LogUniform, Space, Uniform
 
 TOML = """

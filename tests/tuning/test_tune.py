@@ -16,11 +16,8 @@ from dp_accounting.dp_event import GaussianDpEvent, SelfComposedDpEvent
 from scipy import stats
 from small_tunings import ADD, DELTA, LAW, ROWS, Model, counting, key_with, plan, release
 
-from winsor.accounting import account, flatten
-from winsor.accounting.alternatives import AlternativesDpEvent
-from winsor.accounting.selection import SelectionDpEvent, log_ratio
-from winsor.accounting.trial_counts import PoissonTrials, TruncatedNegativeBinomial, draw
-from winsor.contract import (
+from winsor.core.accounting import account, flatten
+from winsor.core.contract import (
     BudgetExceeded,
     ConfigurationError,
     LedgerError,
@@ -29,12 +26,15 @@ from winsor.contract import (
     Sensitivity,
     UnsoundRelease,
 )
-from winsor.ledger import Ledger
-from winsor.mechanisms.gaussian import Gaussian
+from winsor.core.events.alternatives import AlternativesDpEvent
+from winsor.core.events.selection import SelectionDpEvent, log_ratio
+from winsor.core.events.trial_counts import PoissonTrials, TruncatedNegativeBinomial, draw
+from winsor.core.ledger import Ledger
+from winsor.core.noise.gaussian import Gaussian
+from winsor.core.prepaid import PrepaidDoor
+from winsor.core.randomness import new_key
+from winsor.core.sampling.samplers import FullBatch
 from winsor.metrics import Accuracy, measure
-from winsor.randomness import new_key
-from winsor.release.prepaid import PrepaidDoor
-from winsor.sampling.samplers import FullBatch
 from winsor.tuning import LogUniform, PrivateScore, TuningResult, Uniform, tune
 from winsor.tuning.seal import Seal
 

@@ -8,7 +8,7 @@ from torch.nn.functional import cross_entropy
 from torch.utils.data import TensorDataset
 
 import winsor
-from winsor.ledger import Ledger
+from winsor.core.ledger import Ledger
 from winsor.metrics import Accuracy
 from winsor.tuning import LogUniform, PrivateScore, tune
 

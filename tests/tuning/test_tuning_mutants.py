@@ -8,18 +8,18 @@ import numpy as np
 import pytest
 from dp_accounting.dp_event import GaussianDpEvent
 from scipy import stats
+from selfaudit.honest_trials import table
 
-from winsor.accounting.selection import SelectionDpEvent, certified_deltas
-from winsor.accounting.selection_bounds import smallest_log_ratio
-from winsor.accounting.trial_counts import TruncatedNegativeBinomial
 from winsor.audit import curve, replay
-from winsor.audit.replaying.honest_trials import table
-from winsor.contract import Neighbouring, Sensitivity
-from winsor.ledger import Ledger
-from winsor.mechanisms.gaussian import Gaussian
+from winsor.core.contract import Neighbouring, Sensitivity
+from winsor.core.events.selection import SelectionDpEvent, certified_deltas
+from winsor.core.events.selection_bounds import smallest_log_ratio
+from winsor.core.events.trial_counts import TruncatedNegativeBinomial
+from winsor.core.ledger import Ledger
+from winsor.core.noise.gaussian import Gaussian
+from winsor.core.prepaid import PrepaidDoor
+from winsor.core.sampling.samplers import FullBatch
 from winsor.metrics import Accuracy
-from winsor.release.prepaid import PrepaidDoor
-from winsor.sampling.samplers import FullBatch
 from winsor.tuning import PrivateScore, tune
 
 ADD = Neighbouring.ADD_OR_REMOVE_ONE

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from winsor.audit.records import LINE, MODEL, GradientRecords, Shapes, dimension
 from winsor.audit.worlds import AuditSetting, RuleExperiment
-from winsor.contract import Neighbouring
+from winsor.core.contract import Neighbouring
 from winsor.rules.rule import Rule
 
 NOMINAL = 10

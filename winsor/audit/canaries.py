@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import ConcatDataset, Dataset, Subset, TensorDataset, default_collate
 
-from winsor.contract import ConfigurationError
-from winsor.randomness import new_key, stream
+from winsor.core.contract import ConfigurationError
+from winsor.core.randomness import new_key, stream
 
 LOOK = 2_048
 """Rows of the dataset that are looked at for the range of labels and inputs."""

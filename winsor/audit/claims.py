@@ -27,11 +27,11 @@ from numpy.typing import NDArray
 from scipy.optimize import brentq
 from scipy.special import log_ndtr
 
-from winsor.contract import ConfigurationError
+from winsor.core.contract import ConfigurationError
 
 if TYPE_CHECKING:
-    from winsor.accounting.events import History
-    from winsor.contract import Neighbouring
+    from winsor.core.contract import Neighbouring
+    from winsor.core.events.registry import History
 
 Floats = NDArray[np.float64]
 GRID: Floats = np.concatenate(
@@ -140,7 +140,7 @@ def certified_claim(
 
     The epsilons run evenly from 0 to where delta is `SMALLEST_DELTA`.
     """
-    from winsor.accounting import account, delta_curve
+    from winsor.core.accounting import account, delta_curve
 
     top = min(account(history, SMALLEST_DELTA, relation).epsilon, GRID[-1])
     usual = account(history, USUAL_DELTA, relation).epsilon

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import betainccinv, betaincinv
 
-from winsor.contract import ConfigurationError
+from winsor.core.contract import ConfigurationError
 
 Floats = NDArray[np.float64]
 

@@ -31,7 +31,7 @@ from scipy.special import ndtri
 
 from winsor.audit.claims import Claim, gaussian_epsilon
 from winsor.audit.confidence import lower, upper
-from winsor.contract import ConfigurationError
+from winsor.core.contract import ConfigurationError
 
 Floats = NDArray[np.float64]
 

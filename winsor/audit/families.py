@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 from dp_accounting import dp_event
 
 from winsor.audit.claims import Claim, certified_claim
-from winsor.contract import UnsupportedEvent
+from winsor.core.contract import UnsupportedEvent
 
 if TYPE_CHECKING:
     from dp_accounting.dp_event import DpEvent
 
-    from winsor.accounting.events import History
-    from winsor.contract import Neighbouring
+    from winsor.core.contract import Neighbouring
+    from winsor.core.events.registry import History
 
 Refutes = Callable[[Claim], bool]
 
@@ -36,7 +36,7 @@ def measured_epsilon(
 
     0 where not even the most noise is refuted, None if some event's noise cannot be scaled.
     """
-    from winsor.accounting import account
+    from winsor.core.accounting import account
 
     try:
         scaled(history, 1.0)

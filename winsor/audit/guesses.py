@@ -36,7 +36,7 @@ from scipy.special import ndtr, ndtri
 from scipy.stats import binom
 
 from winsor.audit.claims import Claim
-from winsor.contract import ConfigurationError
+from winsor.core.contract import ConfigurationError
 
 LeastFalsePositive = Callable[[float], float]
 """A claim's F: true-positive rate -> the smallest false-positive rate it allows."""

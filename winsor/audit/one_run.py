@@ -37,15 +37,15 @@ from winsor.audit.curve import ALPHA as VERDICT_ALPHA
 from winsor.audit.families import measured_epsilon
 from winsor.audit.guesses import claim_refuted, gaussian_mu_bound, pointwise_epsilon
 from winsor.audit.watcher import GradientWatcher, Moment, model_scores
-from winsor.contract import ConfigurationError, Neighbouring
-from winsor.mechanisms.laplace import Laplace
-from winsor.mechanisms.protocol import Choice
-from winsor.sampling.samplers import FullBatch, Poisson, Sampler
+from winsor.core.contract import ConfigurationError, Neighbouring
+from winsor.core.noise.laplace import Laplace
+from winsor.core.noise.protocol import Choice
+from winsor.core.sampling.samplers import FullBatch, Poisson, Sampler
 from winsor.training.loop import PrivateTraining
 from winsor.training.make_private import make_private
 
 if TYPE_CHECKING:
-    from winsor.accounting.events import History
+    from winsor.core.events.registry import History
 
 Loss = Callable[[nn.Module, Any], Tensor]
 Make = Callable[[Dataset[Any]], PrivateTraining]

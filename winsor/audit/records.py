@@ -19,10 +19,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from winsor.audit.curve import PRESENT
-from winsor.contract import Bounded, UnsoundRelease
-from winsor.grads import Engine, Need, make_engine, trainable_parameters
-from winsor.grads.forward import ForwardEngine
-from winsor.grads.rows import RowsView
+from winsor.contrib.value.engine import ForwardEngine
+from winsor.core.contract import Bounded, UnsoundRelease
+from winsor.gradients import Engine, Need, make_engine, trainable_parameters
+from winsor.gradients.rows import RowsView
 from winsor.rules.rule import Rule, State, no_rows
 
 Mask = NDArray[np.bool_]

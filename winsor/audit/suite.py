@@ -13,7 +13,7 @@ from dp_accounting import dp_event
 from winsor.audit.claims import USUAL_DELTA, Claim, certified_claim
 from winsor.audit.curve import ALPHA, CurveVerdict, Experiment, curve_test
 from winsor.audit.families import measured_epsilon, scaled
-from winsor.contract import Neighbouring
+from winsor.core.contract import Neighbouring
 
 History = list[tuple[dp_event.DpEvent, int]]
 

@@ -22,15 +22,9 @@ from torch import Tensor
 
 from winsor.audit.curve import ABSENT, PRESENT, WORLDS
 from winsor.audit.records import Parts, Records, stacked
-from winsor.audit.worlds import (
-    AuditSetting,
-    Floats,
-    Likelihoods,
-    StackedExperiment,
-    in_noise_units,
-)
-from winsor.contract import Released
-from winsor.release.door import Door
+from winsor.audit.worlds import AuditSetting, Floats, Likelihoods, StackedExperiment, in_noise_units
+from winsor.core.contract import Released
+from winsor.core.door import Door
 from winsor.rules.rule import Rule, State
 
 LAW_RUNS = 300

@@ -27,8 +27,8 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset
 
 from winsor.audit.canaries import rows, size
-from winsor.contract import ConfigurationError, Tree
-from winsor.grads import Need, View, make_engine, trainable_parameters
+from winsor.core.contract import ConfigurationError, Tree
+from winsor.gradients import Need, View, make_engine, trainable_parameters
 from winsor.rules.rule import clip_weights
 from winsor.training.loop import PrivateTraining
 from winsor.training.update import OptimizerUpdate

@@ -31,15 +31,15 @@ from numpy.typing import NDArray
 
 from winsor.audit.curve import ABSENT, PRESENT, WORLDS
 from winsor.audit.records import GradientRecords, Parts, Records, chosen, flat, stacked
-from winsor.contract import ConfigurationError, Neighbouring, Released
-from winsor.ledger.ledger import Ledger
-from winsor.mechanisms.laplace import Laplace
-from winsor.mechanisms.noise import NoiseSource
-from winsor.mechanisms.protocol import Mechanism
-from winsor.randomness import stream
-from winsor.release.door import Door
+from winsor.core.contract import ConfigurationError, Neighbouring, Released
+from winsor.core.door import Door
+from winsor.core.ledger.ledger import Ledger
+from winsor.core.noise.laplace import Laplace
+from winsor.core.noise.protocol import Mechanism
+from winsor.core.noise.source import NoiseSource
+from winsor.core.randomness import stream
+from winsor.core.sampling.samplers import FixedSize, FullBatch, Poisson, Sampler
 from winsor.rules.rule import Rule, State
-from winsor.sampling.samplers import FixedSize, FullBatch, Poisson, Sampler
 
 Floats = NDArray[np.float64]
 

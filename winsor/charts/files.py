@@ -19,17 +19,8 @@ from markupsafe import Markup
 
 from winsor.charts.chart import Chart
 from winsor.charts.series import Series
-from winsor.charts.templates import (
-    HEIGHT,
-    LEFT,
-    LETTER,
-    RIGHT,
-    WIDTH,
-    asset,
-    environment,
-    rendered,
-)
-from winsor.contract import ConfigurationError
+from winsor.charts.templates import HEIGHT, LEFT, LETTER, RIGHT, WIDTH, asset, environment, rendered
+from winsor.core.contract import ConfigurationError
 
 LINE = 17
 

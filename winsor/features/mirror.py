@@ -24,8 +24,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from winsor.checks import whole
-from winsor.contract import ConfigurationError
+from winsor.core.checks import whole
+from winsor.core.contract import ConfigurationError
 
 
 @dataclass(frozen=True)

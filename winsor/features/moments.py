@@ -16,15 +16,21 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from winsor.checks import as_delta, as_relation
-from winsor.contract import ConfigurationError, Guarantee, Neighbouring, ProtocolError, Sensitivity
-from winsor.ledger.guarantee import guarantee
-from winsor.ledger.ledger import Ledger
-from winsor.mechanisms.gaussian import Gaussian
-from winsor.randomness import bound_key, new_key
-from winsor.release.budget import Payment, Target, noise_multiplier
-from winsor.release.prepaid import PrepaidDoor, Receipt
-from winsor.sampling.samplers import FullBatch
+from winsor.core.checks import as_delta, as_relation
+from winsor.core.contract import (
+    ConfigurationError,
+    Guarantee,
+    Neighbouring,
+    ProtocolError,
+    Sensitivity,
+)
+from winsor.core.ledger.guarantee import guarantee
+from winsor.core.ledger.ledger import Ledger
+from winsor.core.noise.gaussian import Gaussian
+from winsor.core.prepaid import PrepaidDoor, Receipt
+from winsor.core.randomness import bound_key, new_key
+from winsor.core.sampling.samplers import FullBatch
+from winsor.planning.budget import Payment, Target, noise_multiplier
 
 Array = NDArray[np.float64]
 

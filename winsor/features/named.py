@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from torch import Tensor
 
-from winsor.contract import ConfigurationError
+from winsor.core.contract import ConfigurationError
 from winsor.features import pretrained
 from winsor.features import scattering as wavelets
 from winsor.features.kept import Features

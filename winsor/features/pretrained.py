@@ -42,8 +42,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils.fusion import fuse_conv_bn_weights
 
-from winsor.checks import choice, whole
-from winsor.contract import ConfigurationError
+from winsor.core.checks import choice, whole
+from winsor.core.contract import ConfigurationError
 from winsor.features.kept import kept
 
 SIDE = 224

@@ -42,8 +42,8 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from winsor.checks import fraction, positive
-from winsor.contract import ConfigurationError, Sensitivity
+from winsor.core.checks import fraction, positive
+from winsor.core.contract import ConfigurationError, Sensitivity
 from winsor.features.moments import Array, ReleasedMoments
 from winsor.features.private_whitening import LEVELS, MEAN_SHARE, symmetric, whole_numbers
 

@@ -33,8 +33,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from winsor.checks import positive
-from winsor.contract import ConfigurationError, Sensitivity
+from winsor.core.checks import positive
+from winsor.core.contract import ConfigurationError, Sensitivity
 from winsor.features.moments import ReleasedMoments
 
 CHUNK = 1000

@@ -45,10 +45,10 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from winsor.checks import positive, whole
-from winsor.contract import ConfigurationError, Sensitivity
+from winsor.core.checks import positive, whole
+from winsor.core.contract import ConfigurationError, Sensitivity
+from winsor.core.ledger.ledger import Ledger
 from winsor.features.moments import Array, ReleasedMoments
-from winsor.ledger.ledger import Ledger
 
 MEAN_SHARE = 0.25
 """w: means bear far more noise than variances do."""

@@ -24,7 +24,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from winsor.checks import positive, whole
+from winsor.core.checks import positive, whole
 from winsor.features.kept import kept
 
 

@@ -45,8 +45,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from winsor.checks import positive, whole
-from winsor.contract import ConfigurationError
+from winsor.core.checks import positive, whole
+from winsor.core.contract import ConfigurationError
 from winsor.features.kept import kept
 
 CHANNELS, GROUPS = 81, 27

@@ -33,20 +33,20 @@ from lightning.pytorch.trainer.states import TrainerFn
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
-from winsor.checks import choice
-from winsor.contract import (
+from winsor.core.checks import choice
+from winsor.core.contract import (
     ConfigurationError,
     Guarantee,
     LedgerError,
     ProtocolError,
     UnsoundRelease,
 )
-from winsor.distributed.wrapped import inside
 from winsor.integrations.privacy import Privacy
 from winsor.integrations.run_length import run_length
 from winsor.integrations.same_rows import PUBLIC_EVALUATION, refuse_private_evaluation
 from winsor.training.loop import PrivateTraining
 from winsor.training.make_private import make_private
+from winsor.training.ranks.wrapped import inside
 from winsor.training.settings import refuse_different, settings_of_model
 
 KEPT_AS = "winsor"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Unpack
 
-from winsor.checks import refuse_unknown
-from winsor.contract import ConfigurationError
+from winsor.core.checks import refuse_unknown
+from winsor.core.contract import ConfigurationError
 from winsor.rules.rule import Rule
 from winsor.training.make_private import ELSEWHERE, Options
 

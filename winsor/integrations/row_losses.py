@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers.models.auto import modeling_auto as names
 
-from winsor.contract import LossError, UnsupportedModel
+from winsor.core.contract import LossError, UnsupportedModel
 
 IGNORED = -100
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from torch.utils.data import Dataset
 
-from winsor.contract import ConfigurationError
+from winsor.core.contract import ConfigurationError
+from winsor.core.sampling.choose import dataset_size, make_sampler, planned_steps
 from winsor.integrations.privacy import Privacy
-from winsor.sampling.choose import dataset_size, make_sampler, planned_steps
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch.utils.data import Subset
 
-from winsor.contract import UnsoundRelease
+from winsor.core.contract import UnsoundRelease
 
 PUBLIC_EVALUATION = "rows for evaluation are public: metrics on them are shown as they are"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from winsor.contract import ConfigurationError
+from winsor.core.contract import ConfigurationError
 
 Test = Callable[[Any], bool]
 

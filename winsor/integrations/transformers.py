@@ -32,7 +32,7 @@ from transformers import Trainer, TrainingArguments
 from transformers.trainer_utils import TrainOutput
 from transformers.utils import logging
 
-from winsor.contract import ConfigurationError, Guarantee, LedgerError, ProtocolError
+from winsor.core.contract import ConfigurationError, Guarantee, LedgerError, ProtocolError
 from winsor.integrations import row_losses
 from winsor.integrations.privacy import Privacy
 from winsor.integrations.run_length import RunLength, run_length

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from winsor.checks import whole
+from winsor.core.checks import whole
 from winsor.metrics.metric import (
     Array,
     Columns,

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from winsor.contract import ConfigurationError
+from winsor.core.contract import ConfigurationError
 
 Array = NDArray[np.float64]
 

@@ -14,18 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from winsor.checks import positive
-from winsor.contract import ConfigurationError
-from winsor.metrics.metric import (
-    Array,
-    Columns,
-    Estimate,
-    Metric,
-    Size,
-    around,
-    cells_of,
-    unknown,
-)
+from winsor.core.checks import positive
+from winsor.core.contract import ConfigurationError
+from winsor.metrics.metric import Array, Columns, Estimate, Metric, Size, around, cells_of, unknown
 
 _SECOND = 0.25  # weight of the second moments
 _CHUNK = 1 << 16

@@ -11,18 +11,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from winsor.checks import positive, probability, whole
-from winsor.contract import ConfigurationError
-from winsor.metrics.metric import (
-    Array,
-    Columns,
-    Estimate,
-    Metric,
-    Size,
-    bins_of,
-    deviations,
-    tally,
-)
+from winsor.core.checks import positive, probability, whole
+from winsor.core.contract import ConfigurationError
+from winsor.metrics.metric import Array, Columns, Estimate, Metric, Size, bins_of, deviations, tally
 
 
 class Quantiles(Metric):

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from winsor.checks import positive, whole
+from winsor.core.checks import positive, whole
 from winsor.metrics.metric import (
     Array,
     Columns,

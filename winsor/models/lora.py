@@ -20,8 +20,8 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from winsor.checks import positive, whole
-from winsor.contract import ConfigurationError
+from winsor.core.checks import positive, whole
+from winsor.core.contract import ConfigurationError
 
 
 class LowRank(nn.Module):

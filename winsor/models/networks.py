@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from winsor.checks import whole
-from winsor.contract import ConfigurationError
+from winsor.core.checks import whole
+from winsor.core.contract import ConfigurationError
 
 
 class Residual(nn.Module):

@@ -30,15 +30,15 @@ from typing import Any
 import numpy as np
 from dp_accounting.dp_event import ComposedDpEvent, DpEvent, SelfComposedDpEvent
 
-from winsor.accounting import calibrate
-from winsor.accounting.banded import Workload, choose
 from winsor.charts import Chart, Series
-from winsor.checks import as_delta, positive, whole
-from winsor.contract import ConfigurationError, Neighbouring
-from winsor.mechanisms.events import joint_event
+from winsor.core.checks import as_delta, positive, whole
+from winsor.core.contract import ConfigurationError, Neighbouring
+from winsor.core.events.joint import joint_event
+from winsor.core.sampling.choose import make_sampler, planned_steps
+from winsor.core.sampling.samplers import Sampler
+from winsor.planning import calibrate
+from winsor.planning.bands import Workload, choose
 from winsor.planning.plan import PARTS
-from winsor.sampling.choose import make_sampler, planned_steps
-from winsor.sampling.samplers import Sampler
 
 RELATION = Neighbouring.ADD_OR_REMOVE_ONE
 PASSES = (1, 2, 5, 10, 20, 40)

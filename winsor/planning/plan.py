@@ -23,11 +23,10 @@ from typing import Any
 
 from dp_accounting.dp_event import DpEvent
 
-from winsor import cards
-from winsor.accounting import calibrate, certify, certify_delta, epsilon_curve
-from winsor.accounting.events import History
-from winsor.checks import as_delta, choice, positive, probability, whole
-from winsor.contract import (
+from winsor.charts import notebook_html as cards
+from winsor.core.accounting import certify, certify_delta, epsilon_curve
+from winsor.core.checks import as_delta, choice, positive, probability, whole
+from winsor.core.contract import (
     Bounded,
     CalibrationError,
     ConfigurationError,
@@ -35,9 +34,11 @@ from winsor.contract import (
     Sensitivity,
     UnsupportedRelation,
 )
-from winsor.mechanisms.events import joint_event
-from winsor.sampling.choose import make_sampler, planned_steps
-from winsor.sampling.samplers import Sampler
+from winsor.core.events.joint import joint_event
+from winsor.core.events.registry import History
+from winsor.core.sampling.choose import make_sampler, planned_steps
+from winsor.core.sampling.samplers import Sampler
+from winsor.planning import calibrate
 
 SAMPLINGS = ("poisson", "fixed", "full")
 """Ways of drawing that are paid for step by step; epochs are not planned here yet."""

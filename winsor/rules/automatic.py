@@ -38,10 +38,10 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from winsor.checks import positive
-from winsor.contract import ConfigurationError
-from winsor.grads.outer_maps import exact_or_zero
-from winsor.grads.view import View
+from winsor.core.checks import positive
+from winsor.core.contract import ConfigurationError
+from winsor.gradients.outer_maps import exact_or_zero
+from winsor.gradients.view import View
 from winsor.rules.rule import ROUNDING, PerSampleRule, State
 
 SHORTEST = 1e-15

@@ -26,8 +26,9 @@ is not finite is replaced by zero, which is in the ball.
 References
 ----------
 Jin, Zhou, Han, Cheng, Zeng: Efficient private SCO for heavy-tailed data via averaged clipping.
-The paper takes the sensitivity to be lambda; that reading lives in `winsor/papers/aclip/claim.py`.
-The authors' code passes a noise variance where a standard deviation is expected.
+The paper takes the sensitivity to be lambda; that reading lives in
+`papers/winsor_papers/aclip/claim.py`. The authors' code passes a noise variance where a standard
+deviation is expected.
 """
 
 from __future__ import annotations
@@ -38,12 +39,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from winsor.checks import positive
-from winsor.contract import Bounded, Sensitivity, Tree
-from winsor.grads.pieces import square_rows
-from winsor.grads.view import Need, View
+from winsor.core.checks import positive
+from winsor.core.contract import Bounded, Sensitivity, Tree
+from winsor.gradients.pieces import square_rows
+from winsor.gradients.tree import FlatTree
+from winsor.gradients.view import Need, View
 from winsor.rules.rule import ROUNDING, Rule, State, Sums, clip_weights
-from winsor.tree import FlatTree
 
 SAFE_NORMS = 1e-12, 1e18
 """Between these, squares neither overflow nor vanish in float32."""

@@ -54,9 +54,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from winsor.checks import positive, probability
-from winsor.contract import Bounded, Released, Sensitivity, Tree
-from winsor.grads.view import Need, View
+from winsor.core.checks import positive, probability
+from winsor.core.contract import Bounded, Released, Sensitivity, Tree
+from winsor.gradients.view import Need, View
 from winsor.rules.per_layer import Groups, checked_groups, resolved_groups
 from winsor.rules.rule import Rule, State, Sums, clip_weights
 from winsor.rules.tracking import QuantileTracker

@@ -45,8 +45,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from winsor.checks import positive, refusal
-from winsor.grads.view import View
+from winsor.core.checks import positive, refusal
+from winsor.gradients.view import View
 from winsor.rules.rule import ROUNDING, PerSampleRule, State, clip_weights
 
 

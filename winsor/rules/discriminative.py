@@ -47,11 +47,11 @@ References
 ----------
 Anonymous: Clip body and tail separately (DC-DPSGD), Algorithm 1 and Theorem 5.3. The paper adds
 noise to the traces (eps_tr), ranks, and accounts the sum at p c1 + (1-p) c2; that reading lives in
-`winsor/papers/dc_dpsgd/claim.py`, and the algorithm as printed in `algorithm.py` beside it. One
-deviation for large models: the printed directions are dense, orthonormalised together and drawn at
-every step; here they have Kronecker structure by layer and stay for ``refresh`` steps. The authors'
-public code projects only the first layer, in absolute value, and divides by the norm of the whole
-batch; here all layers, and each row by itself.
+`papers/winsor_papers/dc_dpsgd/claim.py`, and the algorithm as printed in `algorithm.py` beside it.
+One deviation for large models: the printed directions are dense, orthonormalised together and drawn
+at every step; here they have Kronecker structure by layer and stay for ``refresh`` steps. The
+authors' public code projects only the first layer, in absolute value, and divides by the norm of
+the whole batch; here all layers, and each row by itself.
 """
 
 from __future__ import annotations
@@ -63,13 +63,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from winsor.checks import choice, positive, probability, whole
-from winsor.contract import Bounded, ConfigurationError, Released, Sensitivity, Tree
-from winsor.grads.view import Directions, Need, View
+from winsor.core.checks import choice, positive, probability, whole
+from winsor.core.contract import Bounded, ConfigurationError, Released, Sensitivity, Tree
+from winsor.gradients.view import Directions, Need, View
 from winsor.rules import draws
+from winsor.rules.body_and_tail import dc_dpsgd_thresholds
 from winsor.rules.rule import Rule, State, Sums, clip_weights
 from winsor.rules.tracking import QuantileTracker
-from winsor.theory import dc_dpsgd_thresholds
 
 SCORES = ("norm", "loss", "trace")
 SELECTIONS = (*SCORES, "rank", "random")

@@ -18,7 +18,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from winsor.randomness import new_key, stream, subkey
+from winsor.core.randomness import new_key, stream, subkey
 from winsor.rules.rule import State
 
 

@@ -29,8 +29,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from winsor.checks import positive
-from winsor.grads.view import View
+from winsor.core.checks import positive
+from winsor.gradients.view import View
 from winsor.rules.rule import PerSampleRule, State, clip_weights
 
 

@@ -45,9 +45,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from winsor.checks import at_least, positive, probability, whole
-from winsor.contract import Released, Tree
-from winsor.grads.view import Need, View
+from winsor.core.checks import at_least, positive, probability, whole
+from winsor.core.contract import Released, Tree
+from winsor.gradients.view import Need, View
 from winsor.rules.rule import RowwiseRule, State, Sums, clip_weights
 
 

@@ -36,11 +36,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from winsor.checks import positive, whole
-from winsor.contract import Bounded, ConfigurationError, Sensitivity, Tree
-from winsor.grads.lengths import cut_sum, lengths
-from winsor.grads.piece_view import PieceView
-from winsor.grads.view import Need, View
+from winsor.core.checks import positive, whole
+from winsor.core.contract import Bounded, ConfigurationError, Sensitivity, Tree
+from winsor.gradients.lengths import cut_sum, lengths
+from winsor.gradients.piece_view import PieceView
+from winsor.gradients.view import Need, View
 from winsor.rules.rule import ROUNDING, RowwiseRule, State, Sums, clip_weights
 
 

@@ -39,9 +39,9 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from winsor.checks import positive
-from winsor.contract import Bounded, ConfigurationError, Released, Sensitivity, Tree
-from winsor.grads.view import Need, View
+from winsor.core.checks import positive
+from winsor.core.contract import Bounded, ConfigurationError, Released, Sensitivity, Tree
+from winsor.gradients.view import Need, View
 from winsor.rules.rule import Rule, State, Sums, clip_weights
 
 Groups = tuple[tuple[str, ...], ...]

@@ -37,8 +37,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from winsor.checks import positive
-from winsor.grads.view import View
+from winsor.core.checks import positive
+from winsor.gradients.view import View
 from winsor.rules.automatic import SHORTEST
 from winsor.rules.rule import ROUNDING, PerSampleRule, State, clip_weights
 

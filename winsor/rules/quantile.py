@@ -36,8 +36,8 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from winsor.contract import Bounded, Released, Sensitivity, Tree
-from winsor.grads.view import Need, View
+from winsor.core.contract import Bounded, Released, Sensitivity, Tree
+from winsor.gradients.view import Need, View
 from winsor.rules.rule import Rule, State, Sums, clip_weights
 from winsor.rules.tracking import QuantileTracker
 

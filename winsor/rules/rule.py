@@ -19,10 +19,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from winsor.contract import Bounded, Released, Sensitivity, Tree
-from winsor.grads.outer_maps import clipping_weights
-from winsor.grads.rows import RowsView
-from winsor.grads.view import Need, View
+from winsor.core.contract import Bounded, Released, Sensitivity, Tree
+from winsor.gradients.outer_maps import clipping_weights
+from winsor.gradients.rows import RowsView
+from winsor.gradients.view import Need, View
 
 State = dict[str, Any]
 """Public rule state: plain numbers and tensors, safe for `torch.load(weights_only=True)`."""
@@ -32,7 +32,7 @@ Sums = dict[str, Any]
 
 ROUNDING = 1e-5
 """Clip to C/(1+ROUNDING): norms in float32 carry relative errors up to 8e-6 (`LONG` of
-`winsor/grads/pieces.py`), and the bound must hold for the numbers that are really summed."""
+`winsor/gradients/pieces.py`), and the bound must hold for the numbers that are really summed."""
 
 SMALLEST = 1e-37
 """Shorter norms are not divided by: in float32 the quotient would overflow."""

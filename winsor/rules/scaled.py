@@ -40,9 +40,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from winsor.checks import positive, probability
-from winsor.contract import Released, Tree
-from winsor.grads.view import Need, View
+from winsor.core.checks import positive, probability
+from winsor.core.contract import Released, Tree
+from winsor.gradients.view import Need, View
 from winsor.rules.rule import RowwiseRule, State, Sums, clip_weights
 
 

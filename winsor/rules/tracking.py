@@ -21,8 +21,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from winsor.checks import positive, probability
-from winsor.contract import Bounded, ConfigurationError, Sensitivity
+from winsor.core.checks import positive, probability
+from winsor.core.contract import Bounded, ConfigurationError, Sensitivity
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ from winsor.tails.guide import Advice, Setting, advise
 from winsor.tails.verdict import TailClass, Verdict
 
 if TYPE_CHECKING:
-    from winsor.tails.debug import DebugMonitor
-    from winsor.tails.monitor import PrivateMonitor
+    from winsor.rules.debug_monitor import DebugMonitor
+    from winsor.rules.monitor import PrivateMonitor
 
 __all__ = [
     "Advice",
@@ -30,8 +30,8 @@ __all__ = [
 ]
 
 _LATER = {
-    "DebugMonitor": "winsor.tails.debug",
-    "PrivateMonitor": "winsor.tails.monitor",
+    "DebugMonitor": "winsor.rules.debug_monitor",
+    "PrivateMonitor": "winsor.rules.monitor",
 }
 
 

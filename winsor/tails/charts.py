@@ -18,8 +18,8 @@ from numpy.typing import ArrayLike
 
 from winsor.charts.chart import Bars, Chart, Mark
 from winsor.charts.series import Series, points_of
-from winsor.checks import all_positive
-from winsor.contract import ConfigurationError
+from winsor.core.checks import all_positive
+from winsor.core.contract import ConfigurationError
 from winsor.tails.fitting import TailFit
 from winsor.tails.points import Floats
 

@@ -21,8 +21,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from winsor.checks import probability
-from winsor.contract import ConfigurationError
+from winsor.core.checks import probability
+from winsor.core.contract import ConfigurationError
 from winsor.tails import extremes, weibull
 from winsor.tails.points import Floats, TailPoints, log_norms, normal_quantile, tail_points
 from winsor.tails.regression import tail_line

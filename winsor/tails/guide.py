@@ -4,7 +4,7 @@
     for advice in winsor.tails.advise(fitted, Setting(n=60_000, d=26_010, epsilon=3, delta=1e-6)):
         print(advice)
 
-The formulas live in `winsor/theory/`; here they meet a fitted tail. The theorems speak of
+The formulas live in `winsor/tails/theorems/`; here they meet a fitted tail. The theorems speak of
 the gradient noise |g_i - grad F|; the fit sees whatever norms it was given, usually |g_i|. Their
 constants are those of worst-case proofs and often far above what works: `private_quantile` is the
 advice to follow when nothing is known, and is marked as such.
@@ -19,10 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from winsor import theory as theorems
-from winsor.checks import positive, probability
-from winsor.contract import ConfigurationError, Neighbouring
-from winsor.tails import weibull
+from winsor.core.checks import positive, probability
+from winsor.core.contract import ConfigurationError, Neighbouring
+from winsor.tails import theorems, weibull
 from winsor.tails.fitting import TailFit
 from winsor.tails.verdict import TailClass
 
@@ -121,7 +120,7 @@ def private_quantile(fitted: TailFit | None, setting: Setting) -> Advice:
     a classifier are soon fitted well, higher ones are hardly ever reached from above.
 
     The learning rate is the length of a step, for gradients divided by the threshold
-    (`winsor.advise.recipe` does that); for a plain rule divide it by the threshold.
+    (`winsor.tuning.recipe` does that); for a plain rule divide it by the threshold.
     """
     batch = setting.batch_size or max(1, min(setting.n, round(2 * math.sqrt(setting.n))))
     steps = setting.steps or STEPS
@@ -142,7 +141,7 @@ def private_quantile(fitted: TailFit | None, setting: Setting) -> Advice:
     return Advice(
         "private quantile (the default when constants are unknown)",
         values,
-        "Andrew et al. 2021, target from the bias-noise trade; winsor.advise.recipes",
+        "Andrew et al. 2021, target from the bias-noise trade; winsor.tuning.recipes",
         (
             "none on the tail: the threshold adapts; its count costs 1 % of each step's privacy",
             "the learning rate is for gradients divided by the threshold, and falls to zero",
@@ -156,7 +155,7 @@ def noise_multiplier(n: int, batch_size: int, steps: int, epsilon: float, delta:
     """The certified multiplier of a per-sample rule with Poisson batches, add/remove-one."""
     from dp_accounting.dp_event import GaussianDpEvent, PoissonSampledDpEvent
 
-    from winsor.accounting import calibrate
+    from winsor.planning import calibrate
 
     return calibrate.noise_multiplier(
         lambda sigma: PoissonSampledDpEvent(batch_size / n, GaussianDpEvent(sigma)),

@@ -16,7 +16,7 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from winsor.contract import ConfigurationError
+from winsor.core.contract import ConfigurationError
 
 Floats = NDArray[np.float64]
 

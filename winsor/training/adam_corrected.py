@@ -27,8 +27,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from winsor.checks import positive
-from winsor.contract import ConfigurationError
+from winsor.core.checks import positive
+from winsor.core.contract import ConfigurationError
 from winsor.training.noise_aware import NoiseAware
 
 

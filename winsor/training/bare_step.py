@@ -23,8 +23,8 @@ from torch import Tensor, nn
 from torch.optim import SGD, Adam, AdamW, Optimizer
 from torch.optim import optimizer as hooks
 
+from winsor.gradients.tree import FlatTree
 from winsor.training.guard import count_fused_steps
-from winsor.tree import FlatTree
 
 _BARE: dict[type[Optimizer], Callable[..., Any]] = {
     kind: inspect.unwrap(kind.step) for kind in (SGD, Adam, AdamW)

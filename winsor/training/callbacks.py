@@ -20,7 +20,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from winsor.contract import ConfigurationError
+from winsor.core.contract import ConfigurationError
 from winsor.training.epochs import epoch_ends
 from winsor.training.spending import Spending
 

@@ -21,21 +21,21 @@ from typing import Any, TypeVar
 
 from torch import nn
 
-from winsor.contract import LedgerError, ProtocolError, UnsoundRelease, Update, WinsorError
-from winsor.distributed.ranks import Ranks, together
-from winsor.distributed.shard_files import forget_others, write_shards
-from winsor.distributed.uneven import SAVE, UnevenSteps
-from winsor.files import keep_names
-from winsor.grads.view import Engine, View
-from winsor.ledger.ledger import Ledger
-from winsor.randomness import HoldsKey, fingerprint, new_key
-from winsor.release.door import Door
+from winsor.core.contract import LedgerError, ProtocolError, UnsoundRelease, Update, WinsorError
+from winsor.core.door import Door
+from winsor.core.files import keep_names
+from winsor.core.ledger.ledger import Ledger
+from winsor.core.randomness import HoldsKey, fingerprint, new_key
+from winsor.gradients.view import Engine, View
 from winsor.rules.rule import Rule, State, Sums
-from winsor.sampling.feed import Feed, Fragment
-from winsor.sampling.random_states import random_states, set_random_states
 from winsor.training import in_shards, saving
+from winsor.training.feeding.feed import Feed, Fragment
+from winsor.training.feeding.random_states import random_states, set_random_states
 from winsor.training.guard import ModelGuard
 from winsor.training.iterates import Ball, Iterates
+from winsor.training.ranks.ranks import Ranks, together
+from winsor.training.ranks.shard_files import forget_others, write_shards
+from winsor.training.ranks.uneven import SAVE, UnevenSteps
 from winsor.training.settings import Settings, refuse_different, settings_of_optimizer
 
 STATE_FORMAT = 4

@@ -12,10 +12,10 @@ from typing import Any
 
 import torch
 
-from winsor.contract import ConfigurationError
-from winsor.mechanisms.banded import Banded
-from winsor.sampling.cyclic import CyclicPoisson
-from winsor.sampling.samplers import Sampler
+from winsor.core.contract import ConfigurationError
+from winsor.core.sampling.cyclic import CyclicPoisson
+from winsor.core.sampling.samplers import Sampler
+from winsor.planning.bands import Banded
 
 
 def cyclic(

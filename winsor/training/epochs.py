@@ -13,7 +13,7 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from winsor.contract import ProtocolError
+from winsor.core.contract import ProtocolError
 
 if TYPE_CHECKING:
     from winsor.training.loop import PrivateTraining

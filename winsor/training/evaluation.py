@@ -21,19 +21,20 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, Dataset
 
-from winsor.accounting import calibrate, certify
-from winsor.accounting.events import History
-from winsor.checks import as_relation, positive, whole
-from winsor.contract import BudgetExceeded, ConfigurationError, Neighbouring
-from winsor.distributed.ranks import Ranks
-from winsor.grads import trainable_parameters
-from winsor.mechanisms.banded import Banded
+from winsor.core.accounting import certify
+from winsor.core.checks import as_relation, positive, whole
+from winsor.core.contract import BudgetExceeded, ConfigurationError, Neighbouring
+from winsor.core.events.registry import History
+from winsor.core.sampling.choose import dataset_size, make_sampler, planned_steps
+from winsor.gradients import trainable_parameters
 from winsor.metrics import Measurement, Metric, event_of, measure
+from winsor.planning import calibrate
+from winsor.planning.bands import Banded
 from winsor.rules.rule import dry_run
-from winsor.sampling.choose import dataset_size, make_sampler, planned_steps
 from winsor.training.loop import PrivateTraining
 from winsor.training.make_private import Arguments
 from winsor.training.planned import PlannedSteps
+from winsor.training.ranks.ranks import Ranks
 
 Columns = Mapping[str, Tensor]
 _ROWS = 1000  # per forward pass

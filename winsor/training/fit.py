@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.data import Dataset
 
-from winsor.checks import whole
-from winsor.contract import ConfigurationError, LossError
+from winsor.core.checks import whole
+from winsor.core.contract import ConfigurationError, LossError
 from winsor.training.callbacks import Callbacks, as_list
 from winsor.training.evaluation import Evaluation, refuse_units, with_looks
 from winsor.training.grouping import Views, views_of

@@ -22,11 +22,11 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
-from winsor.contract import ConfigurationError, LossError
-from winsor.grads.ghost import GhostEngine
-from winsor.grads.units import Units, units_view
-from winsor.grads.view import Engine, View
-from winsor.sampling.feed import Fragment
+from winsor.core.contract import ConfigurationError, LossError
+from winsor.gradients.ghost import GhostEngine
+from winsor.gradients.units import Units, units_view
+from winsor.gradients.view import Engine, View
+from winsor.training.feeding.feed import Fragment
 from winsor.training.rehearsal import Loss
 
 

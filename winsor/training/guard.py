@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import increment_version
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from winsor.contract import UnsoundRelease, UnsupportedModel
+from winsor.core.contract import UnsoundRelease, UnsupportedModel
 
 EVERY = 64
 """Content is compared about once in half as many steps, at moments that nobody can foresee."""

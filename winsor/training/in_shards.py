@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from winsor.contract import ConfigurationError, LedgerError
-from winsor.distributed.shard_files import read_shards
-from winsor.distributed.sharded import Shards, is_sharded
+from winsor.core.contract import ConfigurationError, LedgerError
+from winsor.training.ranks.shard_files import read_shards
+from winsor.training.ranks.sharded import Shards, is_sharded
 
 if TYPE_CHECKING:
     from winsor.training.checkpoint import Resumable

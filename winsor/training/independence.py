@@ -29,8 +29,8 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
 from torch.utils.data import default_collate
 
-from winsor.contract import UnsupportedModel, WinsorError
-from winsor.grads import refuse_unsupported
+from winsor.core.contract import UnsupportedModel, WinsorError
+from winsor.gradients import refuse_unsupported
 from winsor.training.loop_order import refuse_misfit, refuse_nothing_finite
 from winsor.training.mixing import Seat, Tolerance, name_the_place
 from winsor.training.rehearsal import Collate, Loss, Played, Rehearsal, same_randomness

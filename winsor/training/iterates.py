@@ -42,9 +42,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from winsor.checks import choice
-from winsor.contract import ConfigurationError, ProtocolError, Tree
-from winsor.randomness import new_key, stream
+from winsor.core.checks import choice
+from winsor.core.contract import ConfigurationError, ProtocolError, Tree
+from winsor.core.randomness import new_key, stream
 
 
 @dataclass(frozen=True)

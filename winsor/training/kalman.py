@@ -26,7 +26,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from winsor.checks import positive, probability
+from winsor.core.checks import positive, probability
 from winsor.training.noise_aware import NoiseAware
 
 

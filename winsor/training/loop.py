@@ -20,28 +20,28 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor, nn
 
-from winsor.checks import whole
-from winsor.contract import (
+from winsor.core.checks import whole
+from winsor.core.contract import (
     BudgetExceeded,
     LedgerError,
     ProtocolError,
     UnsupportedModel,
     Update,
 )
-from winsor.distributed.ranks import Ranks
-from winsor.distributed.uneven import GO_ON, STOP, UnevenSteps
-from winsor.distributed.view import RanksView
-from winsor.grads.joined import JoinedView
-from winsor.grads.view import Engine, View
-from winsor.release.door import Door
+from winsor.core.door import Door
+from winsor.gradients.joined import JoinedView
+from winsor.gradients.view import Engine, View
 from winsor.rules.rule import Rule, Sums, no_rows
-from winsor.sampling.feed import Feed, Fragment
 from winsor.training.checkpoint import Resumable
 from winsor.training.epochs import Epochs
+from winsor.training.feeding.feed import Feed, Fragment
 from winsor.training.grouping import Grouping
 from winsor.training.guard import ModelGuard
 from winsor.training.iterates import Ball, Iterates
 from winsor.training.loop_order import refuse_another_round, refuse_bad_losses, refuse_used_graph
+from winsor.training.ranks.ranks import Ranks
+from winsor.training.ranks.uneven import GO_ON, STOP, UnevenSteps
+from winsor.training.ranks.view import RanksView
 from winsor.training.rehearsal import Loss
 from winsor.training.reported import Reported
 from winsor.training.row_checks import RowChecks
@@ -333,7 +333,7 @@ certified by PLD
             if module.training:
                 raise UnsupportedModel(
                     f"{name} is a BatchNorm in training mode, which mixes rows of the batch. Put "
-                    "it in eval mode, or replace it: winsor.grads.replace_batchnorm(model)."
+                    "it in eval mode, or replace it: winsor.gradients.replace_batchnorm(model)."
                 )
         for name, parameter in self._update.parameters.items():
             if not parameter.requires_grad:

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 from torch import Tensor, nn
 
-from winsor.contract import LossError, ProtocolError, WinsorError
+from winsor.core.contract import LossError, ProtocolError, WinsorError
 from winsor.training.rehearsal import Loss
 
 MISFITS = ("dtype", "shapes cannot be", "channels", "expected input", "Expected 3D")

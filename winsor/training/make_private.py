@@ -16,34 +16,33 @@ from numpy.typing import NDArray
 from torch import nn
 from torch.utils.data import Dataset
 
-from winsor.accounting import event_to_json
-from winsor.accounting.banded import Workload
-from winsor.checks import as_delta, as_relation, choice, refuse_unknown, whole
-from winsor.contract import ConfigurationError, LedgerError, Neighbouring, Update
-from winsor.distributed.ledger import SharedLedger
-from winsor.distributed.ranks import Ranks
-from winsor.distributed.sharded import Shards
-from winsor.distributed.wrapped import inside
-from winsor.grads import make_engine, refuse_unsupported, trainable_parameters
-from winsor.ledger.guarantee import together
-from winsor.ledger.holders import earlier_ledgers
-from winsor.ledger.ledger import Ledger
-from winsor.mechanisms import noise
-from winsor.mechanisms.banded import Banded
-from winsor.mechanisms.protocol import Choice, Mechanism, OwnUpdate
-from winsor.randomness import new_key, subkey
-from winsor.release.door import Door
+from winsor.core.accounting import event_to_json
+from winsor.core.checks import as_delta, as_relation, choice, refuse_unknown, whole
+from winsor.core.contract import ConfigurationError, LedgerError, Neighbouring, Update
+from winsor.core.door import Door
+from winsor.core.ledger.guarantee import together
+from winsor.core.ledger.holders import earlier_ledgers
+from winsor.core.ledger.ledger import Ledger
+from winsor.core.noise import source as noise
+from winsor.core.noise.protocol import Choice, Mechanism, OwnUpdate
+from winsor.core.randomness import new_key, subkey
+from winsor.core.sampling.choose import dataset_size, make_sampler, planned_steps
+from winsor.core.sampling.samplers import Poisson, Sampler
+from winsor.core.sampling.units import UnitRows
+from winsor.gradients import make_engine, refuse_unsupported, trainable_parameters
+from winsor.planning.bands import Banded, Workload
 from winsor.rules.rule import Rule, dry_run
-from winsor.sampling.choose import dataset_size, make_sampler, planned_steps
-from winsor.sampling.feed import Feed
-from winsor.sampling.samplers import Poisson, Sampler
-from winsor.sampling.units import UnitRows
 from winsor.training.correlated import cyclic, learning_rates, momentum
+from winsor.training.feeding.feed import Feed
 from winsor.training.grouping import Grouping
 from winsor.training.guard import ModelGuard
 from winsor.training.iterates import Ball, Iterates, first_counted
 from winsor.training.loop import PrivateTraining, StepBudget
 from winsor.training.planned import PlannedSteps
+from winsor.training.ranks.ledger import SharedLedger
+from winsor.training.ranks.ranks import Ranks
+from winsor.training.ranks.sharded import Shards
+from winsor.training.ranks.wrapped import inside
 from winsor.training.right_kinds import refuse_wrong_kinds
 from winsor.training.settings import settings_of_optimizer
 from winsor.training.sharded import ShardedUpdate, refuse_shards, with_parts

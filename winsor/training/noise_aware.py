@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from winsor.contract import ConfigurationError, ProtocolError
+from winsor.core.contract import ConfigurationError, ProtocolError
 
 
 class NoiseAware(torch.optim.Optimizer):

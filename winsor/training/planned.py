@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 from dp_accounting import dp_event
 
-from winsor.accounting import calibrate
-from winsor.checks import choice, positive
-from winsor.contract import Bounded, ConfigurationError, Neighbouring
-from winsor.mechanisms.gaussian import Gaussian
-from winsor.mechanisms.laplace import Laplace
-from winsor.mechanisms.protocol import Choice, Mechanism
-from winsor.release.door import price, stretch
-from winsor.sampling.samplers import Sampler
+from winsor.core.checks import choice, positive
+from winsor.core.contract import Bounded, ConfigurationError, Neighbouring
+from winsor.core.door import price, stretch
+from winsor.core.noise.gaussian import Gaussian
+from winsor.core.noise.laplace import Laplace
+from winsor.core.noise.protocol import Choice, Mechanism
+from winsor.core.sampling.samplers import Sampler
+from winsor.planning import calibrate
 from winsor.training.loop import StepBudget
 
 

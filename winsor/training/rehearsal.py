@@ -25,7 +25,7 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map
 
-from winsor.contract import LossError, UnsupportedModel
+from winsor.core.contract import LossError, UnsupportedModel
 
 Loss = Callable[[nn.Module, Any], Tensor]
 """``loss(model, batch)`` gives one value per row."""

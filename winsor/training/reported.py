@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from winsor.checks import probability
-from winsor.contract import Bounded, Guarantee, Neighbouring, UnsoundRelease
-from winsor.grads.view import Engine
-from winsor.ledger.guarantee import guarantee
-from winsor.ledger.ledger import Ledger
-from winsor.release.door import Door
+from winsor.core.checks import probability
+from winsor.core.contract import Bounded, Guarantee, Neighbouring, UnsoundRelease
+from winsor.core.door import Door
+from winsor.core.ledger.guarantee import guarantee
+from winsor.core.ledger.ledger import Ledger
+from winsor.core.sampling.samplers import Sampler
+from winsor.gradients.view import Engine
 from winsor.rules.rule import Rule, State, Sums
-from winsor.sampling.feed import Feed
-from winsor.sampling.samplers import Sampler
+from winsor.training.feeding.feed import Feed
 from winsor.training.guard import ModelGuard
 from winsor.training.row_checks import RowChecks
 

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Unpack
 
-from winsor.distributed.ranks import Ranks
 from winsor.training import saving
 from winsor.training.loop import PrivateTraining
 from winsor.training.make_private import Arguments, make_private
+from winsor.training.ranks.ranks import Ranks
 from winsor.training.right_kinds import refuse_wrong_kinds
 
 

@@ -18,8 +18,8 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 from torch.utils.data import DataLoader, IterableDataset
 
 from winsor import rules
-from winsor.checks import whole
-from winsor.contract import ConfigurationError, UnsupportedModel
+from winsor.core.checks import whole
+from winsor.core.contract import ConfigurationError, UnsupportedModel
 from winsor.rules.rule import Rule
 from winsor.training.iterates import Ball
 

@@ -14,10 +14,10 @@ import torch
 from torch import nn
 from torch.utils.data import TensorDataset, default_collate
 
-from winsor.contract import ConfigurationError
-from winsor.grads.view import Engine
-from winsor.randomness import stream
-from winsor.sampling.feed import Feed
+from winsor.core.contract import ConfigurationError
+from winsor.core.randomness import stream
+from winsor.gradients.view import Engine
+from winsor.training.feeding.feed import Feed
 from winsor.training.independence import BASE, SPARE, check_rows
 from winsor.training.rehearsal import Collate, Loss, same_randomness
 

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from winsor.contract import ConfigurationError, LedgerError, WinsorError
-from winsor.distributed.ranks import Ranks, together
-from winsor.distributed.sharded import ShardedOptimizer
-from winsor.files import replace_file
+from winsor.core.contract import ConfigurationError, LedgerError, WinsorError
+from winsor.core.files import replace_file
 from winsor.training import in_shards
+from winsor.training.ranks.ranks import Ranks, together
+from winsor.training.ranks.sharded import ShardedOptimizer
 from winsor.training.settings import refuse_different, settings_of_model
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from winsor.contract import LedgerError
+from winsor.core.contract import LedgerError
 
 Settings = dict[str, str]
 """Name -> value, as text that reads the same in every process."""

@@ -8,22 +8,22 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor, nn
 
-from winsor.contract import UnsupportedModel, Update
-from winsor.distributed.noise import SharedNoise
-from winsor.distributed.ranks import Ranks
-from winsor.distributed.shard_sums import (
+from winsor.core.contract import UnsupportedModel, Update
+from winsor.core.noise.protocol import Correlated, Mechanism
+from winsor.core.noise.source import NoiseSource
+from winsor.gradients.tree import PartTree
+from winsor.rules.rule import Rule
+from winsor.training.bare_step import scale_
+from winsor.training.ranks.noise import SharedNoise
+from winsor.training.ranks.ranks import Ranks
+from winsor.training.ranks.shard_sums import (
     ShardedNoise,
     ShardingRanks,
     needs_no_whole_sum,
     parts_of,
 )
-from winsor.distributed.sharded import Shards, own_part, sliced
-from winsor.mechanisms.noise import NoiseSource
-from winsor.mechanisms.protocol import Correlated, Mechanism
-from winsor.rules.rule import Rule
-from winsor.training.bare_step import scale_
+from winsor.training.ranks.sharded import Shards, own_part, sliced
 from winsor.training.update import OptimizerUpdate
-from winsor.tree import PartTree
 
 
 class ShardedUpdate(OptimizerUpdate):

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from winsor import cards
-from winsor.contract import Guarantee, WinsorError
-from winsor.tails.monitor import PrivateMonitor
+from winsor.charts import notebook_html as cards
+from winsor.core.contract import Guarantee, WinsorError
+from winsor.rules.monitor import PrivateMonitor
 
 if TYPE_CHECKING:
     from winsor.training.loop import PrivateTraining

@@ -24,10 +24,10 @@ from typing import TYPE_CHECKING
 
 from dp_accounting.dp_event import DpEvent, NoOpDpEvent
 
-from winsor.accounting.running import RunningRenyi
-from winsor.contract import Neighbouring
-from winsor.ledger.guarantee import spent_by
-from winsor.ledger.ledger import Ledger
+from winsor.core.accounting.running import RunningRenyi
+from winsor.core.contract import Neighbouring
+from winsor.core.ledger.guarantee import spent_by
+from winsor.core.ledger.ledger import Ledger
 
 if TYPE_CHECKING:
     from winsor.training.loop import StepBudget

@@ -12,9 +12,9 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.data import Dataset
 
 from winsor import __version__
-from winsor.distributed.ranks import Ranks, fingerprint_of
-from winsor.randomness import stream
-from winsor.sampling.units import UnitRows
+from winsor.core.randomness import stream
+from winsor.core.sampling.units import UnitRows
+from winsor.training.ranks.ranks import Ranks, fingerprint_of
 from winsor.training.rehearsal import same_randomness
 from winsor.training.settings import Settings
 

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor, nn
 
-from winsor.contract import ConfigurationError, Released, UnsoundRelease
+from winsor.core.contract import ConfigurationError, Released, UnsoundRelease
 from winsor.training.bare_step import BareStep
 
 

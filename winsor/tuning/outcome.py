@@ -12,20 +12,20 @@ from typing import Any
 
 from dp_accounting.dp_event import DpEvent
 
-from winsor.accounting import event_to_json, flatten
-from winsor.accounting.alternatives import AlternativesDpEvent
-from winsor.accounting.events import History
-from winsor.contract import (
+from winsor.core.accounting import event_to_json, flatten
+from winsor.core.contract import (
     ConfigurationError,
     Guarantee,
     Neighbouring,
     ProtocolError,
     UnsoundRelease,
 )
-from winsor.ledger.guarantee import together
-from winsor.ledger.ledger import Ledger
+from winsor.core.events.alternatives import AlternativesDpEvent
+from winsor.core.events.registry import History
+from winsor.core.ledger.guarantee import together
+from winsor.core.ledger.ledger import Ledger
+from winsor.core.randomness import KEY_BYTES
 from winsor.metrics import Estimate, Measurement, measure
-from winsor.randomness import KEY_BYTES
 from winsor.tuning.pruning import PrivateScore, Pruning
 from winsor.tuning.what_matters import importance
 

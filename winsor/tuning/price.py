@@ -1,7 +1,7 @@
 """What a tuning spends: the noise of one trial, the event in the ledger, the guarantee.
 
 A trial's price is its training's, its score's and its looks'. A random number of trials of which
-the best is released costs a selection (`winsor.accounting.selection`); a fixed number of which all
+the best is released costs a selection (`winsor.core.events.selection`); a fixed number of which all
 are released, their composition.
 """
 
@@ -12,19 +12,16 @@ from dataclasses import dataclass
 
 from dp_accounting.dp_event import ComposedDpEvent, DpEvent, SelfComposedDpEvent
 
-from winsor.accounting import calibrate, certify, flatten
-from winsor.accounting.events import History
-from winsor.accounting.lattice import MOST_VALUES
-from winsor.accounting.selection import SelectionDpEvent
-from winsor.accounting.trial_counts import (
-    PoissonTrials,
-    TrialCounts,
-    TruncatedNegativeBinomial,
-)
-from winsor.checks import positive, whole
-from winsor.contract import BudgetExceeded, ConfigurationError, Guarantee, Neighbouring
-from winsor.ledger.guarantee import guarantee
-from winsor.ledger.ledger import Ledger
+from winsor.core.accounting import certify, flatten
+from winsor.core.accounting.lattice import MOST_VALUES
+from winsor.core.checks import positive, whole
+from winsor.core.contract import BudgetExceeded, ConfigurationError, Guarantee, Neighbouring
+from winsor.core.events.registry import History
+from winsor.core.events.selection import SelectionDpEvent
+from winsor.core.events.trial_counts import PoissonTrials, TrialCounts, TruncatedNegativeBinomial
+from winsor.core.ledger.guarantee import guarantee
+from winsor.core.ledger.ledger import Ledger
+from winsor.planning import calibrate
 from winsor.tuning.pruning import PrivateScore, Pruning
 
 Trial = History | Callable[[float], History]

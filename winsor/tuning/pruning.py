@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from dp_accounting.dp_event import DpEvent
 
-from winsor.accounting.events import History
-from winsor.contract import ConfigurationError, Neighbouring
+from winsor.core.contract import ConfigurationError, Neighbouring
+from winsor.core.events.registry import History
 from winsor.metrics import Metric, event_of
 
 

@@ -12,8 +12,8 @@ import stat
 from collections.abc import Callable
 from pathlib import Path
 
-from winsor.contract import LedgerError
-from winsor.randomness import KEY_BYTES
+from winsor.core.contract import LedgerError
+from winsor.core.randomness import KEY_BYTES
 from winsor.tuning.outcome import TrialRow
 
 Rank = tuple[float, int]

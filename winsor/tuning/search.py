@@ -26,15 +26,15 @@ from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone, is_regressor
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from winsor.accounting import certify
-from winsor.accounting.events import History
-from winsor.accounting.trial_counts import TruncatedNegativeBinomial
-from winsor.checks import as_delta, as_relation, fraction, positive
-from winsor.contract import CalibrationError, ConfigurationError, Neighbouring, UnsoundRelease
-from winsor.ledger.surroundings import fitted_on_purpose
-from winsor.linear.base import data_of, fresh_key
+from winsor.core.accounting import certify
+from winsor.core.checks import as_delta, as_relation, fraction, positive
+from winsor.core.contract import CalibrationError, ConfigurationError, Neighbouring, UnsoundRelease
+from winsor.core.events.registry import History
+from winsor.core.events.trial_counts import TruncatedNegativeBinomial
+from winsor.core.randomness import new_key, stream
 from winsor.metrics import R2, Accuracy, Metric
-from winsor.randomness import new_key, stream
+from winsor.tables.linear.base import data_of, fresh_key
+from winsor.tables.surroundings import fitted_on_purpose
 from winsor.tuning.outcome import Job
 from winsor.tuning.price import whole_event
 from winsor.tuning.pruning import PrivateScore
@@ -53,7 +53,7 @@ class PrivateRandomizedSearchCV(MetaEstimatorMixin, BaseEstimator):
     ----------
     estimator
         A private estimator with ``epsilon``, ``delta`` and ``random_state``, which keeps its ledger
-        in ``ledger_``: those of `winsor.linear`.
+        in ``ledger_``: those of `winsor.tables.linear`.
     param_distributions
         Names of parameters with lists or scipy distributions. They must not change what a fit
         spends (its number of steps, its batch size): such a setting is refused when it comes up.

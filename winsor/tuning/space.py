@@ -13,8 +13,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from winsor.checks import fraction, positive
-from winsor.contract import ConfigurationError
+from winsor.core.checks import fraction, positive
+from winsor.core.contract import ConfigurationError
 
 
 class Law(Protocol):

@@ -10,7 +10,7 @@ killed goes on where it was, and runs as many trials as it would have.
 
 Guarantee
 ---------
-That of `winsor.accounting.selection` for what `TuningResult` holds, if `train` keeps to its part:
+That of `winsor.core.events.selection` for what `TuningResult` holds, if `train` keeps to its part:
 private rows are touched through doors that write the ledger it returns, the score is computed
 inside (on public rows, or by `Job.measure` into that ledger), and nothing of a trial is kept or
 shown elsewhere. The time a tuning takes is not covered: it tells K. With ``release="all"`` the
@@ -30,12 +30,12 @@ from typing import Any
 
 import numpy as np
 
-from winsor.accounting.trial_counts import TrialCounts, draw
-from winsor.checks import as_relation, choice, probability
-from winsor.contract import ConfigurationError, Neighbouring, UnsoundRelease
-from winsor.ledger.ledger import Ledger
-from winsor.randomness import KEY_BYTES, bound_key, fingerprint, stream, subkey
-from winsor.release.inputs import as_key
+from winsor.core.checks import as_relation, choice, probability
+from winsor.core.contract import ConfigurationError, Neighbouring, UnsoundRelease
+from winsor.core.events.trial_counts import TrialCounts, draw
+from winsor.core.ledger.ledger import Ledger
+from winsor.core.randomness import KEY_BYTES, bound_key, fingerprint, stream, subkey
+from winsor.core.inputs import as_key
 from winsor.tuning.outcome import PRUNED, Job, PrivateScore, TrialRow, TuningResult, checked
 from winsor.tuning.price import Price, Total, Trial, law_of
 from winsor.tuning.pruning import Pruning
@@ -107,7 +107,7 @@ def tune(
     --------
     >>> import numpy as np
     >>> from dp_accounting.dp_event import GaussianDpEvent
-    >>> from winsor.means import clipped_mean
+    >>> from winsor.tables import clipped_mean
     >>> rows = np.random.default_rng(0).standard_t(3, size=500)
     >>> def train(setting, job):
     ...     found = clipped_mean(

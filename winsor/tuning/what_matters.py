@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from winsor.contract import ConfigurationError
+from winsor.core.contract import ConfigurationError
 
 FEWEST = 4
 """Trials below which nothing can be said."""

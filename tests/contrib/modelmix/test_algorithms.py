@@ -14,12 +14,12 @@ from torch.nn import functional as F
 from torch.utils.data import TensorDataset
 
 import winsor
-from winsor.contract import ConfigurationError, UnsoundRelease
 from winsor.contrib.modelmix.earlier import Earlier
 from winsor.contrib.modelmix.mechanism import ModelMix
 from winsor.contrib.modelmix.update import MixingUpdate
-from winsor.mechanisms.grid import WIDEST
-from winsor.mechanisms.noise import NoiseOfStep
+from winsor.core.contract import ConfigurationError, UnsoundRelease
+from winsor.core.noise.grid import WIDEST
+from winsor.core.noise.source import NoiseOfStep
 from winsor.rules import Flat, LInf
 from winsor.rules.rule import ROUNDING
 

@@ -2,15 +2,10 @@
 
 import numpy as np
 import pytest
+from selfaudit import modelmix_worlds as mixing_worlds
+from selfaudit.modelmix_worlds import LOG_DENSITIES, SLACK, MixingExperiment, exact_step_claim
 
 from winsor.audit.claims import gaussian_delta
-from winsor.contrib.modelmix import audit_worlds as mixing_worlds
-from winsor.contrib.modelmix.audit_worlds import (
-    LOG_DENSITIES,
-    SLACK,
-    MixingExperiment,
-    exact_step_claim,
-)
 
 
 @pytest.mark.parametrize("noise", LOG_DENSITIES)

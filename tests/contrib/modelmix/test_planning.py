@@ -7,12 +7,12 @@ import math
 
 import pytest
 
-from winsor.accounting import certify
-from winsor.accounting.widened.gaussian import MixedGaussianDpEvent
-from winsor.cli.main import main
-from winsor.contract import ConfigurationError
+from winsor.app.commands.main import main
+from winsor.contrib.modelmix.mixed_gaussian import MixedGaussianDpEvent
 from winsor.contrib.modelmix.planning import MixingQuestion, solve
 from winsor.contrib.modelmix.tradeoff import DEFAULT_WIDTHS
+from winsor.core.accounting import certify
+from winsor.core.contract import ConfigurationError
 
 RUN = {"n": 10_000, "batch_size": 500, "delta": 1e-5, "steps": 200, "max_grad_norm": 2.0}
 

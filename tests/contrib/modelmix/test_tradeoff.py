@@ -4,11 +4,11 @@ import math
 
 import pytest
 
-from winsor.accounting import certify
-from winsor.contract import Bounded, ConfigurationError, Neighbouring, Sensitivity
 from winsor.contrib.modelmix.mechanism import MixedGaussian, ModelMix
 from winsor.contrib.modelmix.tradeoff import DEFAULT_WIDTHS, PlannedRun, modelmix_tradeoff
-from winsor.sampling.samplers import Poisson
+from winsor.core.accounting import certify
+from winsor.core.contract import Bounded, ConfigurationError, Neighbouring, Sensitivity
+from winsor.core.sampling.samplers import Poisson
 
 RUN = PlannedRun(0.02, 0.3633, steps=5000, delta=1e-5, max_grad_norm=20, batch_size=1000)
 

@@ -9,12 +9,17 @@ from torch.nn import functional as F
 from torch.utils.data import TensorDataset
 
 import winsor
-from winsor.accounting import account
-from winsor.accounting.widened.gaussian import MixedGaussianDpEvent
-from winsor.contract import ConfigurationError, LedgerError, UnsoundRelease, UnsupportedRelation
 from winsor.contrib.modelmix.mechanism import ModelMix
+from winsor.contrib.modelmix.mixed_gaussian import MixedGaussianDpEvent
 from winsor.contrib.modelmix.update import MixingUpdate
-from winsor.randomness import new_key
+from winsor.core.accounting import account
+from winsor.core.contract import (
+    ConfigurationError,
+    LedgerError,
+    UnsoundRelease,
+    UnsupportedRelation,
+)
+from winsor.core.randomness import new_key
 from winsor.rules import Flat, LInf, Quantile
 
 

@@ -8,18 +8,13 @@ import math
 import numpy as np
 import pytest
 from injected_noise import inject
+from winsor_papers.aclip.algorithms import PrintedAclip, aclip, algorithm_2_stds, restarted_answers
+from winsor_papers.aclip.claim import AclipRun, theorem_2_std
+from winsor_papers.theory import AclipProblem, aclip_restarts
 
-from winsor.contract import ConfigurationError
-from winsor.linear import AveragedDescent, FlatDescent, PrivateLogisticRegression, Restarted
-from winsor.linear.batches import BlockPoisson
-from winsor.papers.aclip.algorithms import (
-    PrintedAclip,
-    aclip,
-    algorithm_2_stds,
-    restarted_answers,
-)
-from winsor.papers.aclip.claim import AclipRun, theorem_2_std
-from winsor.theory import AclipProblem, aclip_restarts
+from winsor.core.contract import ConfigurationError
+from winsor.tables.linear import AveragedDescent, FlatDescent, PrivateLogisticRegression, Restarted
+from winsor.tables.linear.batches import BlockPoisson
 
 N, D, M, STEPS, GAMMA = 60, 3, 15, 7, 0.4
 KEY = bytes(range(32))
@@ -79,7 +74,7 @@ def fitted(method):
 
 def batches_of(steps):
     """Those of a fit with the key above: `fresh_key` binds it to the number of earlier steps."""
-    from winsor.linear.base import fresh_key
+    from winsor.tables.linear.base import fresh_key
 
     return list(BlockPoisson.of_batch_size(N, M).batches(fresh_key(KEY, 0), 0, steps))
 

@@ -7,14 +7,14 @@ import math
 import pytest
 import torch
 from dp_accounting.dp_event import GaussianDpEvent
+from winsor_papers.aclip.claim import CIFAR10, AclipRun, theorem_2_std
+from winsor_papers.published import PublishedClaim
+from winsor_papers.sampled import sampled_event
 
-from winsor.accounting import account
-from winsor.contract import Guarantee
-from winsor.grads.rows import RowsView
-from winsor.mechanisms.gaussian import Gaussian
-from winsor.papers.aclip.claim import CIFAR10, AclipRun, theorem_2_std
-from winsor.papers.published import PublishedClaim
-from winsor.papers.sampled import sampled_event
+from winsor.core.accounting import account
+from winsor.core.contract import Guarantee
+from winsor.core.noise.gaussian import Gaussian
+from winsor.gradients.rows import RowsView
 
 REFERENCE = list(zip(CIFAR10, (2.5646, 1.5029, 1.1579), (5.077, 14.967, 33.147), strict=True))
 """(run, noise over lambda that another PLD accountant asks for, what that noise certifies)."""

@@ -11,16 +11,16 @@ import torch
 from scipy import stats
 from torch import nn
 from torch.nn import functional as F
+from winsor_papers import dc_dpsgd
+from winsor_papers.dc_dpsgd import Algorithm1, DcDpsgdRun, ModelRows
+from winsor_papers.dc_dpsgd import algorithm as dc_algorithm
+from winsor_papers.dc_dpsgd.algorithm import StepDraws, orthonormal
+from winsor_papers.published import PublishedClaim
+from winsor_papers.sampled import sampled_event
 
-from winsor.accounting import account
-from winsor.contract import ConfigurationError
-from winsor.papers import dc_dpsgd
-from winsor.papers.dc_dpsgd import Algorithm1, DcDpsgdRun, ModelRows
-from winsor.papers.dc_dpsgd import algorithm as dc_algorithm
-from winsor.papers.dc_dpsgd.algorithm import StepDraws, orthonormal
-from winsor.papers.published import PublishedClaim
-from winsor.papers.sampled import sampled_event
-from winsor.randomness import new_key
+from winsor.core.accounting import account
+from winsor.core.contract import ConfigurationError
+from winsor.core.randomness import new_key
 
 RUN = DcDpsgdRun(2.0, 2.0, batch=20, records=100, steps=4, delta=1e-4, c1=1.0, c2=0.1)
 

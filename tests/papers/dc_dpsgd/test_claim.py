@@ -10,14 +10,15 @@ import pytest
 import torch
 from dp_accounting.dp_event import GaussianDpEvent
 from scipy import optimize, stats
+from winsor_papers.dc_dpsgd.attacks import RankInstance
+from winsor_papers.dc_dpsgd.claim import READINGS, DcDpsgdRun
+from winsor_papers.published import PublishedClaim
 
-from winsor.accounting import account, calibrate
-from winsor.contract import ConfigurationError, Guarantee
-from winsor.grads.rows import RowsView
-from winsor.mechanisms.gaussian import Gaussian
-from winsor.papers.dc_dpsgd.attacks import RankInstance
-from winsor.papers.dc_dpsgd.claim import READINGS, DcDpsgdRun
-from winsor.papers.published import PublishedClaim
+from winsor.core.accounting import account
+from winsor.core.contract import ConfigurationError, Guarantee
+from winsor.core.noise.gaussian import Gaussian
+from winsor.gradients.rows import RowsView
+from winsor.planning import calibrate
 
 
 @pytest.fixture(scope="module")

@@ -2,16 +2,16 @@
 
 import numpy as np
 import pytest
-from winsor_reproductions.modelmix.section43 import (
+from winsor_papers.modelmix.claim import modelmix_claim
+from winsor_papers.published import PublishedClaim
+from winsor_papers.reproductions.modelmix.section43 import (
     PRINTED,
     Section43,
     section_43_claims,
     section_43_noise,
 )
 
-from winsor.accounting.widened.gaussian import MixedGaussianDpEvent
-from winsor.papers.modelmix.claim import modelmix_claim
-from winsor.papers.published import PublishedClaim
+from winsor.contrib.modelmix.mixed_gaussian import MixedGaussianDpEvent
 
 
 @pytest.fixture(scope="module")

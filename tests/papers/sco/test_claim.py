@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import pytest
-
-from winsor.accounting.spending import account
-from winsor.contract import ConfigurationError, Neighbouring
-from winsor.papers.sco.claim import (
+from winsor_papers.sco.claim import (
     largest_epsilon,
     parallel_history,
     theorem_6_claim,
     theorem_6_rho,
 )
+
+from winsor.core.accounting.spending import account
+from winsor.core.contract import ConfigurationError, Neighbouring
 
 
 @pytest.mark.parametrize(("k", "claimed", "true"), [(1000, 6.714, 0.4755), (10**6, 0.2123, 0.4129)])

@@ -6,21 +6,21 @@ import math
 
 import numpy as np
 import pytest
+from winsor_papers import sco
+from winsor_papers.published import PublishedClaim
+from winsor_papers.sco.claim import theorem_6_rho
+from winsor_papers.theory import per_step_budget
 
-from winsor.accounting import account
-from winsor.contract import ConfigurationError, Guarantee, Neighbouring
-from winsor.grads.glm import Design, Logistic, Squared
-from winsor.ledger.ledger import Ledger
-from winsor.linear import Iterative, PrivateLogisticRegression, Simple
-from winsor.linear.task import LinearTask, Session
-from winsor.means.groups import Groups
-from winsor.papers import sco
-from winsor.papers.published import PublishedClaim
-from winsor.papers.sco.claim import theorem_6_rho
-from winsor.randomness import new_key
-from winsor.release.budget import Target
-from winsor.release.prepaid import PrepaidDoor, Receipt
-from winsor.theory import per_step_budget
+from winsor.core.accounting import account
+from winsor.core.contract import ConfigurationError, Guarantee, Neighbouring
+from winsor.core.ledger.ledger import Ledger
+from winsor.core.prepaid import PrepaidDoor, Receipt
+from winsor.core.randomness import new_key
+from winsor.planning.budget import Target
+from winsor.tables.glm_losses import Design, Logistic, Squared
+from winsor.tables.linear import Iterative, PrivateLogisticRegression, Simple
+from winsor.tables.linear.task import LinearTask, Session
+from winsor.tables.means.groups import Groups
 
 REPLACE = Neighbouring.REPLACE_ONE
 KEY = new_key(0)
@@ -215,7 +215,7 @@ def test_r_and_t_at_twenty_thousand_rows(monkeypatch, method, radius, steps):
         raise KeyboardInterrupt
 
     home = "simple.clipped_gradients" if method == "simple" else "iterative.group_gradients"
-    monkeypatch.setattr(f"winsor.linear.{home}", stop)
+    monkeypatch.setattr(f"winsor.tables.linear.{home}", stop)
     rng = np.random.default_rng(radius)
     x = rng.standard_normal((20_000, 10))
     model = PrivateLogisticRegression(epsilon=1.0, delta=1e-5, method=method, feature_bound=5.0)

@@ -11,12 +11,12 @@ from injected_noise import inject
 from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import TensorDataset
+from winsor_papers.value.algorithm_3 import PrintedRun
 
 import winsor
-from winsor.contract import ConfigurationError
-from winsor.papers.value.algorithm_3 import PrintedRun
-from winsor.rules.growth import LayerBounds
-from winsor.rules.wgc import LOGISTIC, NetworkGrowth, WeakGrowth
+from winsor.contrib.value.growth import LayerBounds
+from winsor.contrib.value.wgc import LOGISTIC, NetworkGrowth, WeakGrowth
+from winsor.core.contract import ConfigurationError
 
 N, D, CLASSES, STEPS, B, ETA, SIGMA = 40, 3, 2, 6, 8, 0.02, 0.7
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 import torch
+from winsor_papers.published import PublishedClaim
+from winsor_papers.value.claim import ValueRun, as_printed, printed_scale
 
-from winsor.accounting import account
-from winsor.contract import Guarantee
-from winsor.grads.rows import RowsView
-from winsor.mechanisms.gaussian import Gaussian
-from winsor.papers.published import PublishedClaim
-from winsor.papers.value.claim import ValueRun, as_printed, printed_scale
-from winsor.rules.value import Value
-from winsor.rules.wgc import WeakGrowth
+from winsor.contrib.value.value import Value
+from winsor.contrib.value.wgc import WeakGrowth
+from winsor.core.accounting import account
+from winsor.core.contract import Guarantee
+from winsor.core.noise.gaussian import Gaussian
+from winsor.gradients.rows import RowsView
 
 RUN = ValueRun(2.0, 1e-5, 0.02, 500, max_grad_norm=0.5)
 

@@ -12,9 +12,9 @@ from scipy import stats
 
 from winsor.audit.replaying.report import Finding
 from winsor.audit.replaying.tape import Passage, Tape, part_of
-from winsor.sampling.blocks import BlockSampler
-from winsor.sampling.cyclic import CyclicPoisson
-from winsor.sampling.samplers import FixedSize, Poisson, Sampler
+from winsor.core.sampling.blocks import BlockSampler
+from winsor.core.sampling.cyclic import CyclicPoisson
+from winsor.core.sampling.samplers import FixedSize, Poisson, Sampler
 
 Array = NDArray[np.float64]
 DIGITS = 12.0

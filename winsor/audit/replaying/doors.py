@@ -13,12 +13,12 @@ from torch import Tensor
 
 from winsor.audit.replaying.rows import Rows
 from winsor.audit.replaying.tape import Claim, Tape, part_of
-from winsor.contract import Bounded
-from winsor.linear.base import PrivateLinearModel
-from winsor.mechanisms.laplace import Laplace
-from winsor.mechanisms.protocol import Correlated
-from winsor.release.door import Door
-from winsor.release.prepaid import PrepaidDoor, Receipt
+from winsor.core.contract import Bounded
+from winsor.core.door import Door
+from winsor.core.noise.laplace import Laplace
+from winsor.core.noise.protocol import Correlated
+from winsor.core.prepaid import PrepaidDoor, Receipt
+from winsor.tables.linear.base import PrivateLinearModel
 from winsor.training.loop import PrivateTraining
 
 

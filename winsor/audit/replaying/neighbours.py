@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset, TensorDataset
 
-from winsor.contract import ConfigurationError
+from winsor.core.contract import ConfigurationError
 
 REMOVE = "removed"
 ABSENT = "absent"

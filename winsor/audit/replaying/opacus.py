@@ -27,7 +27,7 @@ import torch
 from winsor.audit.replaying.rows import Rows
 from winsor.audit.replaying.session import Adapter
 from winsor.audit.replaying.tape import Claim, Tape, part_of
-from winsor.contract import ConfigurationError, Neighbouring, Sensitivity
+from winsor.core.contract import ConfigurationError, Neighbouring, Sensitivity
 
 PROOF = "per-sample clipping, as the library claims"
 COUNT = "the noise of the count is accounted as if one row moved it by 1/2"

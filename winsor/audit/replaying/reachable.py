@@ -20,12 +20,12 @@ from scipy import sparse
 from sklearn.base import BaseEstimator
 from torch import Tensor, nn
 
-from winsor.ledger.ledger import Ledger
-from winsor.release.door import Door
-from winsor.release.prepaid import PrepaidDoor, Receipt
+from winsor.core.door import Door
+from winsor.core.ledger.ledger import Ledger
+from winsor.core.prepaid import PrepaidDoor, Receipt
+from winsor.core.sampling.samplers import Sampler
 from winsor.rules.rule import Rule
-from winsor.sampling.feed import Feed
-from winsor.sampling.samplers import Sampler
+from winsor.training.feeding.feed import Feed
 from winsor.training.loop import PrivateTraining
 
 _DEEPEST = 12

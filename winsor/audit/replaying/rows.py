@@ -15,12 +15,12 @@ from unittest import mock
 
 import numpy as np
 
-from winsor.grads.glm import Design
-from winsor.linear.batches import BlockPoisson
-from winsor.means import clipped
-from winsor.means.groups import Groups
-from winsor.sampling.samplers import FixedSize, Indices, Sampler
-from winsor.sampling.units import UnitRows
+from winsor.core.sampling.samplers import FixedSize, Indices, Sampler
+from winsor.core.sampling.units import UnitRows
+from winsor.tables.glm_losses import Design
+from winsor.tables.linear.batches import BlockPoisson
+from winsor.tables.means import clipped
+from winsor.tables.means.groups import Groups
 
 
 class Rows:

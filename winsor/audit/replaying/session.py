@@ -31,20 +31,16 @@ from pathlib import Path
 from typing import Any
 
 from winsor.audit.replaying import neighbours
-from winsor.audit.replaying.checks import (
-    loudness_findings,
-    noise_findings,
-    sampling_findings,
-)
+from winsor.audit.replaying.checks import loudness_findings, noise_findings, sampling_findings
 from winsor.audit.replaying.coins import Coins, same_coins
 from winsor.audit.replaying.doors import Taps, tapped
 from winsor.audit.replaying.reachable import Leaf, difference, files, leaves
 from winsor.audit.replaying.report import Finding, ReplayReport
 from winsor.audit.replaying.rows import Rows, watched
 from winsor.audit.replaying.tape import Diverged, Tape
-from winsor.checks import at_least
-from winsor.contract import ConfigurationError
-from winsor.ledger.surroundings import fitted_on_purpose
+from winsor.core.checks import at_least
+from winsor.core.contract import ConfigurationError
+from winsor.tables.surroundings import fitted_on_purpose
 
 Adapter = Callable[[Tape, Rows], AbstractContextManager[Any]]
 """Taps on another library's release, for the length of one run."""
@@ -100,7 +96,7 @@ def replay(
     --------
     >>> import numpy as np, winsor
     >>> def train(x):
-    ...     return winsor.means.clipped_mean(x, radius=3.0, epsilon=1.0).estimate
+    ...     return winsor.tables.clipped_mean(x, radius=3.0, epsilon=1.0).estimate
     >>> replay(train, np.random.default_rng(0).normal(size=(50, 2))).passed
     True
     >>> report = replay(lambda x: (train(x), x.max()), np.eye(50))

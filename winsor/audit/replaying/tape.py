@@ -20,7 +20,7 @@ from winsor.audit.replaying.coins import Coins, coupled
 from winsor.audit.replaying.reachable import Leaf, difference, weights_of
 from winsor.audit.replaying.report import Finding
 from winsor.audit.replaying.rows import Rows
-from winsor.contract import Neighbouring, Sensitivity
+from winsor.core.contract import Neighbouring, Sensitivity
 
 Array = NDArray[np.float64]
 MOST_FINDINGS = 4  # of one run: the rest follows from them

@@ -9,7 +9,7 @@ import hashlib
 from collections.abc import Mapping
 from typing import Any
 
-from winsor.contract import ConfigurationError
+from winsor.core.contract import ConfigurationError
 
 
 class Earlier:

@@ -7,7 +7,7 @@ Width and update are those of `mechanism.py` in this folder; only clipping and n
 Guarantee
 ---------
 `MixedLaplaceDpEvent`, under the conditions listed in `winsor/contrib/modelmix/mechanism.py`; see
-`winsor/accounting/widened/laplace.py` for the proof. The paper's eq. 15 is an order of growth; the
+`winsor/core/events/mixed_laplace.py` for the proof. The paper's eq. 15 is an order of growth; the
 event is a bound for the run at hand.
 """
 
@@ -19,10 +19,10 @@ from typing import Any
 
 from dp_accounting import dp_event
 
-from winsor.accounting.widened.laplace import MixedLaplaceDpEvent
-from winsor.contract import Bounded, Neighbouring
 from winsor.contrib.modelmix.mechanism import ModelMix, only_part
-from winsor.mechanisms.laplace import Laplace, LaplaceEvent, joint_event, l1_bound
+from winsor.core.contract import Bounded, Neighbouring
+from winsor.core.events.mixed_laplace import MixedLaplaceDpEvent
+from winsor.core.noise.laplace import Laplace, LaplaceEvent, joint_event, l1_bound
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ it) beside the largest learning rate ``lr`` that is promised for those steps.
 
 Guarantee
 ---------
-`MixedGaussianDpEvent`: see `winsor/accounting/widened/gaussian.py` for the proof, and for its
+`MixedGaussianDpEvent`: see `winsor/contrib/modelmix/mixed_gaussian.py` for the proof, and for its
 conditions. They are enforced here and in `update.py`: Poisson sampling, one bounded part, the
 gradient taken at the released iterate, neither the mixing weights nor the noisy gradient
 visible outside the update, plain SGD. Momentum and weight decay are offered as functions of
@@ -38,26 +38,26 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from dp_accounting import dp_event
 
-from winsor.accounting.widened.gaussian import MixedGaussianDpEvent
-from winsor.checks import choice
-from winsor.contract import (
+from winsor.contrib.modelmix.earlier import Earlier
+from winsor.contrib.modelmix.mixed_gaussian import MixedGaussianDpEvent
+from winsor.contrib.modelmix.steps import at, stretches
+from winsor.core.checks import choice
+from winsor.core.contract import (
     Bounded,
     ConfigurationError,
     Neighbouring,
     UnsoundRelease,
     UnsupportedRelation,
 )
-from winsor.contrib.modelmix.earlier import Earlier
-from winsor.contrib.modelmix.steps import at, stretches
-from winsor.mechanisms.events import GaussianEvent, joint_event
-from winsor.mechanisms.gaussian import Gaussian
-from winsor.mechanisms.protocol import Mechanism
+from winsor.core.events.joint import GaussianEvent, joint_event
+from winsor.core.noise.gaussian import Gaussian
+from winsor.core.noise.protocol import Mechanism
 
 if TYPE_CHECKING:
     import torch
     from torch import nn
 
-    from winsor.contract import Update
+    from winsor.core.contract import Update
 
 
 @dataclass(frozen=True)

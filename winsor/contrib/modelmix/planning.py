@@ -25,9 +25,6 @@ from typing import Any
 
 from dp_accounting.dp_event import DpEvent
 
-from winsor.accounting import calibrate
-from winsor.checks import at_least, positive
-from winsor.contract import ConfigurationError, Neighbouring
 from winsor.contrib.modelmix.tradeoff import (
     DEFAULT_P,
     DEFAULT_WIDTHS,
@@ -35,6 +32,9 @@ from winsor.contrib.modelmix.tradeoff import (
     PlannedRun,
     modelmix_tradeoff,
 )
+from winsor.core.checks import at_least, positive
+from winsor.core.contract import ConfigurationError, Neighbouring
+from winsor.planning import calibrate
 from winsor.planning import plan as planning
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from winsor.contract import ConfigurationError
+from winsor.core.contract import ConfigurationError
 
 Stretches = tuple[tuple[int, float], ...]
 

@@ -17,11 +17,11 @@ from dataclasses import dataclass
 
 from dp_accounting.dp_event import DpEvent
 
-from winsor.accounting.spending import certify
-from winsor.accounting.widened.gaussian import MixedGaussianDpEvent
-from winsor.checks import all_positive
-from winsor.contract import Neighbouring
-from winsor.mechanisms.events import joint_event
+from winsor.contrib.modelmix.mixed_gaussian import MixedGaussianDpEvent
+from winsor.core.accounting.spending import certify
+from winsor.core.checks import all_positive
+from winsor.core.contract import Neighbouring
+from winsor.core.events.joint import joint_event
 from winsor.planning.plan import PARTS
 
 DEFAULT_P = (1.0, 25.0, 100.0)

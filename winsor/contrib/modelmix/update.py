@@ -13,11 +13,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from winsor.contract import ConfigurationError, Released
 from winsor.contrib.modelmix.earlier import before_the_start
 from winsor.contrib.modelmix.mechanism import ModelMix
-from winsor.mechanisms.grid import WIDEST
-from winsor.randomness import stream
+from winsor.core.contract import ConfigurationError, Released
+from winsor.core.noise.grid import WIDEST
+from winsor.core.randomness import stream
 from winsor.training.update import refuse_foreign_optimizer, refuse_unreleased
 
 

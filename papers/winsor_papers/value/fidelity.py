@@ -1,0 +1,173 @@
+"""Where the algorithms, tables and figures of paper 3 are; its theorems are in
+`winsor_papers.theory`."""
+
+from __future__ import annotations
+
+from winsor_papers.theory.fidelity import Row
+
+_FIGURES = "tests/papers/reproductions/value/test_figures.py"
+_SYNTHETIC = "tests/papers/reproductions/value/test_synthetic.py"
+_PRINTED = "tests/papers/value/test_algorithm_3.py"
+
+FIDELITY = (
+    Row(
+        3,
+        "Algorithm 1, lines 3-6 (DP-SGD-GC)",
+        "certified",
+        "winsor.rules.flat.Flat",
+        "tests/rules/test_clip.py::test_no_row_is_longer_than_the_threshold",
+    ),
+    Row(
+        3,
+        "Algorithms 1-3, last line (random iterate)",
+        "certified",
+        "winsor.training.iterates.Iterates",
+        "tests/training/test_iterates.py::test_a_random_iterate_is_uniform",
+        "has to be asked for",
+        "the last iterate is usually better",
+    ),
+    Row(
+        3,
+        "Algorithm 1 (as printed)",
+        "both",
+        "winsor_papers.value.algorithm_3.PrintedRun",
+        f"{_PRINTED}::test_the_printed_algorithms_are_the_papers_lines",
+    ),
+    Row(
+        3,
+        "Algorithm 2 (SGD)",
+        "published",
+        "papers/winsor_papers/reproductions/value/open_runs.py",
+        f"{_FIGURES}::test_plain_sgd_is_the_same_for_the_same_seed",
+        "the noise is that of Poisson batches",
+        "it is the SGD of the experiments; without privacy there is nothing to certify",
+    ),
+    Row(
+        3,
+        "Algorithm 3 (as printed, declared inputs)",
+        "published",
+        "winsor_papers.value.algorithm_3.PrintedRun",
+        f"{_PRINTED}::test_the_printed_algorithms_are_the_papers_lines",
+        "public data only",
+        "one scale for all rows, f(w), bounds none of them",
+    ),
+    Row(
+        3,
+        "Algorithm 3, line 1 (declared inputs, certified)",
+        "certified",
+        "winsor.contrib.value.value.Value",
+        f"{_PRINTED}::test_the_certified_rules_are_the_papers_lines_with_f_i",
+        "Value(growth=WeakGrowth(beta_1, beta_2, proof=...), lower=f_lb); refused without a proof",
+        "a record that breaks a declared growth condition would not be bounded",
+    ),
+    Row(
+        3,
+        "Algorithm 3, line 4 (with f_i)",
+        "certified",
+        "winsor.contrib.value.value.Value",
+        "tests/contrib/value/test_value.py::test_each_row_is_scaled_by_its_own_bound",
+        "without growth=, proven bounds by layer in place of (beta_1, beta_2)",
+        "they are tighter and need nothing declared",
+    ),
+    Row(
+        3,
+        "Algorithm 3, line 4 (as printed, f(w))",
+        "published",
+        "winsor_papers.value.claim.as_printed",
+        "tests/papers/value/test_claim.py::test_the_printed_sum_is_not_bounded_by_anything",
+        "public data only",
+        "one scale for all rows bounds none of them",
+    ),
+    Row(
+        3,
+        "Section 5 (growth conditions to clip by)",
+        "certified",
+        "winsor.contrib.value.growth.GrowthProof",
+        "tests/contrib/value/test_growth.py::test_no_gradient_is_longer_than_its_growth_bound",
+        "a condition is one of ours or comes with a proof object, checked by exact gradients",
+        "the paper takes the constants on trust",
+    ),
+    Row(
+        3,
+        "Definition 3.1, Lemma 3.2",
+        "both",
+        "winsor.contrib.value.wgc.WeakGrowth",
+        "tests/contrib/value/test_wgc.py::test_the_growth_condition_scales_with_the_gap_to_the_lower_bound",
+    ),
+    Row(
+        3,
+        "Section 6.1 (WGC of linear and logistic models)",
+        "both",
+        "winsor.contrib.value.wgc.logistic_regression",
+        "tests/contrib/value/test_wgc.py::test_logistic_regression_is_bounded",
+    ),
+    Row(
+        3,
+        "Appendix D, eqs. (18), (19) (to clip by)",
+        "certified",
+        "winsor.contrib.value.wgc.NetworkGrowth",
+        f"{_PRINTED}::test_appendix_d_is_algorithm_3_with_each_rows_beta_1",
+        "a row whose loss gradient is larger than declared is bounded by it",
+        "so that a wrong constant or f_lb costs no privacy",
+    ),
+    Row(
+        3,
+        "Appendix D, eqs. (18), (19)",
+        "both",
+        "winsor.contrib.value.wgc.relu_network",
+        "tests/contrib/value/test_wgc.py::test_appendix_d_bounds_networks_without_biases",
+        "refused for networks with biases",
+        "it is no bound there",
+    ),
+    Row(
+        3,
+        "Theorem 3.4, Corollary 5.1",
+        "published",
+        "winsor_papers.value.claim.ValueRun.claim",
+        "tests/papers/value/test_claim.py::"
+        "test_reading_f_i_certifies_the_published_epsilon_with_the_same_noise",
+        "noise from an accountant",
+        "c_1 and c_2 are not named",
+    ),
+    Row(
+        3,
+        "Figure 1",
+        "both",
+        "papers/winsor_papers/reproductions/value/figures.py",
+        f"{_FIGURES}::test_figure_1_counts_what_is_clipped",
+    ),
+    Row(
+        3,
+        "Figures 2 and 3",
+        "both",
+        "papers/winsor_papers/reproductions/value/figures.py",
+        f"{_FIGURES}::test_figures_2_and_3_have_every_method",
+    ),
+    Row(
+        3,
+        "Figure 4",
+        "both",
+        "papers/winsor_papers/reproductions/value/synthetic.py",
+        f"{_SYNTHETIC}::test_figure_4_has_both_readings_as_curves",
+        "thresholds, steps and the scale of the model are ours; also with gradients of rows",
+        "the paper names none of them; simulated gradients belong to nobody",
+    ),
+    Row(
+        3,
+        "Figure 5",
+        "both",
+        "papers/winsor_papers/reproductions/value/sweep.py",
+        f"{_SYNTHETIC}::test_figure_5_has_an_epsilon_for_every_sigma_and_delta",
+        "C = 20; one run for the three deltas",
+        "the paper names no threshold; training does not know delta",
+    ),
+    Row(
+        3,
+        "Table 2",
+        "both",
+        "papers/winsor_papers/reproductions/value/runtime.py",
+        "tests/papers/reproductions/value/test_runtime.py::test_every_method_steps",
+        "processor time here, no GPU",
+        "no GPU on this machine",
+    ),
+)

@@ -1,0 +1,109 @@
+"""Layers whose rows are formed in another way where they are long, or where patches are short."""
+
+from __future__ import annotations
+
+import engine_zoo as zoo
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from winsor.gradients import trainable_parameters
+from winsor.gradients.layers import convolution, norms
+from winsor.gradients.layers.convolution import Geometry
+
+
+def assert_equal(model: nn.Module, x: Tensor) -> None:
+    torch.manual_seed(0)
+    model = model.double()
+    _, oracle = zoo.make_view(model, x.double(), "loop")
+    _, fast = zoo.make_view(model, x.double(), "ghost")
+    zoo.assert_same_views(oracle, fast, list(trainable_parameters(model)), rtol=1e-9)
+
+
+@pytest.fixture
+def asked(monkeypatch) -> list[int]:
+    """How often a call of the kernel was made."""
+    calls: list[int] = []
+    kernel = norms._one_row
+    monkeypatch.setattr(norms, "_one_row", lambda *given: (calls.append(1), kernel(*given))[1])
+    monkeypatch.setattr(norms, "LONG", 12)
+    return calls
+
+
+def frozen(module: nn.LayerNorm, name: str) -> nn.LayerNorm:
+    getattr(module, name).requires_grad_(False)
+    return module
+
+
+@pytest.mark.parametrize(
+    "module,shape",
+    [
+        (nn.LayerNorm(4), (5, 3, 4)),
+        (nn.LayerNorm((2, 4)), (5, 3, 2, 4)),
+        (nn.LayerNorm(4), (5, 3, 2, 4)),
+        (nn.LayerNorm(4, bias=False), (5, 3, 4)),
+        (frozen(nn.LayerNorm(4), "bias"), (5, 3, 4)),
+        (nn.LayerNorm(4), (1, 3, 4)),
+    ],
+)
+def test_long_rows_of_a_layer_norm_are_those_of_the_oracle(module, shape, asked):
+    torch.manual_seed(0)
+    with torch.no_grad():
+        module.weight.copy_(torch.randn_like(module.weight))
+    assert_equal(nn.Sequential(nn.Linear(shape[-1], shape[-1]), module), torch.randn(*shape))
+    assert len(asked) >= shape[0]
+
+
+@pytest.mark.parametrize("module", [nn.LayerNorm(4), frozen(nn.LayerNorm(4), "weight")])
+def test_short_rows_and_a_frozen_scale_go_by_the_formula(module, asked):
+    places = 2 if module.weight.requires_grad else 3
+    assert_equal(module, torch.randn(5, places, 4))
+    assert not asked
+
+
+def test_more_places_than_a_plain_sum_bears_go_by_the_formula(asked, monkeypatch):
+    monkeypatch.setattr(norms, "MANY_PLACES", 5)
+    assert_equal(nn.LayerNorm(4), torch.randn(3, 6, 4))
+    assert not asked
+
+
+class Checkpointed(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        found: Tensor = checkpoint(self.inner, x, use_reentrant=False)
+        return found
+
+
+def test_long_rows_under_checkpointing(asked):
+    assert_equal(Checkpointed(), torch.randn(5, 3, 4))
+    assert asked
+
+
+@pytest.mark.parametrize(
+    "padding,dilation,kernel,sides",
+    [((1, 1), (1, 1), (3, 3), (6, 5)), ((0, 3), (2, 1), (3, 2), (7, 4)), ((2,), (3,), (4,), (11,))],
+)
+def test_rows_from_short_patches_are_those_of_the_library(
+    padding, dilation, kernel, sides, monkeypatch
+):
+    torch.manual_seed(0)
+    geometry = Geometry((1,) * len(kernel), padding, dilation, False, (0,) * len(kernel), 1)
+    shape = torch.Size((4, 2, *kernel))
+    x = torch.randn(5, 2, *sides).double()
+    g = torch.randn_like(geometry.forward(x, x.new_zeros(shape), None))
+    monkeypatch.setattr(convolution, "IN_CACHE", 3 * shape[1:].numel() * g[0, 0].numel())
+    formed = []
+    monkeypatch.setattr(
+        Geometry,
+        "_from_patches",
+        lambda *given, way=Geometry._from_patches: (formed.append(1), way(*given))[1],
+    )
+    from_patches = geometry.rows(x, g, shape)
+    assert formed
+    monkeypatch.setattr(convolution, "SHORT", 0)
+    torch.testing.assert_close(from_patches, geometry.rows(x, g, shape))
+    assert len(formed) == 1

@@ -1,0 +1,104 @@
+"""docs/fidelity.md and docs/theory.md are current, and every reference in them leads somewhere."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import re
+from pathlib import Path
+
+import fidelity_page
+import pytest
+import theory_page
+from winsor_papers import theory
+from winsor_papers.theory.fidelity import Row
+
+ROOT = Path(__file__).parent.parent.parent
+ROWS = fidelity_page.gathered()
+
+
+def named(row: Row) -> str:
+    return f"{row.paper}-{row.item}"
+
+
+def resolve(dotted: str) -> object:
+    """The module or attribute of a dotted name, whatever its depth."""
+    words = dotted.split(".")
+    for cut in range(len(words), 0, -1):
+        try:
+            found: object = importlib.import_module(".".join(words[:cut]))
+        except ModuleNotFoundError:
+            continue
+        for word in words[cut:]:
+            found = getattr(found, word)
+        return found
+    raise ModuleNotFoundError(dotted)
+
+
+def test_the_page_is_up_to_date():
+    written = (ROOT / "docs" / "fidelity.md").read_text()
+    assert written == fidelity_page.page(), "run: python docs/fidelity_page.py"
+
+
+def test_the_page_of_the_theorems_is_up_to_date():
+    assert theory_page.PAGE.read_text() == theory_page.page(), "run: python docs/theory_page.py"
+    result = json.loads(theory_page.RESULTS.read_text())
+    assert theory_page.FIGURE.read_text() == theory_page.figure(result)
+
+
+@pytest.mark.parametrize("row", [row for row in ROWS if row.form != "missing"], ids=named)
+def test_where_exists(row):
+    assert row.where, "a row that is not missing must say where it is"
+    if "/" in row.where:
+        assert (ROOT / row.where).exists()
+    else:
+        assert resolve(row.where) is not None
+
+
+@pytest.mark.parametrize("row", [row for row in ROWS if row.form != "missing"], ids=named)
+def test_test_exists(row):
+    path, _, name = row.test.partition("::")
+    text = (ROOT / path).read_text()
+    assert re.search(rf"^def {re.escape(name)}\(", text, re.MULTILINE), f"{path} has no {name}"
+
+
+def test_no_row_is_empty_without_a_reason_and_none_is_there_twice():
+    assert all(row.reason for row in ROWS if row.form == "missing" or row.deviation)
+    keys = [(row.paper, row.item) for row in ROWS]
+    assert len(keys) == len(set(keys))
+
+
+def test_all_five_papers_have_algorithms_theorems_and_tables():
+    for paper in range(1, 6):
+        items = " ".join(row.item for row in ROWS if row.paper == paper)
+        for kind in ("Algorithm", "Theorem", "Table 1"):
+            assert kind in items
+
+
+def test_every_formula_of_the_theory_has_a_row():
+    """Whatever returns a `Bound` is of some paper; `promises` only gathers."""
+    rows = {
+        row.where.rsplit(".", 1)[1] for row in ROWS if row.where.startswith("winsor_papers.theory.")
+    }
+    formulas = {
+        name
+        for name in theory.__all__
+        if "Bound" in str(getattr(getattr(theory, name), "__annotations__", {}).get("return", ""))
+    }
+    assert formulas <= rows
+
+
+def test_a_row_that_hides_something_is_refused():
+    with pytest.raises(ValueError, match="must state its reason"):
+        Row(1, "Table 9", "missing")
+    with pytest.raises(ValueError, match="must state its reason"):
+        Row(1, "Table 9", "both", deviation="smaller")
+    with pytest.raises(ValueError, match="one of"):
+        Row(1, "Table 9", "perhaps")
+
+
+def test_items_are_ordered_as_people_count():
+    rows = [Row(1, f"Table {n}", "published", "x", "y::z") for n in (10, 9)]
+    rows.append(Row(1, "Algorithm 2", "published", "x", "y::z"))
+    ordered = sorted(rows, key=fidelity_page._place)
+    assert [row.item for row in ordered] == ["Algorithm 2", "Table 9", "Table 10"]

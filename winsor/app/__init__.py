@@ -1,0 +1,1 @@
+"""The application: runs from TOML files, reports, and the command line."""

@@ -1,0 +1,145 @@
+"""The command line. Each command is loaded when it is called, and no other.
+
+To add a command, write a function with typer annotations in a module of this folder and add one
+line to `COMMANDS`. Errors that winsor raises on purpose end in one line on stderr and exit code 2.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from typing import Annotated
+
+import typer
+
+from winsor.app.commands.output import help_if_bare, new_app
+from winsor.core.contract import WinsorError
+
+COMMANDS = {  # name: (where its function or typer app is, its line in `winsor --help`)
+    "plan": (
+        "winsor.app.commands.plan:plan",
+        "Compute the missing one of epsilon, delta, noise, steps.",
+    ),
+    "audit": ("winsor.app.commands.audit:app", "Try to break every claim, certified or published."),
+    "train": (
+        "winsor.app.commands.train:train",
+        "Train a private model from a TOML file; resumable.",
+    ),
+    "compare": ("winsor.app.commands.train:compare", "Train variants over seeds, with intervals."),
+    "tune": (
+        "winsor.app.commands.tune:tune",
+        "Find settings inside one privacy budget; resumable.",
+    ),
+    "reproduce": ("winsor_papers.reproduce:reproduce", "A paper's table, published and certified."),
+    "report": (
+        "winsor.app.commands.report:report",
+        "One HTML page about runs, and JSON beside it.",
+    ),
+    "verify": ("winsor.app.commands.verify:verify", "Check that the files of a run agree."),
+    "sign": ("winsor.app.commands.sign:sign", "Sign a finished run with an Ed25519 key."),
+    "tails": ("winsor.app.commands.tails:tails", "Fit the tail of a file of norms; thresholds."),
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Entry point of ``winsor`` and ``python -m winsor``."""
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        result = _app(arguments)(arguments, prog_name="winsor", standalone_mode=False)
+        code = result if isinstance(result, int) else 0
+        sys.stdout.flush()
+    except WinsorError as error:
+        code = _complain(str(error))
+    except OSError as error:
+        code = _complain_of_files(error)
+    except typer.Abort:
+        code = 1
+    except Exception as error:
+        # Usage errors; their class has moved between versions of typer.
+        if not hasattr(error, "format_message"):
+            raise
+        problem = error.format_message().strip() or "something is missing"
+        stop = "" if problem.endswith((".", "?", "!")) else "."
+        code = _complain(f"{problem}{stop} {_help_for(arguments)}")
+    sys.exit(code)
+
+
+def _complain(message: str) -> int:
+    print("winsor: error: " + " ".join(message.split()), file=sys.stderr)
+    return 2
+
+
+def _complain_of_files(error: OSError) -> int:
+    """A full disk, a closed pipe: what could not be printed is not tried again at the exit."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if isinstance(error, BrokenPipeError):  # whoever read has read enough
+        return 1
+    where = f"{error.filename}: " if error.filename else ""
+    return _complain(
+        f"cannot read or write {where or 'the output: '}{error.strerror or error}. Make room, or "
+        "choose another place."
+    )
+
+
+def _help_for(arguments: Sequence[str]) -> str:
+    called = next((word for word in arguments if word in COMMANDS), None)
+    return f"See `winsor {called} -h`." if called else "See `winsor -h`."
+
+
+def _app(arguments: Sequence[str]) -> typer.Typer:
+    """The application with the called command loaded, and the others as lines of help."""
+    called = next((word for word in arguments if not word.startswith("-")), None)
+    app = new_app("Private learning with heavy tails: every printed epsilon is certified.")
+    app.callback(invoke_without_command=True)(_options)
+    for name, (home, summary) in COMMANDS.items():
+        if name != called:
+            app.command(name, help=summary)(_not_loaded)
+            continue
+        target = _load(_planner(arguments) if name == "plan" else home)
+        if isinstance(target, typer.Typer):
+            app.add_typer(target, name=name, help=summary)
+        else:
+            app.command(name)(target)
+    return app
+
+
+def _planner(arguments: Sequence[str]) -> str:
+    from winsor.app.commands.plan import planner
+
+    return planner(arguments)
+
+
+def _load(home: str) -> typer.Typer | Callable[..., None]:
+    module, attribute = home.split(":")
+    target: typer.Typer | Callable[..., None] = getattr(import_module(module), attribute)
+    return target
+
+
+def _not_loaded() -> None:
+    raise AssertionError("only the called command runs")
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from winsor import __version__
+
+        print(f"winsor {__version__}")
+        raise typer.Exit
+
+
+def _options(
+    context: typer.Context,
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", help="Print the version.", callback=_print_version, is_eager=True
+        ),
+    ] = False,
+) -> None:
+    """Options of winsor itself, before the name of a command."""
+    help_if_bare(context)

@@ -1,0 +1,285 @@
+"""From plain tables (TOML, JSON) to typed values, with the path of the key in every complaint.
+
+`read` fills a dataclass; `bind` checks the options of a function. Both go by type annotations, so
+a setting is declared once, where it is used.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import inspect
+import math
+import types
+import typing
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar, Union
+
+from winsor.core.contract import ConfigurationError
+
+T = TypeVar("T")
+SYNONYMS = {
+    "learning_rate": ("lr",),
+    "clip": ("max_grad_norm",),
+    "max_norm": ("max_grad_norm",),
+    "clip_norm": ("max_grad_norm",),
+    "batch": ("batch_size",),
+    "num_epochs": ("epochs",),
+    "max_steps": ("steps",),
+    "privacy": ("budget",),
+    "dataset": ("data",),
+    "path": ("source",),
+    "file": ("source",),
+    "label": ("target",),
+    "num_classes": ("classes",),
+    "test_size": ("held_out_fraction",),
+    "scheduler": ("schedule",),
+}
+"""What others call a setting, and what it may be called here."""
+HOMES = {
+    "epsilon": "budget.epsilon",
+    "delta": "budget.delta",
+    "noise_multiplier": "budget.noise_multiplier",
+    "lr": "optimizer.lr",
+    "momentum": "optimizer.momentum",
+    "max_grad_norm": "rule.max_grad_norm",
+    "epochs": "training.epochs",
+    "steps": "training.steps",
+    "batch_size": "training.batch_size",
+    "source": "data.source",
+    "target": "data.target",
+    "classes": "data.classes",
+}
+"""Where the settings that people put into another table belong."""
+MOST = 2**62
+"""Beyond it a whole number fits into no machine word."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """A thing chosen by name, with its options: a model, a rule, an optimiser, a schedule."""
+
+    name: str
+    options: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+    def to_table(self) -> dict[str, Any]:
+        return {"name": self.name, **self.options}
+
+
+def read(kind: type[T], table: Any, path: str = "") -> T:
+    """A dataclass from a table of its fields; unknown keys and wrong types raise."""
+    if not isinstance(table, Mapping):
+        raise ConfigurationError(f"{path} must be a table of settings. Got {table!r} instead.")
+    fields = {field.name: field for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    hints = _hints(kind)
+    for key in table:
+        if key not in fields:
+            raise _unknown(key, path, fields)
+    for name, field in fields.items():
+        nothing = dataclasses.MISSING
+        if name not in table and field.default is nothing and field.default_factory is nothing:
+            raise ConfigurationError(f"{_join(path, name)} must be given. It is missing.")
+    return kind(**{key: value_of(hints[key], table[key], _join(path, key)) for key in table})
+
+
+def bind(function: Callable[..., Any], options: Mapping[str, Any], path: str) -> dict[str, Any]:
+    """The keyword arguments of ``function`` from ``options``, checked against its signature.
+
+    Parameters before the first keyword-only one are the caller's business and no options.
+    """
+    parameters = inspect.signature(function).parameters.values()
+    if any(p.kind is p.VAR_KEYWORD for p in parameters):
+        return dict(options)
+    known = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
+    if not known and inspect.isclass(function):
+        known = [p.name for p in parameters]
+    hints = _hints(function)
+    for key, value in options.items():
+        if key not in known:
+            raise _unknown(key, path, known)
+        _refuse_infinite(value, _join(path, key))
+    for p in parameters:
+        if p.name in known and p.default is p.empty and p.name not in options:
+            raise ConfigurationError(f"{_join(path, p.name)} must be given. It is missing.")
+    return {key: value_of(hints.get(key, Any), v, _join(path, key)) for key, v in options.items()}
+
+
+def _refuse_infinite(value: Any, path: str) -> None:
+    """No option of anything is infinite or NaN; settings of a run say so for themselves."""
+    if isinstance(value, float) and not math.isfinite(value):
+        raise _wrong(path, "a finite number", value)
+    if isinstance(value, list | tuple):
+        for place, item in enumerate(value):
+            _refuse_infinite(item, f"{path}[{place}]")
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            _refuse_infinite(item, f"{path}.{key}")
+
+
+def _hints(thing: Any) -> dict[str, Any]:
+    try:
+        return typing.get_type_hints(thing)
+    except NameError:  # annotations that exist for type checkers only
+        return {}
+
+
+def _join(path: str, key: str) -> str:
+    return f"{path}.{key}" if path else key
+
+
+def _unknown(key: str, path: str, known: Iterable[str]) -> ConfigurationError:
+    known = sorted(known)
+    close = difflib.get_close_matches(key, known, n=1)
+    where = f"of [{path}] " if path else ""
+    meant = next((name for name in SYNONYMS.get(key, ()) if name in known), None)
+    near = meant or (close[0] if close else HOMES.get(key))
+    hint = f"Did you mean {near!r}? " if near else ""
+    names = ", ".join(known) if known else "none"
+    return ConfigurationError(
+        f"{_join(path, key)} is not a setting. {hint}The settings {where}are: {names}."
+    )
+
+
+# -------------------------------------------------------------------------------- single values
+
+
+def value_of(hint: Any, value: Any, path: str) -> Any:
+    """``value`` as ``hint`` wants it. Hints that this function does not know accept anything."""
+    origin = typing.get_origin(hint)
+    if origin in (Union, types.UnionType):
+        return _one_of(typing.get_args(hint), value, path)
+    if hint is Part:
+        return _part(value, path)
+    if dataclasses.is_dataclass(hint) and isinstance(hint, type):
+        return value if isinstance(value, hint) else read(hint, value, path)
+    if isinstance(hint, type) and isinstance(value, Mapping) and _kinds(hint):
+        return _one_kind_of(hint, value, path)
+    if origin in (list, tuple):
+        return _sequence(hint, value, path)
+    if origin is dict or hint is dict:
+        if not isinstance(value, Mapping):
+            raise _wrong(path, "a table", value)
+        return dict(value)
+    plain = _PLAIN.get(hint)
+    return plain(value, path) if plain is not None else value
+
+
+def _one_of(hints: tuple[Any, ...], value: Any, path: str) -> Any:
+    if value is None and type(None) in hints:
+        return None
+    complaints: list[ConfigurationError] = []
+    for hint in hints:
+        if hint is type(None):
+            continue
+        try:
+            return value_of(hint, value, path)
+        except ConfigurationError as error:
+            complaints.append(error)
+    if len(complaints) == 1:
+        raise complaints[0]
+    names = " or ".join(_called(hint) for hint in hints if hint is not type(None))
+    raise _wrong(path, names, value)
+
+
+def _part(value: Any, path: str) -> Part:
+    if isinstance(value, str):
+        return Part(value)
+    if not isinstance(value, Mapping):
+        raise _wrong(path, 'a name or a table with a "name"', value)
+    if "name" not in value:
+        raise ConfigurationError(f"{path}.name must be given. It is missing.")
+    name = _string(value["name"], f"{path}.name")
+    return Part(name, {key: v for key, v in value.items() if key != "name"})
+
+
+def _one_kind_of(base: type, value: Mapping[str, Any], path: str) -> Any:
+    """A table whose ``name`` says which kind of ``base`` it describes."""
+    part, kinds = _part(value, path), _kinds(base)
+    if plain(part.name) not in kinds:
+        names = ", ".join(kind.__name__ for kind in kinds.values())
+        raise _wrong(f"{path}.name", f"one of {names}", part.name)
+    return read(kinds[plain(part.name)], part.options, path)
+
+
+def _kinds(base: type) -> dict[str, type]:
+    """The dataclasses made of ``base``, by plain name."""
+    if base.__module__ == "builtins":
+        return {}
+    children: list[type] = type.__subclasses__(base)
+    return {plain(kind.__name__): kind for kind in children if dataclasses.is_dataclass(kind)}
+
+
+def plain(name: str) -> str:
+    """Names are told apart by their letters: PerLayer, per_layer and per-layer are one."""
+    return name.lower().replace("_", "").replace("-", "")
+
+
+def _sequence(hint: Any, value: Any, path: str) -> Any:
+    arguments = [a for a in typing.get_args(hint) if a is not Ellipsis]
+    if not isinstance(value, list | tuple):
+        raise _wrong(path, f"a list of {_called(arguments[0])}", value)
+    kinds = arguments * len(value) if len(arguments) == 1 else arguments
+    if len(kinds) != len(value):
+        raise _wrong(path, f"a list of {len(kinds)} values", value)
+    items = [
+        value_of(kind, item, f"{path}[{i}]")
+        for i, (kind, item) in enumerate(zip(kinds, value, strict=True))
+    ]
+    return tuple(items) if typing.get_origin(hint) is tuple else items
+
+
+def _string(value: Any, path: str) -> str:
+    if not isinstance(value, str):
+        raise _wrong(path, "text", value)
+    return value
+
+
+def _boolean(value: Any, path: str) -> bool:
+    if not isinstance(value, bool):
+        raise _wrong(path, "true or false", value)
+    return value
+
+
+def _number(value: Any, path: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise _wrong(path, "a number", value)
+    if isinstance(value, int) and abs(value) > MOST:
+        raise _wrong(path, "a finite number", value)
+    return float(value)
+
+
+def _whole(value: Any, path: str) -> int:
+    """Whole numbers may be written 20000 or 2e4."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or value != value // 1:
+        raise _wrong(path, "a whole number", value)
+    if not -MOST <= value <= MOST:
+        raise _wrong(path, f"a whole number between -{MOST} and {MOST}", value)
+    return int(value)
+
+
+_PLAIN: dict[Any, Callable[[Any, str], Any]] = {
+    str: _string,
+    bool: _boolean,
+    float: _number,
+    int: _whole,
+}
+_NAMES = {str: "text", bool: "true or false", float: "a number", int: "a whole number"}
+
+
+def _called(hint: Any) -> str:
+    if typing.get_origin(hint) in (list, tuple):
+        return f"a list of {_called(typing.get_args(hint)[0])}"
+    return _NAMES.get(hint, getattr(hint, "__name__", str(hint)))
+
+
+def _wrong(path: str, wanted: str, value: Any) -> ConfigurationError:
+    return ConfigurationError(f"{path} must be {wanted}. Got {_shown(value)} instead.")
+
+
+def _shown(value: Any) -> str:
+    """As it was written; a stranger's value may be a megabyte long, or a number without end."""
+    try:
+        text = repr(value)
+    except ValueError:  # a whole number with more digits than Python prints
+        return "a number with thousands of digits"
+    return text if len(text) <= 200 else f"{text[:200]}..."

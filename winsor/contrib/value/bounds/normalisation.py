@@ -1,0 +1,98 @@
+"""GroupNorm and LayerNorm: y = gamma xhat + beta, xhat = (x - mean) / s, within each row.
+
+back.  d xhat / d x = (I - 1 1^T/N - xhat xhat^T/N) / s per group of N entries. xhat is orthogonal
+       to 1 and |xhat|^2 <= N (eps > 0 only shrinks it), so the bracket is a contraction:
+       b = max over groups of max |gamma| / s.
+own.   dgamma_c = sum_p e_cp xhat_cp and dbeta_c = sum_p e_cp over the P positions of channel c,
+       so |dgamma_c|^2 + |dbeta_c|^2 <= |e_c|^2 (|xhat_c|^2 + P). GroupNorm: the channels of a
+       group share |xhat|^2 <= N = P C/G, hence a^2 = P (C/G + 1) without looking at the data.
+       LayerNorm: a^2 = max_c sum_p (xhat_cp^2 + 1).
+given. dgamma and dbeta themselves, they are as small as a bias: the very numbers that are summed.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from winsor.contrib.value.bounds.kind import Kind, RowBlocks, check_first_dimension, refuse
+from winsor.gradients.graph import Step
+from winsor.gradients.weight_gradients import KeptRows
+
+
+def _back_group(step: Step, position: int, rows: RowBlocks) -> Tensor:
+    rstd, gamma = step.saved("result2"), step.saved("weight")  # (rows, groups), (channels,)
+    scale = rstd if gamma is None else rstd * gamma.abs().view(rstd.shape[1], -1).amax(1)
+    return rows.largest(scale)
+
+
+def _own_group(step: Step, rows: RowBlocks) -> Tensor:
+    positions = int(step.saved("HxW")) * rows.blocks(step)
+    # With several blocks a channel's entries add up over them, and so do both parts of a^2.
+    per_group = int(step.saved("C")) // int(step.saved("group"))
+    bound = float(positions * (1 in step.weights) * per_group + positions * (2 in step.weights))
+    return bound + _broken(step, rows)
+
+
+def _broken(step: Step, rows: RowBlocks) -> Tensor:
+    """(n,) zero, or NaN where the input overflowed: s is infinite, and xhat looks like zero."""
+    size = step.saved("result1").abs() + step.saved("result2").reciprocal()
+    return 0 * rows.largest(size)
+
+
+def _back_layer(step: Step, position: int, rows: RowBlocks) -> Tensor:
+    gamma = step.saved("weight")
+    largest = rows.largest(step.saved("result2"))
+    return largest if gamma is None else largest * gamma.abs().amax()
+
+
+def _normalised(step: Step, rows: RowBlocks) -> Tensor:
+    """(n, positions, features) xhat."""
+    x, mean, rstd = (step.saved(name) for name in ("input", "result1", "result2"))
+    features = _features(step)
+    xhat: Tensor = (x - mean) * rstd
+    return xhat.reshape(rows.n, -1, features)
+
+
+def _features(step: Step) -> int:
+    size = 1
+    for length in step.saved("normalized_shape"):
+        size *= int(length)
+    return size
+
+
+def _own_layer(step: Step, rows: RowBlocks) -> Tensor:
+    xhat = _normalised(step, rows)
+    total = _broken(step, rows)
+    if 1 in step.weights:
+        total = total + xhat.square().sum(1).amax(1)
+    return total + xhat.shape[1] if 2 in step.weights else total
+
+
+def _given(step: Step, piece: KeptRows, rows: RowBlocks) -> Tensor:
+    return rows.of_rows(piece) + _broken(step, rows)
+
+
+def _check_layer(step: Step, rows: RowBlocks) -> None:
+    check_first_dimension(step, rows)
+    if len(step.saved("normalized_shape")) >= len(step.shape):
+        refuse(step, "normalises over the batch")
+
+
+KINDS = (
+    Kind(
+        ("NativeGroupNormBackward0",),
+        _back_group,
+        check_first_dimension,
+        _own_group,
+        _given,
+        weights=frozenset({1, 2}),
+    ),
+    Kind(
+        ("NativeLayerNormBackward0",),
+        _back_layer,
+        _check_layer,
+        _own_layer,
+        _given,
+        weights=frozenset({1, 2}),
+    ),
+)

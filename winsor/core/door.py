@@ -1,0 +1,199 @@
+"""The one door: bound, record, noise, in one act.
+
+Every value computed from private rows leaves through `Door.release`:
+
+    price     the event and the noise, from the bounds, the mechanism and the sampler alone
+    digest    a keyed digest of the value before noise, so that noise is bound to what it covers
+    record    event and digest, in the ledger and on disk
+    noise     drawn for this entry and no other, added on a grid
+
+Updates accept only what a door released, once. The order matters: a crash loses value, never
+honesty; and a step that is repeated with another value is refused before its noise is drawn.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from dp_accounting import dp_event
+
+from winsor.core.accounting.lattice import MOST_VALUES
+from winsor.core.contract import Bounded, BudgetExceeded, Neighbouring, Released, UnsoundRelease
+from winsor.core.digest import Digest
+from winsor.core.ledger.ledger import Ledger
+from winsor.core.noise.grid import on_grid
+from winsor.core.noise.protocol import Correlated, LocalEvent, Mechanism
+from winsor.core.noise.source import NoiseOfStep, NoiseSource, leaves_of
+from winsor.core.randomness import HoldsKey, fingerprint, subkey
+from winsor.core.sampling.samplers import Sampler
+from winsor.gradients.tree import FlatTree, values_in
+
+
+class Door(HoldsKey):
+    """Releases bounded values of one run under one key, and pays for them in one ledger."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        mechanism: Mechanism,
+        sampler: Sampler,
+        relation: Neighbouring,
+        key: bytes,
+        source: Callable[[bytes], NoiseSource] = NoiseSource,
+    ) -> None:
+        self.ledger = ledger
+        self._source = source
+        self.mechanism = mechanism
+        self._correlated = mechanism if isinstance(mechanism, Correlated) else None
+        self.sampler = sampler
+        self.relation = relation
+        self._priced: list[Any] = []  # what the price below was asked for
+        self._steps = range(0)  # and the steps for which it holds
+        self._price: tuple[dict[str, float], dict[str, int], dp_event.DpEvent]
+        self._values = 0
+        self.seal = object()
+        """Carried by what this door released, and by nothing else."""
+        self._block: tuple[int, LocalEvent] | None = None
+        self.use_key(key)
+
+    def use_key(self, key: bytes, past: Mapping[str, Any] | None = None) -> None:
+        """Draw noise and sign ledger entries under ``key`` (a resumed run brings its own).
+
+        Correlated noise goes on from ``past`` (`noise_state`), or begins anew without it.
+        """
+        self.run = fingerprint(key)
+        self.noise = self._source(key)
+        if self._correlated is not None:
+            if past:
+                self._correlated.load_state(past)
+            else:
+                self._correlated.restart()
+        self._mac = Digest(subkey(key, "digest").to_bytes(16, "little"))
+
+    def noise_state(self) -> dict[str, Any]:
+        """What correlated noise remembers; as secret as the key. Empty for other noise."""
+        return {} if self._correlated is None else self._correlated.state()
+
+    @property
+    def conditions(self) -> list[str]:
+        """What the guarantee rests on beside the proofs."""
+        return [f"at most {MOST_VALUES:.0e} noise values, from AES-256 under a secret key"]
+
+    def event(self, parts: Mapping[str, Bounded], step: int = 0) -> dp_event.DpEvent:
+        """What a release of ``parts`` costs."""
+        return price(self.mechanism, self.sampler, self.relation, parts, step)
+
+    def release(self, step: int, parts: Mapping[str, Bounded]) -> Released:
+        """Noise ``parts`` jointly as step ``step``. Their tensors are overwritten."""
+        asked: list[Any] = []
+        for name, part in parts.items():
+            if not isinstance(part, Bounded):
+                raise _unbounded(parts)
+            asked += (name, part.sensitivity, part.share, part.coordinate_bound)
+        if asked != self._priced or step not in self._steps:  # steps are usually alike
+            self._set_price(step, parts, asked)
+        std, bits, event = self._price
+        covered = parts if self._correlated is None else self._covered(step, parts, std)
+        entry = self.ledger.record(self.run, step, event, self._digest(step, covered))
+        values = self.mechanism.add_noise(parts, std, NoiseOfStep(self.noise, entry, bits))
+        if self._correlated is not None:
+            growth = self._correlated.growth(step)
+            std = {name: growth * own for name, own in std.items()}
+        return Released(values, std, entry, self.seal)
+
+    def _covered(
+        self, step: int, parts: Mapping[str, Bounded], std: Mapping[str, float]
+    ) -> dict[str, Bounded]:
+        """What correlated noise of this step will cover: that is what it must be bound to."""
+        assert self._correlated is not None
+        values = self._correlated.covered(parts, std, step)
+        return {name: replace(part, value=values[name]) for name, part in parts.items()}
+
+    def _set_price(self, step: int, parts: Mapping[str, Bounded], asked: list[Any]) -> None:
+        if not parts:
+            raise _unbounded(parts)
+        sizes = {name: values_in(part.value) for name, part in parts.items()}
+        std, bits = on_grid(self.mechanism, parts, sizes)
+        self._price = std, bits, self.event(parts, step)
+        steps, alike = stretch(self.mechanism.phases, step), self.sampler.alike(step)
+        self._priced = asked
+        self._steps = range(max(steps.start, alike.start), min(steps.stop, alike.stop))
+        self._refuse_change_in_block(step, self.mechanism.event(parts, step))
+        self._values = sum(sizes.values())
+
+    def _refuse_change_in_block(self, step: int, local: LocalEvent) -> None:
+        """A block of steps is paid for with its first: the others must not cost more."""
+        if self.sampler.block == 1:
+            return
+        block = step // self.sampler.block
+        known = self._block if self._block is not None and self._block[0] == block else None
+        if step % self.sampler.block and known is not None and known[1] != local:
+            raise UnsoundRelease(
+                "every step of an epoch must have the event that was paid for with its first. Got "
+                f"{local} after {known[1]}: use a rule and a mechanism that do not change within "
+                "an epoch, or Poisson sampling."
+            )
+        self._block = (block, local)
+
+    def _digest(self, step: int, parts: Mapping[str, Bounded]) -> str:
+        """A keyed digest (GMAC) of the values before noise: the same value, the same digest.
+
+        To whoever does not know the key it is random. A value that is not finite escaped its bound
+        and is refused.
+        """
+        tags = []
+        for number, part in enumerate(parts.values()):
+            value = part.value
+            leaves = (value.flat,) if isinstance(value, FlatTree) else leaves_of(value)
+            for place, leaf in enumerate(leaves):
+                nonce = step.to_bytes(6, "little") + number.to_bytes(2, "little")
+                tag = self._mac.tag(nonce + place.to_bytes(4, "little"), leaf)
+                if tag is None:
+                    raise UnsoundRelease(
+                        "a released value must be finite. Got infinity or NaN instead: a row "
+                        "escaped its bound, so the stated sensitivity does not hold."
+                    )
+                tags.append(tag)
+        if self._values * (step + 1) > MOST_VALUES:
+            raise BudgetExceeded(
+                f"a run may draw at most {MOST_VALUES:.0e} noise values: that many are in its "
+                "account. Start a new run with a ledger of its own."
+            )
+        return tags[0].hex() if len(tags) == 1 else _joined(tags)
+
+
+def price(
+    mechanism: Mechanism,
+    sampler: Sampler,
+    relation: Neighbouring,
+    parts: Mapping[str, Bounded],
+    step: int = 0,
+) -> dp_event.DpEvent:
+    """The event of a release: a function of bounds, mechanism and sampler, never of values.
+
+    Plans ask here, and so does the door: what is planned is what is recorded.
+    """
+    return sampler.event(mechanism.event(parts, step), relation, step)
+
+
+def stretch(phases: Sequence[int], step: int) -> range:
+    """The steps around ``step`` between two of ``phases``: they cost the same."""
+    later = [phase for phase in phases if phase > step]
+    first = max((phase for phase in phases if phase <= step), default=0)
+    return range(first, min(later, default=sys.maxsize))
+
+
+def _joined(tags: list[bytes]) -> str:
+    return hashlib.blake2b(b"".join(tags), digest_size=16).hexdigest()
+
+
+def _unbounded(parts: Mapping[str, Any]) -> UnsoundRelease:
+    kinds = {name: type(part).__name__ for name, part in parts.items()}
+    return UnsoundRelease(
+        "only Bounded values pass the door: state the sensitivity of each part. Got "
+        f"{kinds} instead."
+    )

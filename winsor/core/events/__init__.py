@@ -1,0 +1,1 @@
+"""Events: what one release costs, one file per kind."""

@@ -1,0 +1,185 @@
+"""The compiled kernel of `_noise.c`, where it can be had (`winsor/core/compiled.py`).
+
+Before it is used it must report AES and AVX2 and reproduce bits of the pure path. Whatever fails,
+the pure path draws the same noise: only slower.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from winsor.core import compiled
+from winsor.core.noise import lattice
+from winsor.core.noise import laws as tables
+
+SOURCE = Path(__file__).with_name("_noise.c")
+
+
+class _LawTables(ctypes.Structure):
+    _fields_ = [
+        ("flat", ctypes.c_void_p),
+        ("residual_from", ctypes.c_int64),
+        ("slope", ctypes.c_void_p),
+        ("edge", ctypes.c_void_p),
+        ("steep", ctypes.c_void_p),
+        ("curve", ctypes.c_double),
+        ("alias_bits", ctypes.c_int64),
+        ("alias_limit", ctypes.c_void_p),
+        ("alias_symbol", ctypes.c_void_p),
+        ("band_start", ctypes.c_void_p),
+        ("band_upto", ctypes.c_void_p),
+        ("cells", ctypes.c_int64),
+    ]
+
+
+class Kernel:
+    """Calls into the library. The arrays must be contiguous, and belong to nobody else meanwhile:
+    other threads run during a call."""
+
+    def __init__(self, path: Path) -> None:
+        library = ctypes.CDLL(str(path))
+        library.winsor_supported.restype = ctypes.c_int
+        if not library.winsor_supported():
+            raise OSError("the processor has no AES and AVX2 instructions")
+        number, real, pointer = ctypes.c_uint64, ctypes.c_double, ctypes.c_void_p
+        where: list[Any] = [pointer, ctypes.c_char_p, number, number, ctypes.c_int64, ctypes.c_int]
+        library.winsor_draw.argtypes = [*where, ctypes.c_int64, pointer]
+        for name in ("winsor_add_f32", "winsor_add_f64"):
+            getattr(library, name).argtypes = [*where, real, real, pointer]
+        for name in ("winsor_apply_f32", "winsor_apply_f64"):
+            getattr(library, name).argtypes = [pointer, ctypes.c_int64, real, real, pointer]
+        for name in ("draw", "add_f32", "add_f64", "apply_f32", "apply_f64"):
+            getattr(library, f"winsor_{name}").restype = None
+        library.winsor_gmac.argtypes = [
+            ctypes.c_char_p, ctypes.c_char_p, pointer, ctypes.c_int64, ctypes.c_int, pointer,
+        ]  # fmt: skip
+        self._library = library
+        self.apply_f32, self.apply_f64 = library.winsor_apply_f32, library.winsor_apply_f64
+        self._laws: dict[str, tuple[_LawTables, Any]] = {}
+
+    def draw(
+        self,
+        law: tables.Law,
+        key: bytes,
+        entry: int,
+        first: int,
+        count: int,
+        bits: int,
+        out: np.ndarray,
+        entries: int = 1,
+    ) -> None:
+        """As `lattice.draw`."""
+        address = _check(out, "d", count * entries)
+        where = (self._tables(law), _checked(key), entry, first, count, bits)
+        self._library.winsor_draw(*where, entries, address)
+
+    def release(
+        self,
+        law: tables.Law,
+        key: bytes,
+        entry: int,
+        first: int,
+        bits: int,
+        gamma: float,
+        x: np.ndarray,
+    ) -> None:
+        """As `lattice.release`: cipher, law, rounding and sum in one pass over memory."""
+        address, size = _check(x, "fd", len(x)), len(x)
+        add = self._library.winsor_add_f32 if x.dtype.char == "f" else self._library.winsor_add_f64
+        where = (self._tables(law), _checked(key), entry, first, size, bits)
+        add(*where, gamma, 1.0 / gamma, address)
+
+    def apply(self, noise: np.ndarray, gamma: float, x: np.ndarray) -> None:
+        """As `lattice.apply`."""
+        size = len(x)
+        source, target = _check(noise, "d", size), _check(x, "fd", size)
+        library = self._library
+        apply = library.winsor_apply_f32 if x.dtype.char == "f" else library.winsor_apply_f64
+        apply(source, size, gamma, 1.0 / gamma, target)
+
+    def gmac(self, key: bytes, nonce: bytes, address: int, size: int, width: int) -> bytes | None:
+        """The tag that AES-128-GCM gives ``size`` floats of ``width`` bytes as associated data;
+        None if one of them is not finite. The memory must stay where it is meanwhile."""
+        if len(key) != 16 or len(nonce) != 12 or width not in (4, 8):
+            raise ValueError("a digest must have a key of 16 bytes and a nonce of 12.")
+        tag = ctypes.create_string_buffer(16)
+        finite = self._library.winsor_gmac(key, nonce, address, size * width, width, tag)
+        return tag.raw if finite else None
+
+    def _tables(self, law: tables.Law) -> Any:
+        known = self._laws.get(law.name)
+        if known is None:
+            arrays = [
+                np.ascontiguousarray(a)
+                for a in (
+                    law.flat.astype(np.int16),
+                    law.slope,
+                    law.edge,
+                    law.steep,
+                    law.alias_limit,
+                    law.alias_symbol,
+                    law.band_start,
+                    law.band_upto,
+                )
+            ]
+            flat, slope, edge, steep, limit, symbol, start, upto = (a.ctypes.data for a in arrays)
+            record = _LawTables(
+                flat, law.residual_from, slope, edge, steep, law.curve, law.alias_bits,
+                limit, symbol, start, upto, len(law.slope),
+            )  # fmt: skip
+            known = self._laws[law.name] = (record, arrays)
+        return ctypes.byref(known[0])
+
+
+def _check(array: np.ndarray, kinds: str, count: int) -> int:
+    """The address of the values, which must be a contiguous, writeable vector."""
+    flags = array.flags
+    fits = array.dtype.char in kinds and array.ndim == 1 and len(array) >= count
+    if not (fits and flags.c_contiguous and flags.writeable):
+        raise ValueError(
+            f"the kernel must get a contiguous, writeable vector of kind {kinds} and {count} "
+            f"values. Got {array.dtype} of shape {array.shape} instead."
+        )
+    address: int = array.ctypes.data
+    return address
+
+
+def _checked(key: bytes) -> bytes:
+    if len(key) != 32:
+        raise ValueError(f"an AES-256 key must have 32 bytes. Got {len(key)} instead.")
+    return key
+
+
+@functools.cache
+def load() -> Kernel | None:
+    """The kernel, or None where there is none that draws the bits of the pure path."""
+    return compiled.load(SOURCE, Kernel, agrees)
+
+
+def agrees(kernel: Kernel) -> bool:
+    """Whether it draws what the pure path draws, on a public key."""
+    key, count = bytes(range(32)), 3001
+    for law in (tables.gaussian(), tables.laplace()):
+        ours, theirs = np.empty(count), np.empty(count)
+        lattice.draw(law, key, 5, 1, count, 30, ours)
+        kernel.draw(law, key, 5, 1, count, 30, theirs)
+        if not np.array_equal(ours, theirs):
+            return False
+    for kind in (np.float32, np.float64):
+        x = np.linspace(-3.0, 3.0, count).astype(kind)
+        y = x.copy()
+        lattice.release(tables.gaussian(), key, 6, 0, 30, 0.37 * 2.0**-30, x)
+        kernel.release(tables.gaussian(), key, 6, 0, 30, 0.37 * 2.0**-30, y)
+        if x.tobytes() != y.tobytes():
+            return False
+        nonce, mac = bytes(range(12)), AESGCM(key[:16])
+        tag = kernel.gmac(key[:16], nonce, x.ctypes.data, count, x.itemsize)
+        if tag != mac.encrypt(nonce, b"", x.tobytes()):
+            return False
+    return True

@@ -1,0 +1,119 @@
+"""What a mechanism is: it scales noise to a bound, and says what that costs. No torch here.
+
+Mechanism    one noise: standard deviations, the event, and how noise is added
+LocalEvent   the event given the batch; samplers amplify it
+DrawNoise    the noise of one release, by the name of the part that it is for
+Choice       what a user may pass as ``mechanism=``: builds the mechanism for a noise multiplier
+OwnUpdate    a choice that also replaces the optimiser's step (ModelMix)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+from dp_accounting import dp_event
+
+from winsor.core.contract import Bounded, Neighbouring
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor, nn
+
+    from winsor.core.contract import Update
+
+
+class LocalEvent(Protocol):
+    """The privacy of one release given its batch. Each mechanism says how sampling amplifies it."""
+
+    def poisson(self, q: float, relation: Neighbouring) -> dp_event.DpEvent: ...
+    def fixed_size(self, n: int, size: int, relation: Neighbouring) -> dp_event.DpEvent: ...
+    def whole(self, relation: Neighbouring) -> dp_event.DpEvent: ...
+
+
+class DrawNoise(Protocol):
+    """The noise of one release, by the name of the part that it is for."""
+
+    def add(self, name: str, leaves: Sequence[Tensor], scale: float, law: str) -> None:
+        """Replace the sum in ``leaves`` by its release: rounded to a grid, with noise of ``law``
+        ("gaussian" with standard deviation ``scale``, or "laplace") on the same grid."""
+
+
+class Mechanism(Protocol):
+    """Scales noise to bounds; derives event and noise from the very same numbers."""
+
+    @property
+    def noise_multiplier(self) -> float: ...
+
+    @property
+    def law(self) -> str:
+        """What noise is added: "gaussian" or "laplace"."""
+        ...
+
+    @property
+    def phases(self) -> Sequence[int]:
+        """The first steps of stretches in which every step costs the same; 0 among them."""
+        ...
+
+    @property
+    def roundings(self) -> int:
+        """How many releases round what one visit of a record moves: above 1 if noise of a step is
+        taken back later, and the mechanism is then `Correlated`."""
+        ...
+
+    def std(self, parts: Mapping[str, Bounded]) -> dict[str, float]: ...
+    def event(self, parts: Mapping[str, Bounded], step: int = 0) -> LocalEvent: ...
+    def add_noise(
+        self, parts: Mapping[str, Bounded], std: Mapping[str, float], draw: DrawNoise
+    ) -> dict[str, Any]: ...
+    def config(self) -> dict[str, Any]: ...
+
+
+@runtime_checkable
+class Correlated(Mechanism, Protocol):
+    """A mechanism that remembers the noise of earlier steps."""
+
+    def covered(
+        self, parts: Mapping[str, Bounded], std: Mapping[str, float], step: int
+    ) -> Mapping[str, Tensor]:
+        """What the noise of ``step`` will cover in place of the sums."""
+        ...
+
+    def growth(self, step: int) -> float:
+        """Standard deviation of all noise in the release of ``step``, over that of its own."""
+        ...
+
+    def restart(self) -> None:
+        """Forget the past: the next step is step 0 of a new stretch, under another key."""
+        ...
+
+    def state(self) -> dict[str, Any]: ...
+    def load_state(self, state: Mapping[str, Any]) -> None: ...
+
+
+@runtime_checkable
+class Choice(Protocol):
+    """A mechanism before its noise is known. ``"gaussian"`` and ``"laplace"`` have their own."""
+
+    def with_noise(self, noise_multiplier: float, expected_size: float) -> Mechanism: ...
+
+
+@runtime_checkable
+class OwnUpdate(Choice, Protocol):
+    """A mechanism that takes the optimiser's place."""
+
+    @property
+    def hides_randomness(self) -> bool:
+        """True if privacy rests on more than the noise; the key then stays out of checkpoints."""
+        ...
+
+    def update(
+        self,
+        parameters: dict[str, nn.Parameter],
+        optimizer: torch.optim.Optimizer,
+        scheduler: torch.optim.lr_scheduler.LRScheduler | None,
+        expected_size: float,
+        key: bytes,
+    ) -> Update:
+        """The step that replaces the optimiser's own."""
+        ...

@@ -1,0 +1,213 @@
+"""How batches are drawn from the dataset, and what that does for privacy.
+
+The sampler is the only home of the sampling rate q: it draws the batch with it and amplifies the
+event with it, so the two cannot differ. q is an explicit input, never read off a data loader.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from dp_accounting import dp_event
+from numpy.typing import NDArray
+
+from winsor.core.contract import ConfigurationError, Neighbouring, UnsupportedRelation
+from winsor.core.noise.protocol import LocalEvent
+from winsor.core.randomness import subkey
+
+Indices = NDArray[np.int64]
+
+
+class Sampler(ABC):
+    """Draws the batch of a step, and turns the event given the batch into the event of the step."""
+
+    n: int
+
+    @property
+    @abstractmethod
+    def expected_size(self) -> float:
+        """Public size of a batch; every normalisation uses it."""
+
+    @property
+    @abstractmethod
+    def rate(self) -> float:
+        """Probability that a given record is in the batch."""
+
+    @abstractmethod
+    def indices(self, key: bytes, step: int) -> Indices:
+        """The rows of step ``step``: a function of (key, step) only."""
+
+    @staticmethod
+    def coins(key: bytes, step: int) -> np.random.Generator:
+        """The generator that draws the batch of ``step``."""
+        return np.random.Generator(np.random.Philox(key=subkey(key, "batch"), counter=step << 128))
+
+    @abstractmethod
+    def amplify(self, event: LocalEvent, relation: Neighbouring) -> dp_event.DpEvent:
+        """The event of one step seen from the whole dataset."""
+
+    @property
+    def block(self) -> int:
+        """Steps that are paid for together, with the first of them (`blocks.py`)."""
+        return 1
+
+    def event(self, local: LocalEvent, relation: Neighbouring, step: int) -> dp_event.DpEvent:
+        """What the ledger records at ``step``."""
+        return self.amplify(local, relation)
+
+    def alike(self, step: int) -> range:
+        """The steps around ``step`` for which `event` is the same."""
+        return range(sys.maxsize)
+
+    def history(
+        self, local: LocalEvent, relation: Neighbouring, steps: int
+    ) -> list[tuple[dp_event.DpEvent, int]]:
+        """What ``steps`` steps from the first on cost."""
+        return [(self.amplify(local, relation), steps)]
+
+    @property
+    def public_n(self) -> bool:
+        """Whether everybody knows the number of records. They do, if the rate follows from it."""
+        return True
+
+    def config(self) -> dict[str, Any]:
+        rows = {"n": self.n} if self.public_n else {"expected_size": self.expected_size}
+        return {"sampler": type(self).__name__, **rows, "rate": self.rate}
+
+    def __str__(self) -> str:
+        rows = f"n={self.n}" if self.public_n else f"expected size {self.expected_size:g}"
+        return f"{type(self).__name__}({rows}, rate={self.rate:.6g})"
+
+
+def _check_n(n: int) -> None:
+    if not (isinstance(n, int) and n >= 1):
+        raise ConfigurationError(
+            f"n must be a positive whole number of records. Got {n!r} instead."
+        )
+
+
+def _check_size(n: int, size: float) -> None:
+    if not (math.isfinite(size) and 0 < size <= n):
+        raise ConfigurationError(
+            f"batch_size must be above 0 and at most n = {n}. Got {size!r} instead. "
+            "Use FullBatch to take all records at each step."
+        )
+
+
+@dataclass(frozen=True, repr=True)
+class Poisson(Sampler):
+    """Each record joins each batch independently with probability q. The size varies.
+
+    Sizes are drawn as Binomial(n, q) and then a uniform subset of that size: the same law as n
+    coin flips, in time proportional to the batch.
+
+    >>> Poisson.of_batch_size(n=60_000, batch_size=600).rate
+    0.01
+    """
+
+    n: int
+    q: float
+    size: float | None = None
+    """A public size to divide by, where n is not public: q and it are then given, not computed."""
+
+    def __post_init__(self) -> None:
+        _check_n(self.n)
+        if not (math.isfinite(self.q) and 0 < self.q <= 1):
+            raise ConfigurationError(f"q must be in (0, 1]. Got {self.q!r} instead.")
+
+    @property
+    def public_n(self) -> bool:
+        return self.size is None
+
+    @staticmethod
+    def of_batch_size(n: int, batch_size: float) -> Poisson:
+        _check_n(n)
+        _check_size(n, batch_size)
+        return Poisson(n, batch_size / n)
+
+    @property
+    def expected_size(self) -> float:
+        return self.n * self.q if self.size is None else self.size
+
+    @property
+    def rate(self) -> float:
+        return self.q
+
+    def indices(self, key: bytes, step: int) -> Indices:
+        generator = self.coins(key, step)
+        size = int(generator.binomial(self.n, self.q))
+        return generator.choice(self.n, size, replace=False, shuffle=True)
+
+    def amplify(self, event: LocalEvent, relation: Neighbouring) -> dp_event.DpEvent:
+        return event.poisson(self.q, relation)
+
+
+@dataclass(frozen=True)
+class FixedSize(Sampler):
+    """A uniform subset of exactly ``size`` records. Proven for replace-one, where n is public.
+
+    >>> len(FixedSize(n=1000, size=50).indices(b"key of the run", step=0))
+    50
+    """
+
+    n: int
+    size: int
+
+    def __post_init__(self) -> None:
+        _check_n(self.n)
+        _check_size(self.n, self.size)
+        if not isinstance(self.size, int):
+            raise ConfigurationError(f"size must be a whole number. Got {self.size!r} instead.")
+
+    @property
+    def expected_size(self) -> float:
+        return float(self.size)
+
+    @property
+    def rate(self) -> float:
+        return self.size / self.n
+
+    def indices(self, key: bytes, step: int) -> Indices:
+        return self.coins(key, step).choice(self.n, self.size, replace=False, shuffle=True)
+
+    def amplify(self, event: LocalEvent, relation: Neighbouring) -> dp_event.DpEvent:
+        if relation is not Neighbouring.REPLACE_ONE:
+            raise UnsupportedRelation(
+                "FixedSize sampling is certified for replace_one only: adding a record changes the "
+                f"size of the dataset, which fixed-size batches treat as public. Got {relation} "
+                "instead. Use Poisson sampling for add_or_remove_one."
+            )
+        return event.fixed_size(self.n, self.size, relation)
+
+
+@dataclass(frozen=True)
+class FullBatch(Sampler):
+    """Every record at every step. Under add/remove, ``n`` is the nominal size used as divisor.
+
+    >>> FullBatch(1000).expected_size
+    1000.0
+    """
+
+    n: int
+
+    def __post_init__(self) -> None:
+        _check_n(self.n)
+
+    @property
+    def expected_size(self) -> float:
+        return float(self.n)
+
+    @property
+    def rate(self) -> float:
+        return 1.0
+
+    def indices(self, key: bytes, step: int) -> Indices:
+        return np.arange(self.n, dtype=np.int64)
+
+    def amplify(self, event: LocalEvent, relation: Neighbouring) -> dp_event.DpEvent:
+        return event.whole(relation)

@@ -1,0 +1,264 @@
+"""The fast engine: one backward pass, ghost norms, book-keeping.
+
+    forward    every module with parameters runs on detached parameters and keeps its input
+    backward   the output-gradient of each module arrives; weight gradients are never computed
+    norms      per parameter, from rows or from ghost norms, whichever is cheaper for its shape
+    sum        one weighted contraction per parameter
+
+Rules that need only losses, totals or weights known from the losses get plain autograd: no
+recording, no per-sample work. Book-keeping (Bu et al. 2023, "Differentially private optimization on
+large model at small cost"): everything a clipped sum needs was recorded in one backward pass.
+
+What the view guarantees is in `piece_view.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from winsor.core.contract import Tree
+from winsor.gradients.func import call_rows, recorded_module
+from winsor.gradients.layers import layer_for
+from winsor.gradients.layers.attention import attention_forward
+from winsor.gradients.layers.layer import Layer
+from winsor.gradients.layers.linear import recorded_linear
+from winsor.gradients.layers.recurrent import recurrent_forward
+from winsor.gradients.linear_plan import LinearPlan, Met
+from winsor.gradients.parameters import Site, find_sites
+from winsor.gradients.piece_view import PieceView
+from winsor.gradients.pieces import Piece, Rows, merged
+from winsor.gradients.plain import DirectView, PlainView
+from winsor.gradients.tape import (
+    Call,
+    Forward,
+    Tape,
+    refuse_changed_inputs,
+    refuse_other_batch,
+    refuse_without_graph,
+)
+from winsor.gradients.tree import Layout
+from winsor.gradients.view import Need, View
+
+PER_SAMPLE = Need.NORMS | Need.GROUP_NORMS | Need.SKETCH | Need.ROWS
+
+
+class Kept:
+    """The pieces of one backward pass; a parameter that several calls used has one piece too."""
+
+    def __init__(self) -> None:
+        self._first: dict[str, Piece] = {}
+        self._more: dict[str, list[Piece]] = {}
+
+    def keep(self, name: str, piece: Piece) -> None:
+        if self._first.setdefault(name, piece) is not piece:
+            self._more.setdefault(name, [self._first[name]]).append(piece)
+
+    def pieces(self) -> dict[str, Piece]:
+        merges = {name: merged(parts) for name, parts in self._more.items()}
+        return self._first | merges if merges else self._first
+
+
+class GhostEngine:
+    """Closed forms for the layers of `winsor/gradients/layers`, torch.func for any other module."""
+
+    name = "ghost"
+
+    def __init__(
+        self,
+        model: nn.Module,
+        parameters: Mapping[str, nn.Parameter],
+        needs: Need | None = None,
+    ) -> None:
+        self._parameters = dict(parameters)
+        self._layout = Layout(parameters)
+        self._sites = find_sites(model, parameters)
+        self._tape = Tape(model, self._sites)
+        self._layers: dict[Any, Any] = {}
+        self._pure: dict[Any, Any] = {}
+        self._per_sample = needs is None or bool(needs & PER_SAMPLE)
+        self._weighs_rows = needs is None or bool(needs & Need.WEIGHTED_SUM)
+        for site in self._sites:
+            self._prepare(site)
+        whole = len(self._layers) == len(self._sites) and self._per_sample
+        layers = self._layers.values() if whole else [None]
+        self._plan = LinearPlan.of(layers, parameters, self._layout)
+
+    @property
+    def has_plan(self) -> bool:
+        """Whether linear maps are all there is: then norms cost less than any bound on them."""
+        return self._plan is not None
+
+    def attach(self) -> None:
+        self._tape.attach(self._recorded)
+
+    def detach(self) -> None:
+        self._tape.detach()
+
+    def recording(self, on: bool) -> None:
+        self._tape.on = on and (self._per_sample or self._weighs_rows)
+        if self._plan is not None:
+            self._plan.forget()
+
+    def view(self, losses: Tensor) -> View:
+        if losses.grad_fn is None:
+            refuse_without_graph()
+        if not self._tape.on:
+            return PlainView(self._parameters, losses, self._layout)
+        if self._plan is not None and self._plan.goes_well and losses.shape[0]:
+            return self._planned(losses, self._plan)
+        if self._per_sample:
+            return self._pieces(losses)
+        return DirectView(
+            self._parameters,
+            losses,
+            lambda seed: self._sweep(losses, seed),
+            lambda: self._pieces(losses, retain=True),
+        )
+
+    def shared_view(self, losses: Tensor, shares: Tensor) -> View:
+        """The view of ``losses * shares``, which are constants: the backward pass takes them as
+        its seed, so that no operation is recorded for them."""
+        if not (self._tape.on and self._per_sample) or losses.grad_fn is None:
+            return self.view(losses * shares)
+        if self._plan is not None and self._plan.goes_well and losses.shape[0]:
+            return self._planned(losses, self._plan, shares)
+        return self._pieces(losses, shares=shares)
+
+    def _planned(self, losses: Tensor, plan: LinearPlan, shares: Tensor | None = None) -> View:
+        """`_pieces` for a small model that has a plan."""
+        seed = self._tape.ones_like(losses) if shares is None else shares
+        met, stray = plan.backward(losses, seed)
+        if stray:
+            self._tape.refuse_stray(stray)
+        own = losses if shares is None else losses.detach() * shares
+        return self._by_plan(own, met, plan)
+
+    def _by_plan(self, losses: Tensor, met: Met, plan: LinearPlan) -> View:
+        """The view of what was ``met``, whichever way it came: a run that goes on begins with the
+        tape's hooks where the one before went by the plan, and must find the same digits."""
+        view = plan.view(self._parameters, losses, met)
+        if view is not None:
+            return view
+        kept = Kept()
+        receive = self._receiver(losses.shape[0], kept.keep, {})
+        for each in met:
+            receive(*each)
+        return PieceView(self._parameters, kept.pieces(), losses, self._layout)
+
+    def _pieces(self, losses: Tensor, retain: bool = False, shares: Tensor | None = None) -> View:
+        """One backward pass that keeps, for each parameter, what norms and sums will need."""
+        own = losses if shares is None else losses.detach() * shares
+        if self._plan is not None and losses.shape[0] and not retain:
+            self._plan.leave_to(self._tape)
+            self._plan.forget()
+            met: list[tuple[Call, int, Tensor]] = []
+            self._tape.backward(losses, lambda *each: met.append(each), shares)
+            return self._by_plan(own, met, self._plan)
+        kept = Kept()
+        self._backward(losses, shares, kept.keep, retain)
+        return PieceView(self._parameters, kept.pieces(), own, self._layout)
+
+    def _sweep(self, losses: Tensor, seed: Tensor) -> Tree:
+        """One backward pass of (seed * losses).sum() that adds up weight gradients as it goes."""
+        sums = self._layout.empty()
+        seen: set[str] = set()
+
+        def add(name: str, piece: Piece) -> None:
+            part = torch.empty_like(sums[name]) if name in seen else sums[name]
+            piece.weighted(None, part)
+            if name in seen:
+                sums[name].add_(part)
+            seen.add(name)
+
+        self._tape.totals_only = True
+        try:
+            self._backward(losses, seed, add, retain=True)
+        finally:
+            self._tape.totals_only = False
+        for name in sums.keys() - seen:
+            sums[name].zero_()
+        return sums
+
+    def _backward(
+        self,
+        losses: Tensor,
+        seed: Tensor | None,
+        take: Callable[[str, Piece], None],
+        retain: bool,
+    ) -> None:
+        n = losses.shape[0]
+        if self._plan is not None:
+            self._plan.leave_to(self._tape)
+            self._plan.forget()
+        if n == 0:
+            return
+        later: dict[int, Call] = {}
+        receive = self._receiver(n, take, later, retain)
+        verify = not self._tape.verified
+        self._tape.backward(losses, receive, seed, retain)
+        if later:
+            with self._tape.paused():
+                for call in later.values():
+                    for name, rows in call_rows(call, self._parameters, n, verify).items():
+                        take(name, Rows(rows))
+
+    @staticmethod
+    def _receiver(
+        n: int, take: Callable[[str, Piece], None], later: dict[int, Call], retain: bool = False
+    ) -> Callable[[Call, int, Tensor], None]:
+        """Turns an output-gradient into pieces, or puts it by for torch.func in ``later``."""
+
+        def receive(call: Call, j: int, g: Tensor) -> None:
+            if g.dim() == 0 or g.shape[0] != n:
+                refuse_other_batch(call, g, n)
+            if isinstance(call.operation, Layer):
+                if call.versions != [x._version for x in call.inputs]:
+                    refuse_changed_inputs(call)
+                for name, piece in call.operation.pieces(call, g):
+                    take(name, piece)
+                if not retain:
+                    call.inputs = ()  # the pieces hold what is still needed
+            else:
+                call.grads[j] = g
+                later[id(call)] = call
+
+        return receive
+
+    def explain(self) -> str:
+        """One line per layer and input shape: what is kept, and the costs it was chosen by."""
+        lines = ["engine ghost: one backward pass, then norms and one weighted sum per parameter"]
+        if not self._per_sample:
+            return "engine ghost: backward passes as in plain training, no per-sample work"
+        for layer in self._layers.values():
+            if not layer.plans:
+                lines.append(f"  {layer}: {layer.kind}")
+            for key, (choice, costs) in layer.plans.items():
+                lines.append(f"  {layer}: {layer.kind} {key}: {choice} (costs: {costs})")
+        for pure in self._pure.values():
+            lines.append(f"  {pure}: torch.func, {'vmap' if pure.vmappable else 'row by row'}")
+        return "\n".join(lines)
+
+    # ------------------------------------------------------------------------------- forward
+
+    def _prepare(self, site: Site) -> None:
+        found = layer_for(site.module)
+        if found is not None:
+            self._layers[site.path] = found(site, self._tape)
+
+    def _recorded(self, site: Site, plain: Forward) -> Forward:
+        module = site.module
+        if site.path in self._layers:
+            layer = self._layers[site.path]
+            forward: Forward = layer.forward if self._plan is None else self._plan.forward(layer)
+            return forward
+        if isinstance(module, nn.MultiheadAttention):
+            linear = recorded_linear(site, self._tape, self._layers)
+            return lambda *args, **kwargs: attention_forward(module, linear, *args, **kwargs)
+        if isinstance(module, nn.RNNBase):
+            linear = recorded_linear(site, self._tape, self._layers)
+            return lambda *args, **kwargs: recurrent_forward(module, linear, *args, **kwargs)
+        return recorded_module(self._tape, site, plain, self._pure)

@@ -1,0 +1,72 @@
+"""What a layer file provides: a recorded forward, and the pieces of its per-sample gradients."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from winsor.core.contract import UnsupportedModel
+from winsor.gradients.parameters import Site
+from winsor.gradients.pieces import Piece
+from winsor.gradients.tape import Call, Tape
+
+Named = Iterable[tuple[str, Piece]]
+
+
+class Layer(ABC):
+    """One module with parameters, in closed form.
+
+    Subclasses run the module on detached parameters in `forward` (through `Tape.record`), and turn
+    (input, output-gradient) into `pieces`.
+    """
+
+    kind: ClassVar[str] = ""
+    serves: ClassVar[tuple[type[nn.Module], ...]] = ()
+
+    def __init__(self, site: Site, tape: Tape) -> None:
+        self.site = site
+        self.module: Any = site.module
+        self.tape = tape
+        self.weight = site.name_of("weight")
+        self.bias = site.name_of("bias")
+        own = [slot.owner._parameters[slot.local] for slot in site.slots]
+        self.dtype: torch.dtype = next(p.dtype for p in own if p is not None)
+        self.plans: dict[Any, tuple[str, str]] = {}
+
+    def __str__(self) -> str:
+        return str(self.site)
+
+    @classmethod
+    def matches(cls, module: nn.Module) -> bool:
+        """True for the very forward that this layer knows, with parameters held as usual."""
+        return isinstance(module, cls.serves) and any(
+            type(module).forward is base.forward for base in cls.serves
+        )
+
+    @abstractmethod
+    def forward(self, *args: Any, **kwargs: Any) -> Any: ...
+
+    @abstractmethod
+    def pieces(self, call: Call, g: Tensor) -> Named: ...
+
+    def unbatched(self, g: Tensor) -> UnsupportedModel:
+        return UnsupportedModel(
+            f"the input of {self} must have the rows of the batch as its first dimension. Got an "
+            f"output of shape {tuple(g.shape)} instead. Give the module one row per record."
+        )
+
+    def plan(self, key: Any, rows: int, factors: int, costs: dict[str, float]) -> str:
+        """The choice for inputs of one shape: made once, kept, and shown by `explain`."""
+        choice = self.tape.budget.choose(costs, rows, factors)
+        shown = ", ".join(f"{name} {cost:.3g}" for name, cost in costs.items())
+        self.plans[key] = (choice, shown)
+        return choice
+
+
+def as_dtype(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """Autocast records narrower numbers than the parameters have."""
+    return x if x.dtype is dtype else x.to(dtype)

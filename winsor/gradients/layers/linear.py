@@ -1,0 +1,170 @@
+"""Linear maps at any number of places: `nn.Linear`, Hugging Face's `Conv1D`, projections.
+
+    out_t = W x_t + b,    G_W = sum_t e_t x_t^T,    G_b = sum_t e_t       (e: output-gradient)
+
+With T = 1 the norm is |e|^2 |x|^2. With more places, either the rows G_W are formed (T out in
+multiply-adds, the cost of the weight gradient that plain training computes) and kept, or the two
+factors are kept and the norm is a ghost norm (T^2 (out + in)), followed by one contraction.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from winsor.gradients.budget import MAC, TRAFFIC
+from winsor.gradients.layers.layer import Layer, Named, as_dtype
+from winsor.gradients.layers.recorded import Part, Projection, RecordedLinear
+from winsor.gradients.parameters import Site
+from winsor.gradients.pieces import Factors, Outer, Piece, Rows
+from winsor.gradients.tape import Call, Tape
+
+
+def costs_of_linear(places: int, out: int, inner: int) -> dict[str, float]:
+    """Keep rows, or keep factors and use ghost norms."""
+    contraction = MAC * places * out * inner
+    ghost = MAC * 0.7 * places * places * (out + inner)  # Gram matrices are symmetric
+    rows = contraction + 3 * TRAFFIC * out * inner
+    return {"rows": rows, "ghost": contraction + min(ghost, rows)}
+
+
+class LinearLayer(Layer):
+    kind = "linear"
+    serves = (nn.Linear,)
+    transposed = False
+    """True if the weight is stored as (in, out)."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        weight, bias = self.tape.detached(self.module)
+        assert weight is not None
+        return self.keep(F.linear(input, weight, bias), input)
+
+    def keep(self, out: Tensor, x: Tensor) -> Tensor:
+        """Record the call; the input is needed for the weight's gradient only."""
+        return self.tape.record(self, out, *(() if self.weight is None else (x,)))
+
+    def pieces(self, call: Call, g: Tensor) -> Named:
+        if g.dtype is not self.dtype:
+            g = as_dtype(g, self.dtype)
+        if g.dim() == 1:
+            raise self.unbatched(g)
+        if g.dim() == 2:
+            return self.one_place(call, g)
+        pieces: list[tuple[str, Piece]] = []
+        if self.weight is not None:
+            x = as_dtype(call.inputs[0], self.dtype)
+            e = self.for_weight(g)
+            pieces.append((self.weight, self.many_places(e.flatten(1, -2), x.flatten(1, -2))))
+        if self.bias is not None:
+            pieces.append((self.bias, Rows(self.for_bias(g.flatten(1, -2).sum(1)))))
+        return pieces
+
+    def one_place(self, call: Call, g: Tensor) -> Named:
+        pieces: list[tuple[str, Piece]] = []
+        for_bias = self.for_bias(g) if self.bias is not None else None
+        e = self.for_weight(g) if self.weight is not None else None
+        bias = Rows(for_bias) if for_bias is not None else None
+        if e is not None and self.weight is not None:
+            x = call.inputs[0]
+            left = bias if bias is not None and e is for_bias else Rows(e)
+            right = Rows(x if x.dtype is self.dtype else as_dtype(x, self.dtype))
+            outer = Outer(right, left) if self.transposed else Outer(left, right)
+            pieces.append((self.weight, outer))
+        if bias is not None and self.bias is not None:
+            pieces.append((self.bias, bias))
+        return pieces
+
+    def many_places(self, e: Tensor, x: Tensor) -> Piece:
+        """e (n, T, out), x (n, T, in)."""
+        left, right = (x, e) if self.transposed else (e, x)
+        if self.tape.totals_only:
+            return Factors(left, right)
+        places, out, inner = *left.shape[1:], right.shape[2]
+        key = (places, out, inner)
+        choice = self.plans[key][0] if key in self.plans else self._choose(*key)
+        if choice == "rows":
+            return Rows(torch.bmm(left.mT, right))
+        return Factors(left, right)
+
+    def _choose(self, places: int, out: int, inner: int) -> str:
+        costs = costs_of_linear(places, out, inner)
+        return self.plan((places, out, inner), out * inner, places * (out + inner), costs)
+
+    def for_weight(self, g: Tensor) -> Tensor:
+        return g
+
+    def for_bias(self, g: Tensor) -> Tensor:
+        return g
+
+
+class TransposedLinearLayer(LinearLayer):
+    """Hugging Face's `Conv1D`: a linear map whose weight is stored as (in, out)."""
+
+    kind = "linear (transposed)"
+    transposed = True
+
+    @classmethod
+    def matches(cls, module: nn.Module) -> bool:
+        return type(module).__name__ == "Conv1D" and isinstance(getattr(module, "nf", None), int)
+
+    def forward(self, x: Tensor) -> Tensor:
+        weight, bias = self.tape.detached(self.module)
+        assert weight is not None
+        return self.keep(F.linear(x, weight.T, bias), x)
+
+
+class ProjectionLayer(LinearLayer):
+    """One linear operation inside a module that is taken apart (attention, recurrent)."""
+
+    kind = "projection"
+
+    def __init__(self, projection: Projection, tape: Tape) -> None:
+        super().__init__(projection.site, tape)
+        self.projection = projection
+        self.weight = projection.site.name_of(projection.weight)
+        self.bias = projection.site.name_of(projection.bias) if projection.bias else None
+        self._weight = _home(self.module, projection.weight)
+        self._bias = _home(self.module, projection.bias) if projection.bias else None
+
+    def __str__(self) -> str:
+        return str(self.projection)
+
+    def forward(self, input: Tensor) -> Tensor:
+        weight, bias = _read(self._weight), _read(self._bias)
+        assert weight is not None
+        return self.keep(self.projection(weight, bias, input), input)
+
+    def for_weight(self, g: Tensor) -> Tensor:
+        weight = _read(self._weight)
+        assert weight is not None
+        return self.projection.padded(g, len(weight))
+
+    def for_bias(self, g: Tensor) -> Tensor:
+        bias = _read(self._bias)
+        assert bias is not None
+        return self.projection.padded(g, len(bias))
+
+
+def _home(module: nn.Module, relative: str) -> tuple[dict[str, Any], str]:
+    inner, _, local = relative.rpartition(".")
+    return module.get_submodule(inner)._parameters, local
+
+
+def _read(home: tuple[dict[str, Any], str] | None) -> Tensor | None:
+    return None if home is None else home[0][home[1]].detach()
+
+
+def recorded_linear(site: Site, tape: Tape, known: dict[Any, Layer]) -> RecordedLinear:
+    """The recorded ``x W^T + b`` of one site; layers are made once per projection."""
+
+    def linear(x: Tensor, weight: str, bias: str | None, part: Part | None = None) -> Tensor:
+        projection = Projection(site, weight, bias, part)
+        layer = known.get(projection)
+        if layer is None:
+            layer = known[projection] = ProjectionLayer(projection, tape)
+        return layer.forward(x)
+
+    return linear

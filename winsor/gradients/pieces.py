@@ -1,0 +1,401 @@
+"""Per-sample gradients of one parameter in the form that is cheapest to keep.
+
+A piece answers four questions about the rows G_1..G_n of one parameter without, where possible,
+forming them: their squared norms, their weighted sum, their sketch, and a few explicit rows.
+
+    Rows       G_i itself                                     small parameters
+    Factors    G_i = sum_t left_it right_it^T                 linear maps applied at T places
+    Sum        G_i = sum of other pieces                      tied weights, repeated calls
+
+`layers/embedding.py` and `layers/convolution.py` add the sparse and the convolutional form.
+
+Ghost norms (Li et al. 2022, "Large language models can be strong DP learners", eq. 4):
+
+    |sum_t l_t r_t^T|^2 = sum_{t,s} (l_t . l_s)(r_t . r_s).
+"""
+
+from __future__ import annotations
+
+import functools
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from winsor.gradients.directions import Basis, Kronecker
+
+CHUNK = 1 << 22
+"""Floats of explicit rows that are formed at once: 16 MiB in float32."""
+
+LONG = 1 << 8
+"""Longest sum of squares that is left to float32: whatever the order of summation, its root is off
+by at most 8e-6 of itself. Up to `LANES` terms, torch adds neighbours in eight lanes, each an eighth
+as long (4e-6). More are cut into even parts of that length, or else torch.sum adds up to `LONGER`
+in a cascade of short sums, which is as exact; beyond, pieces are added up in float64."""
+
+LANES = 1 << 10
+LONGER = 1 << 16
+
+MANY = 1 << 14
+"""Rows whose weighted sum is left to float32; more are added up in float64, in pieces."""
+
+CANCELLED = 0.05
+"""A ghost norm below this part of its diagonal has lost digits to cancellation: form the row."""
+
+HELD = 2.0**-12
+"""Squared norms are not reported below this part of their diagonal, the squares of a row's places
+added up. Weighted sums add up places in float32, and what they round away is as large as the places
+are, however short the row is that they leave: 1e7 - 1e7 may be 1. Places are then at most 64 times
+as long as what a rule allows, and rounding is what it is for 64 rows."""
+
+
+class Piece(ABC):
+    """Default answers, all through explicit rows in bounded chunks."""
+
+    shape: torch.Size
+    n: int
+
+    @abstractmethod
+    def rows(self, start: int, stop: int) -> Tensor:
+        """(stop - start, *shape)."""
+
+    @abstractmethod
+    def select(self, index: Tensor) -> Piece:
+        """The same piece for some of the rows, as float64."""
+
+    @abstractmethod
+    def where(self, kept: Tensor) -> Piece:
+        """The same piece with the rows that are not kept set to zero."""
+
+    @staticmethod
+    def joined(parts: Sequence[Piece]) -> Sequence[Piece]:
+        """Fewer pieces of this kind with the same sum of rows, where there is a way."""
+        return parts
+
+    def cross(self, factors: Factors) -> Tensor | None:
+        """(n,) inner products with ``factors``, where there is a way without explicit rows."""
+        return None
+
+    def chunks(self) -> Iterator[tuple[int, int]]:
+        size = max(1, CHUNK // max(1, self.shape.numel()))
+        for start in range(0, self.n, size):
+            yield start, min(self.n, start + size)
+
+    def square(self) -> Tensor:
+        """(n,) squared norms."""
+        return torch.cat([square_rows(self.rows(a, b)) for a, b in self.chunks()])
+
+    def reach(self) -> Tensor:
+        """(n,) a cheap upper bound on `square`."""
+        return self.square()
+
+    def weighted(self, w: Tensor | None, out: Tensor) -> None:
+        """Write sum_i w_i G_i into ``out``; without ``w``, sum_i G_i."""
+        parts = [weigh_rows(w, self.rows(a, b), a, b) for a, b in self.chunks()]
+        out.copy_(_add(parts).view(out.shape))
+
+    def sketch(self, basis: Basis) -> Tensor:
+        """(n, k) inner products with the directions of ``basis``."""
+        return torch.cat([basis.rows(self.rows(a, b)) for a, b in self.chunks()])
+
+
+def square_rows(rows: Tensor) -> Tensor:
+    flat = rows
+    if rows.dim() != 2:
+        flat = rows.flatten(1) if rows.dim() > 2 else rows.unsqueeze(1)
+    length = flat.shape[1]
+    if length <= LONG or (length <= LANES and flat.stride(1) == 1):
+        return torch.linalg.vector_norm(flat, dim=1).square_()
+    parts = _even_parts(length) if flat.is_contiguous() else 0
+    if parts:
+        lanes = flat.view(len(flat), parts, length // parts)
+        return torch.linalg.vector_norm(lanes, dim=2).square_().sum(1)
+    if length <= LONGER:
+        return flat.square().sum(1)
+    pieces = [part.square().sum(1).double() for part in flat.split(LONGER, dim=1)]
+    return torch.stack(pieces).sum(0).to(flat.dtype)
+
+
+@functools.cache
+def _even_parts(length: int) -> int:
+    """Into how few even parts of at most `LANES` terms rows can be cut for one pass over memory;
+    0 if into no sensible number."""
+    fewest = -(-length // LANES)
+    counts = range(fewest, min(8 * fewest, LONGER) + 1)
+    return next((count for count in counts if length % count == 0), 0)
+
+
+def weigh_rows(w: Tensor | None, rows: Tensor, start: int, stop: int) -> Tensor:
+    flat = rows.reshape(stop - start, -1)
+    return flat.sum(0) if w is None else w[start:stop] @ flat
+
+
+def scaled(x: Tensor, w: Tensor | None) -> Tensor:
+    """Row i of ``x`` times w_i."""
+    return x if w is None else x * w.view(-1, *[1] * (x.dim() - 1))
+
+
+def add_products(left: Tensor, right: Tensor, out: Tensor) -> None:
+    """Write sum_i left_i right_i^T into ``out``."""
+    if len(left) <= MANY:
+        torch.mm(left.T, right, out=out)
+        return
+    pairs = zip(left.split(MANY), right.split(MANY), strict=True)
+    out.copy_(in_pieces(a.T @ b for a, b in pairs))
+
+
+def in_pieces(parts: Iterable[Tensor]) -> Tensor:
+    """A long sum from its pieces, in float64."""
+    total: Tensor | None = None
+    for part in parts:
+        total = part.double() if total is None else total.add_(part)
+    assert total is not None
+    return total
+
+
+def zero_where_not(kept: Tensor, x: Tensor) -> Tensor:
+    return torch.where(kept.view(-1, *[1] * (x.dim() - 1)), x, 0.0)
+
+
+class Rows(Piece):
+    """Explicit rows, for parameters where nothing is smaller."""
+
+    __slots__ = ("_square", "n", "shape", "values")
+
+    def __init__(self, values: Tensor) -> None:
+        self.values = values
+        self.n = values.shape[0]
+        self.shape = values.shape[1:]
+        self._square: Tensor | None = None
+
+    @staticmethod
+    def joined(parts: Sequence[Piece]) -> Sequence[Piece]:
+        return [Rows(_add([part.rows(0, part.n) for part in parts]))]
+
+    def rows(self, start: int, stop: int) -> Tensor:
+        return self.values[start:stop]
+
+    def select(self, index: Tensor) -> Rows:
+        return Rows(self.values[index].double())
+
+    def where(self, kept: Tensor) -> Rows:
+        return Rows(zero_where_not(kept, self.values))
+
+    def square(self) -> Tensor:
+        if self._square is None:
+            self._square = square_rows(self.values)
+        return self._square
+
+    def weighted(self, w: Tensor | None, out: Tensor) -> None:
+        flat = self.values if self.values.dim() == 2 else self.values.view(self.n, -1)
+        target = out if out.dim() == 1 else out.view(-1)
+        if w is None:
+            torch.sum(flat, 0, out=target)
+        elif self.n <= MANY:
+            torch.mv(flat.T, w, out=target)
+        else:
+            pairs = zip(flat.split(MANY), w.split(MANY), strict=True)
+            target.copy_(in_pieces(rows.T @ weights for rows, weights in pairs))
+
+    def sketch(self, basis: Basis) -> Tensor:
+        return basis.rows(self.values)
+
+
+class Outer(Piece):
+    """G_i = left_i right_i^T: a linear map applied once per row."""
+
+    __slots__ = ("left", "n", "right", "shape")
+
+    def __init__(self, left: Rows, right: Rows) -> None:
+        self.left = left  # (n, out); as rows, because a bias has these very rows
+        self.right = right  # (n, in)
+        self.n = left.n
+        self.shape = left.shape + right.shape
+
+    def rows(self, start: int, stop: int) -> Tensor:
+        left, right = self.left.values[start:stop], self.right.values[start:stop]
+        return left.unsqueeze(2) * right.unsqueeze(1)
+
+    def select(self, index: Tensor) -> Outer:
+        return Outer(self.left.select(index), self.right.select(index))
+
+    def where(self, kept: Tensor) -> Outer:
+        return Outer(self.left.where(kept), self.right.where(kept))
+
+    def square(self) -> Tensor:
+        return self.left.square() * self.right.square()
+
+    def weighted(self, w: Tensor | None, out: Tensor) -> None:
+        left, right = self.left.values, self.right.values
+        if self.shape[0] <= self.shape[1]:
+            left = scaled(left, w)
+        else:
+            right = scaled(right, w)
+        add_products(left, right, out)
+
+    def sketch(self, basis: Basis) -> Tensor:
+        if isinstance(basis, Kronecker):
+            factors = self.factors()
+            return basis.factors(factors.left, factors.right)
+        return super().sketch(basis)
+
+    def factors(self) -> Factors:
+        return Factors(self.left.values.unsqueeze(1), self.right.values.unsqueeze(1))
+
+
+class Factors(Piece):
+    """G_i = sum_t left_it right_it^T: a linear map applied at T places of each row."""
+
+    __slots__ = ("left", "n", "right", "shape")
+
+    def __init__(self, left: Tensor, right: Tensor) -> None:
+        self.left = left  # (n, T, out)
+        self.right = right  # (n, T, in)
+        self.n = len(left)
+        self.shape = torch.Size((left.shape[2], right.shape[2]))
+
+    @staticmethod
+    def joined(parts: Sequence[Piece]) -> Sequence[Piece]:
+        if len(parts) == 1:
+            return parts
+        factors = [part for part in parts if isinstance(part, Factors)]
+        left = torch.cat([part.left for part in factors], dim=1)
+        return [Factors(left, torch.cat([part.right for part in factors], dim=1))]
+
+    def rows(self, start: int, stop: int) -> Tensor:
+        return torch.bmm(self.left[start:stop].mT, self.right[start:stop])
+
+    def select(self, index: Tensor) -> Factors:
+        return Factors(self.left[index].double(), self.right[index].double())
+
+    def where(self, kept: Tensor) -> Factors:
+        return Factors(zero_where_not(kept, self.left), zero_where_not(kept, self.right))
+
+    def square(self) -> Tensor:
+        if self.is_ghostly():
+            return careful(self, *self.ghost())
+        square = super().square()
+        return square if self.left.shape[1] < 2 else torch.maximum(square, HELD * self.diagonal())
+
+    def diagonal(self) -> Tensor:
+        """(n,) sum_t |left_it|^2 |right_it|^2."""
+        left, right = (torch.linalg.vector_norm(x, dim=2) for x in (self.left, self.right))
+        return (left * right).square_().sum(1)
+
+    def is_ghostly(self) -> bool:
+        """Whether Gram matrices cost less than rows."""
+        places, (out, inner) = self.left.shape[1], self.shape
+        return places * (out + inner) < out * inner
+
+    def ghost(self) -> tuple[Tensor, Tensor]:
+        """Squared norms by the ghost formula, and the sum of their diagonal terms."""
+        return ghost([self.left], self.right)
+
+    def weighted(self, w: Tensor | None, out: Tensor) -> None:
+        left, right = self.left, self.right
+        if self.shape[0] <= self.shape[1]:
+            left = scaled(left, w)
+        else:
+            right = scaled(right, w)
+        add_products(left.flatten(0, 1), right.flatten(0, 1), out)
+
+    def sketch(self, basis: Basis) -> Tensor:
+        if isinstance(basis, Kronecker):
+            return basis.factors(self.left, self.right)
+        return super().sketch(basis)
+
+
+def ghost(lefts: Sequence[Tensor], right: Tensor) -> tuple[Tensor, Tensor]:
+    """sum_j |sum_t l_jt r_t^T|^2 of each row, and the diagonal terms of that sum.
+
+    Maps that read the same input (query, key and value) share its Gram matrix. Gram matrices are
+    symmetric: strips from the diagonal on are all that is computed.
+    """
+    first, *rest = lefts
+    n, places = first.shape[:2]
+    step = -(-places // 4) if places >= 64 else max(1, places)
+    square = diagonal = first.new_zeros(n)
+    for t in range(0, places, step):
+        strip = torch.bmm(first[:, t : t + step], first[:, t:].mT)
+        for left in rest:
+            strip.baddbmm_(left[:, t : t + step], left[:, t:].mT)
+        strip *= torch.bmm(right[:, t : t + step], right[:, t:].mT)
+        width = strip.shape[1]
+        square = square + strip.sum((1, 2)) * 2 - strip[:, :, :width].sum((1, 2))
+        diagonal = diagonal + strip.diagonal(dim1=1, dim2=2).sum(1)
+    return square, diagonal
+
+
+def careful(piece: Piece, square: Tensor, diagonal: Tensor) -> Tensor:
+    """Ghost norms, with the rows that cancelled computed from their explicit gradient.
+
+    A norm that reads too small would let a row pass the bound; rounding must not do that. Nor must
+    the rounding of a sum over places that cancel: see `HELD`.
+    """
+    doubtful = (square < CANCELLED * diagonal).nonzero()[:, 0]
+    if len(doubtful):
+        square = square.clone()
+        exact = Piece.square(piece.select(doubtful)).to(square.dtype)
+        square[doubtful] = torch.maximum(exact, HELD * diagonal[doubtful])
+    return square
+
+
+class Sum(Piece):
+    """One parameter, several kinds of calls: tied weights."""
+
+    def __init__(self, parts: Sequence[Piece]) -> None:
+        self.parts = parts
+        self.n, self.shape = parts[0].n, parts[0].shape
+
+    def rows(self, start: int, stop: int) -> Tensor:
+        return _add([part.rows(start, stop) for part in self.parts])
+
+    def select(self, index: Tensor) -> Sum:
+        return Sum([part.select(index) for part in self.parts])
+
+    def where(self, kept: Tensor) -> Sum:
+        return Sum([part.where(kept) for part in self.parts])
+
+    def square(self) -> Tensor:
+        """|A + B|^2 = |A|^2 + |B|^2 + 2 <A, B>, where A knows its inner product with factors."""
+        if len(self.parts) == 2 and isinstance(factors := self.parts[1], Factors):
+            first = self.parts[0]
+            cross = first.cross(factors)
+            if cross is not None:
+                square, diagonal = factors.ghost()
+                own = first.square()
+                return careful(self, square + own + 2 * cross, diagonal + own)
+        apart = _add([part.square() for part in self.parts])  # which are added up one by one
+        return torch.maximum(super().square(), HELD * apart)
+
+    def weighted(self, w: Tensor | None, out: Tensor) -> None:
+        first, *rest = self.parts
+        first.weighted(w, out)
+        for part in rest:
+            more = torch.empty_like(out)
+            part.weighted(w, more)
+            out += more
+
+    def sketch(self, basis: Basis) -> Tensor:
+        return _add([part.sketch(basis) for part in self.parts])
+
+
+def _add(tensors: Sequence[Tensor]) -> Tensor:
+    first, *rest = tensors
+    for tensor in rest:
+        first = first + tensor
+    return first
+
+
+def merged(parts: Sequence[Piece]) -> Piece:
+    """One piece for everything that one parameter received in one backward pass."""
+    if len(parts) == 1:
+        return parts[0]
+    kinds: dict[type[Piece], list[Piece]] = {}
+    for part in parts:
+        plain = part.factors() if isinstance(part, Outer) else part
+        kinds.setdefault(type(plain), []).append(plain)
+    joined = [part for kind, same in kinds.items() for part in kind.joined(same)]
+    joined.sort(key=lambda part: isinstance(part, Factors))  # factors last
+    return joined[0] if len(joined) == 1 else Sum(joined)

@@ -1,0 +1,116 @@
+"""A view over per-sample gradients that are already at hand, as explicit rows.
+
+The audit plants canary gradients with it, closed-form models hand their rows to rules through it,
+and the test battery uses it as the plainest possible reading of the `View` protocol. No autograd.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from winsor.core.contract import ConfigurationError, Tree
+from winsor.gradients.directions import sketch_rows
+from winsor.gradients.view import Directions
+
+
+class RowsView:
+    """The `View` of given rows: {name: (n, *shape)} and, if known, (n,) losses.
+
+    A row with a non-finite coordinate, loss or norm is neutralised, as every view does.
+    """
+
+    def __init__(
+        self, rows: Mapping[str, Tensor], losses: Tensor | None = None, chunk: int = 256
+    ) -> None:
+        self.raw = {name: tensor.detach() for name, tensor in rows.items()}
+        self._n = _common_size(self.raw, losses)
+        first = next(iter(self.raw.values()))
+        self.raw_losses = first.new_zeros(self._n) if losses is None else losses.detach()
+        self._chunk = chunk
+        self._square_norms = {  # float64: squares of 1e30 must not overflow
+            name: _row_norms(tensor).square() for name, tensor in self.raw.items()
+        }
+        largest = torch.finfo(first.dtype).max
+        square = torch.stack(list(self._square_norms.values())).sum(0)
+        # Each test looks at its own row only, so neutralising keeps every per-sample bound.
+        self._kept = self.raw_losses.isfinite() & (square.sqrt() <= largest)
+
+    @property
+    def size(self) -> int:
+        return self._n
+
+    @property
+    def neutralised(self) -> int:
+        return self._n - int(self._kept.sum())
+
+    def losses(self) -> Tensor:
+        return torch.where(self.raw_losses.isfinite(), self.raw_losses, 0.0)
+
+    def norms(self) -> Tensor:
+        return self.group_norms([list(self.raw)])[:, 0]
+
+    def group_norms(self, groups: Sequence[Sequence[str]]) -> Tensor:
+        squares = [sum((self._square_norms[name] for name in group), start=0) for group in groups]
+        table = torch.stack([torch.as_tensor(s).expand(self._n) for s in squares], dim=1)
+        dtype = next(iter(self.raw.values())).dtype
+        return torch.where(self._kept[:, None], table.sqrt(), 0.0).to(dtype)
+
+    def sketch(self, directions: Directions) -> Tensor:
+        with_axis = {n: t if t.dim() > 1 else t[:, None] for n, t in self._clean().items()}
+        return sketch_rows(with_axis, directions)
+
+    def total(self) -> Tree:
+        return {name: tensor.sum(0) for name, tensor in self.raw.items()}
+
+    def weighted_sum(self, weights: Tensor | Mapping[str, Tensor], last: bool = False) -> Tree:
+        return {
+            name: torch.tensordot(self._usable(weights, name), tensor, dims=1)
+            for name, tensor in self._clean().items()
+        }
+
+    def map_sum(self, f: Callable[[dict[str, Tensor]], dict[str, Tensor]]) -> Tree:
+        total = {name: torch.zeros_like(t[:0].sum(0)) for name, t in self.raw.items()}
+        for chosen in torch.split(self._kept.nonzero()[:, 0], self._chunk):
+            if len(chosen) == 0:
+                continue
+            mapped = f({name: tensor[chosen] for name, tensor in self.raw.items()})
+            for name in total:
+                total[name] += mapped[name].sum(0)
+        return total
+
+    def _usable(self, weights: Tensor | Mapping[str, Tensor], name: str) -> Tensor:
+        chosen = weights if isinstance(weights, Tensor) else weights[name]
+        # The weight of a neutralised row is irrelevant: it may be infinite, and inf * 0 is NaN.
+        return torch.where(self._kept, chosen.to(self.raw[name].dtype), 0.0)
+
+    def _clean(self) -> Tree:
+        if self.neutralised == 0:
+            return dict(self.raw)
+        return {
+            name: torch.where(self._kept.view(-1, *[1] * (t.dim() - 1)), t, 0.0)
+            for name, t in self.raw.items()
+        }
+
+
+def _row_norms(rows: Tensor) -> Tensor:
+    """(n, *shape) -> (n,) in float64."""
+    flat = rows.unsqueeze(-1).flatten(1)
+    norms: Tensor = torch.linalg.vector_norm(flat, dim=1, dtype=torch.float64)
+    return norms
+
+
+def _common_size(rows: Mapping[str, Tensor], losses: Tensor | None) -> int:
+    if not rows or any(t.dim() < 1 or not t.is_floating_point() for t in rows.values()):
+        raise ConfigurationError(
+            "rows must map at least one parameter name to a floating-point (n, *shape) tensor. "
+            f"Got { {name: tuple(t.shape) for name, t in rows.items()} } instead."
+        )
+    sizes = {len(t) for t in rows.values()} | ({len(losses)} if losses is not None else set())
+    if len(sizes) != 1:
+        raise ConfigurationError(
+            f"rows and losses must agree on the number of rows n. Got {sorted(sizes)} instead."
+        )
+    return sizes.pop()

@@ -1,0 +1,70 @@
+"""Refuse, before training starts, what no engine can serve soundly."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.instancenorm import _InstanceNorm
+
+from winsor.core.contract import UnsupportedModel
+
+
+def refuse_unsupported(model: nn.Module) -> None:
+    """Raise `UnsupportedModel` if a module mixes rows or keeps statistics of the private data."""
+    for path, module in model.named_modules():
+        where = f"{path or 'the model itself'} ({type(module).__name__})"
+        if isinstance(module, _InstanceNorm):
+            if module.track_running_stats and module.training:
+                raise UnsupportedModel(
+                    f"{where} must not track running statistics: they leave the model without "
+                    "noise. Build it with track_running_stats=False."
+                )
+        elif isinstance(module, _BatchNorm) and module.training:
+            raise UnsupportedModel(
+                f"{where} must not normalise over the batch: in training mode it mixes rows, so no "
+                "row has a gradient of its own, and its running statistics would leave without "
+                "noise. Replace it with winsor.gradients.replace_batchnorm(model), or freeze its "
+                "statistics with .eval()."
+            )
+        elif any(isinstance(p, nn.parameter.UninitializedParameter) for p in _own(module)):
+            raise UnsupportedModel(
+                f"{where} must be initialised. Got lazy parameters without a shape. Run one "
+                "forward pass on made-up data before making the model private."
+            )
+        elif _is_compiled(module):
+            raise UnsupportedModel(
+                f"{where} must be a plain module. Got a compiled one, whose layers cannot be "
+                "recorded. Make the original model private: the one that was given to "
+                "torch.compile (compiled._orig_mod) or to torch.jit, before model.compile()."
+            )
+    refuse_mixed_numbers({name: p for name, p in model.named_parameters() if p.requires_grad})
+
+
+def _is_compiled(module: nn.Module) -> bool:
+    """By torch.jit, by torch.compile(model), or in place by model.compile()."""
+    if isinstance(module, torch.jit.ScriptModule) or hasattr(module, "_orig_mod"):
+        return True
+    return getattr(module, "_compiled_call_impl", None) is not None
+
+
+def refuse_mixed_numbers(parameters: Mapping[str, Tensor]) -> None:
+    """Per-sample norms decide the bound, so they are never computed in fewer than 24 bits."""
+    for name, p in parameters.items():
+        if p.dtype not in (torch.float32, torch.float64):
+            raise UnsupportedModel(
+                f"{name} must be float32 or float64. Got {p.dtype} instead, in which norms are too "
+                "coarse for a bound to hold. Keep the parameters in float32 and use torch.autocast."
+            )
+    if len({(p.dtype, p.device) for p in parameters.values()}) > 1:
+        kinds = sorted({f"{p.dtype} on {p.device}" for p in parameters.values()})
+        raise UnsupportedModel(
+            f"trainable parameters must share one dtype and one device. Got {', '.join(kinds)}. "
+            "Move the model with model.to(...) first."
+        )
+
+
+def _own(module: nn.Module) -> list[nn.Parameter]:
+    return [p for p in module._parameters.values() if p is not None]

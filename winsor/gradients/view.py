@@ -1,0 +1,130 @@
+"""The View protocol: private per-sample information of one physical batch.
+
+An engine turns the one forward and backward that the user's losses bring into a view. Rules read
+views; they never see rows, models or autograd. Everything a view returns is private.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import torch
+from torch import Tensor
+
+from winsor.core.contract import Tree
+
+
+class Need(enum.Flag):
+    """What a rule will ask of the view. Known before the forward pass, so engines can skip work."""
+
+    LOSSES = enum.auto()
+    NORMS = enum.auto()
+    GROUP_NORMS = enum.auto()
+    SKETCH = enum.auto()
+    MEAN = enum.auto()
+    WEIGHTED_SUM = enum.auto()
+    ROWS = enum.auto()
+    FORWARD = enum.auto()  # the recorded graph, to bound norms before weight gradients exist
+    NORMS_WILL_DO = enum.auto()  # with FORWARD: norms serve as well, where they cost less
+
+
+@dataclass(frozen=True)
+class Directions:
+    """k public directions in parameter space, defined by a seed, never stored as a d x k matrix.
+
+    Each parameter gets Kronecker-structured unit directions drawn from ``sampler`` (see
+    `winsor/gradients/directions.py`); engines contract them with activations and output-gradients.
+    """
+
+    k: int
+    seed: int
+    distribution: str = "gaussian"
+    theta: float = 0.5
+
+
+@runtime_checkable
+class View(Protocol):
+    """Per-sample gradients of one physical batch, lazily.
+
+    Rows whose loss or gradient is not finite are neutralised: norm 0, weight irrelevant, sketch 0,
+    contribution 0, and counted in ``neutralised``. That is a function of the row alone, so it
+    keeps every per-sample bound.
+    """
+
+    @property
+    def size(self) -> int:
+        """Number of rows really present. Private: never divide by it."""
+        ...
+
+    @property
+    def neutralised(self) -> int:
+        """Rows set to zero because they were not finite. Private, for debugging only."""
+        ...
+
+    def losses(self) -> Tensor:
+        """(n,) detached per-row losses; a non-finite loss reads as 0."""
+        ...
+
+    def norms(self) -> Tensor:
+        """(n,) L2 norms of the per-sample gradients over all parameters."""
+        ...
+
+    def group_norms(self, groups: Sequence[Sequence[str]]) -> Tensor:
+        """(n, len(groups)) norms over groups of parameter names."""
+        ...
+
+    def sketch(self, directions: Directions) -> Tensor:
+        """(n, k) inner products of each per-sample gradient with k public directions."""
+        ...
+
+    def total(self) -> Tree:
+        """sum_i g_i by plain backward: no per-sample work at all, nothing is neutralised."""
+        ...
+
+    def weighted_sum(self, weights: Tensor | Mapping[str, Tensor], last: bool = False) -> Tree:
+        """sum_i w_i g_i. ``weights`` is (n,), or one (n,) per parameter name.
+
+        ``last`` says that nothing more will be asked: an engine that can, frees what it recorded
+        while the sum comes into being.
+        """
+        ...
+
+    def map_sum(self, f: Callable[[dict[str, Tensor]], dict[str, Tensor]]) -> Tree:
+        """sum_i f(g)_i, with rows materialised in bounded chunks.
+
+        ``f`` maps {name: (m, *shape)} to the same shapes, row by row.
+        """
+        ...
+
+
+class Engine(Protocol):
+    """Attaches to a model and turns its losses into views."""
+
+    name: str
+
+    def attach(self) -> None:
+        """Install hooks. Idempotent."""
+        ...
+
+    def detach(self) -> None:
+        """Remove every trace from the model."""
+        ...
+
+    def recording(self, on: bool) -> None:
+        """Record per-sample information in the next forward passes, or stop doing so."""
+        ...
+
+    def view(self, losses: Tensor) -> View:
+        """Run the backward pass of `losses` and return the view of this physical batch."""
+        ...
+
+    def explain(self) -> str:
+        """What was decided for each layer, and why."""
+        ...
+
+
+def zeros_like_parameters(parameters: Mapping[str, Tensor]) -> Tree:
+    return {name: torch.zeros_like(p) for name, p in parameters.items()}

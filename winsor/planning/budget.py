@@ -1,0 +1,112 @@
+"""From a target to noise: the smallest Gaussian that keeps a whole plan within (epsilon, delta).
+
+A plan is the list of events that a run will record, as a function of one noise multiplier. The
+multiplier is found by the certified accountant itself, so what is calibrated and what is reported
+cannot differ.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from dp_accounting import dp_event
+
+from winsor.core.checks import positive, probability
+from winsor.core.contract import Bounded, ConfigurationError, Neighbouring, Sensitivity
+from winsor.core.noise.gaussian import Gaussian
+from winsor.core.sampling.samplers import Sampler
+from winsor.planning import calibrate
+
+
+@dataclass(frozen=True)
+class Target:
+    """What may be spent: (epsilon, delta), or rho of zCDP with the delta to report it at."""
+
+    epsilon: float | None
+    delta: float
+    rho: float | None
+    relation: Neighbouring
+
+    def __post_init__(self) -> None:
+        if (self.epsilon is None) == (self.rho is None):
+            raise ConfigurationError(
+                f"give either epsilon or rho. Got epsilon={self.epsilon!r}, rho={self.rho!r} "
+                "instead."
+            )
+        if self.epsilon is not None:
+            positive("epsilon", self.epsilon)
+        else:
+            assert self.rho is not None
+            positive("rho", self.rho)
+        probability("delta", self.delta)
+
+
+@dataclass(frozen=True)
+class Payment:
+    """One line of a plan: ``steps`` releases at this sensitivity, with ``scale`` times the noise
+    multiplier that is being looked for."""
+
+    sampler: Sampler
+    sensitivity: Sensitivity
+    steps: int
+    scale: float = 1.0
+
+    def event(self, multiplier: float, relation: Neighbouring) -> dp_event.DpEvent:
+        local = Gaussian(multiplier * self.scale).event({"value": Bounded(None, self.sensitivity)})
+        return self.sampler.amplify(local, relation)
+
+
+def noise_multiplier(plan: Sequence[Payment], target: Target) -> float:
+    """The multiplier at which ``plan`` spends ``target``, certified."""
+    return _calibrated(tuple(plan), target)
+
+
+@lru_cache(maxsize=256)  # repeated fits (cross-validation, benchmarks) ask the same question
+def _calibrated(plan: tuple[Payment, ...], target: Target) -> float:
+    if target.rho is not None:
+        return _zcdp(plan, target)
+    assert target.epsilon is not None
+    if len(plan) == 1:
+        only = plan[0]
+        return calibrate.noise_multiplier(
+            lambda nm: only.event(nm, target.relation),
+            only.steps,
+            target.epsilon,
+            target.delta,
+            target.relation,
+        )
+    return calibrate.noise_multiplier(
+        _composed(plan, target.relation), 1, target.epsilon, target.delta, target.relation
+    )
+
+
+def _composed(
+    plan: Sequence[Payment], relation: Neighbouring
+) -> Callable[[float], dp_event.DpEvent]:
+    def event_of(multiplier: float) -> dp_event.DpEvent:
+        lines = [
+            dp_event.SelfComposedDpEvent(line.event(multiplier, relation), line.steps)
+            for line in plan
+        ]
+        return dp_event.ComposedDpEvent(lines)
+
+    return event_of
+
+
+def _zcdp(plan: Sequence[Payment], target: Target) -> float:
+    """Gaussian releases are zCDP with rho = steps / (2 nm^2), nm relative to the relation's shift
+    (Bun & Steinke 2016, Prop. 6); zCDP says nothing useful about sampled ones."""
+    assert target.rho is not None
+    total = 0.0
+    for line in plan:
+        event = line.event(1.0, target.relation)
+        if not isinstance(event, dp_event.GaussianDpEvent):
+            raise ConfigurationError(
+                "rho must be used with unsampled groups only: zCDP does not describe amplification "
+                "by sampling. Got a sampled plan instead. Give epsilon and delta."
+            )
+        total += line.steps / (2 * event.noise_multiplier**2)
+    return math.sqrt(total / target.rho)

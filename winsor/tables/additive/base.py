@@ -1,0 +1,135 @@
+"""What the additive estimators share: checking input, one private fit, what is kept.
+
+Learned attributes: ``terms_`` (the shape functions), ``interactions_`` (pairs that were chosen),
+``epsilon_`` and ``delta_`` (certified, for everything in ``ledger_``), ``guarantee_``, ``ledger_``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from winsor.charts import Chart
+from winsor.core.checks import as_delta, as_relation, whole
+from winsor.core.contract import ConfigurationError, Guarantee
+from winsor.core.ledger.ledger import Ledger
+from winsor.core.ledger.shared_budget import PrivacyBudget, settings_of
+from winsor.core.prepaid import PrepaidDoor
+from winsor.planning.budget import Target
+from winsor.tables.additive.fitting import Fitted, fit
+from winsor.tables.additive.plan import Plan
+from winsor.tables.additive.rows import LossOf, Rows, Table
+from winsor.tables.additive.shapes import Shape, chart_of, shapes_of
+from winsor.tables.linear.base import fresh_key
+from winsor.tables.ranges.binner import Bins
+from winsor.tables.ranges.bounds import as_bounds
+from winsor.tables.ranges.refused_tables import in_own_words, known_table
+from winsor.tables.surroundings import begin_fit, count_fit
+
+Array = NDArray[np.float64]
+
+BINS = 32
+"""Cells of equal mass of the distributions that knots are read from (half their number)."""
+
+
+class PrivateAdditiveModel(BaseEstimator):
+    """Base of the estimators. Subclasses give the loss and read scores."""
+
+    epsilon: float
+    delta: float | None
+    interactions: int
+    bounds: Any
+    relation: str
+    random_state: Any
+    allow_large_delta: bool
+    budget: PrivacyBudget | None
+    ledger_: Ledger
+    guarantee_: Guarantee
+    _fitted: Fitted
+
+    def _check_table(self, X: Any, y: Any) -> tuple[Array, Any]:
+        with in_own_words(X):
+            table, targets = validate_data(
+                self, X, y, dtype=np.float64, y_numeric=False, ensure_min_samples=2
+            )
+        return table, targets
+
+    def _fit(
+        self,
+        rows: Rows,
+        features: int,
+        value_bounds: list[Any],
+        loss_of: LossOf,
+        data: tuple[Any, ...],
+        conditions: tuple[str, ...] = (),
+    ) -> None:
+        """``value_bounds`` has a place for each value of a row, such as a target, whose
+        distribution the loss needs. A key from a seed belongs to ``data``."""
+        begin_fit(self)
+        n = rows.n
+        whole("interactions", self.interactions, 0)
+        bounds = _all_bounds(self.bounds, features, value_bounds)
+        bins = Bins(features + len(value_bounds), BINS, bounds, indicators=True)
+        delta = as_delta(self.delta, n, self.allow_large_delta)
+        target = Target(self.epsilon, delta, None, as_relation(self.relation))
+        plan = Plan.of(bins, len(value_bounds), self.interactions > 0, n, target)
+        key = fresh_key(self.random_state, 0, settings_of(self), *data)
+        ledger = Ledger({"estimator": type(self).__name__, "n": n, "d": features})
+        door = PrepaidDoor(ledger, target.relation, key)
+        self._fitted = fit(rows, features, loss_of, plan, self.interactions, door)
+        if self.random_state is not None:
+            conditions += ("noise from a known seed: whoever knows the seed can subtract it",)
+        self.ledger_ = ledger
+        self.guarantee_ = door.guarantee(target.delta, (f"n = {n} is public", *conditions))
+        self.epsilon_, self.delta_ = self.guarantee_.epsilon, self.guarantee_.delta
+        self.n_iter_ = plan.parts["first"].steps + plan.parts["last"].steps
+        self.terms_ = shapes_of(self._fitted, self._names(), self._score_unit())
+        self.interactions_ = [term.features for term in self.terms_ if len(term.features) == 2]
+        count_fit(self, rows.features if isinstance(rows, Table) else None)
+
+    def _score_unit(self) -> float:
+        """What shape functions are drawn in: log-odds and logarithms of means as they are."""
+        return 1.0
+
+    def _names(self) -> list[str]:
+        named = getattr(self, "feature_names_in_", None)
+        if named is not None:
+            return [str(name) for name in named]
+        return [f"feature {number}" for number in range(self.n_features_in_)]
+
+    def _scores(self, X: Any) -> Array:
+        """(n, outputs) scores: sums of shape functions."""
+        check_is_fitted(self)
+        table = known_table(self, X)
+        return self._fitted.scores(table)
+
+    def shape(self, term: int | str) -> Shape:
+        """The shape function of a feature (its number or its name), or of a pair (its name)."""
+        check_is_fitted(self)
+        for shape in self.terms_:
+            if term == shape.name or shape.features == (term,):
+                return shape
+        raise ConfigurationError(
+            f"term must be one with a shape function: {[shape.name for shape in self.terms_]}. Got "
+            f"{term!r} instead. Features that looked constant have none."
+        )
+
+    def plot(self, term: int | str) -> Chart:
+        """A chart of one shape function; `winsor.charts.save` writes it to a file."""
+        return chart_of(self.shape(term))
+
+
+def _all_bounds(bounds: Any, features: int, others: list[Any]) -> Array | None:
+    """Bounds of features and other columns together, NaN where unknown."""
+    own = as_bounds(bounds, features)
+    more = as_bounds(others, len(others)) if others and any(b is not None for b in others) else None
+    if own is None and more is None:
+        return None
+    unknown = np.full((features, 2), np.nan), np.full((len(others), 2), np.nan)
+    return np.concatenate(
+        [unknown[0] if own is None else own, unknown[1] if more is None else more]
+    )

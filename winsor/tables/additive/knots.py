@@ -1,0 +1,91 @@
+"""Where a shape function may bend: knots from a released distribution, and the hats between them.
+
+    hat_k(x)   1 at knot k, 0 at its neighbours, linear between: a row has two of them, w and 1 - w
+    knots      quantiles of equal mass; a value that many rows share is one knot
+
+Everything here is post-processing of what `winsor.tables.ranges` released, but for `Hats`, which
+reads one row at a time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from winsor.tables.ranges.distribution import Distribution
+
+Array = NDArray[np.float64]
+Indices = NDArray[np.int64]
+
+_ONE_VALUE = 0.1  # cells narrower than this share of the middle of a column are one value
+_HEAVY = 1.5  # ... if they hold this many times the mass of a knot
+_LONGEST_END = 4.0  # in gaps of the neighbour: an exponential tail's 99.5 % quantile is 3.6 away
+_CLOSEST = 0.01  # knots closer than this share of the middle of a column are one
+
+
+def knots_of(found: Distribution, count: int) -> Array:
+    """At most ``count`` knots, ascending; a single one if the column looks constant.
+
+    >>> even = Distribution(np.linspace(0, 1, 33), np.full(32, 1 / 32))
+    >>> knots_of(even, 5).tolist()
+    [0.0, 0.25, 0.5, 0.75, 1.0]
+    """
+    if found.indicator:
+        return np.array([0.0, 1.0])
+    width, size = found.high - found.low, max(abs(found.low), abs(found.high))
+    if width <= 1e-6 or (np.count_nonzero(found.mass) == 1 and width <= _ONE_VALUE * size):
+        return np.array([(found.low + found.high) / 2])
+    knots = cut_ends(found.quantile(np.linspace(0.0, 1.0, max(count, 2))))
+    tenth = len(knots) // 10
+    middle = knots[len(knots) - 1 - tenth] - knots[tenth]
+    middle = middle if middle > 0 else found.high - found.low
+    for cell in np.flatnonzero(found.mass > _HEAVY / count):
+        left, right = found.edges[cell], found.edges[cell + 1]
+        others = found.high - found.low > right - left  # or it is all there is
+        if others and (right - left < _ONE_VALUE * middle or found.mass[cell] > 0.8):
+            knots = np.append(knots[(knots < left) | (knots > right)], (left + right) / 2)
+    return _apart(np.sort(knots), _CLOSEST * middle)
+
+
+def cut_ends(knots: Array) -> Array:
+    """Bring outermost knots nearer that a long empty cell pushed away."""
+    if len(knots) > 3:
+        last, first = knots[-2] - knots[-3], knots[2] - knots[1]
+        if last > 0:
+            knots[-1] = min(knots[-1], knots[-2] + _LONGEST_END * last)
+        if first > 0:
+            knots[0] = max(knots[0], knots[1] - _LONGEST_END * first)
+    return knots
+
+
+def _apart(knots: Array, gap: float) -> Array:
+    kept = [float(knots[0])]
+    for knot in knots[1:].tolist():
+        if knot - kept[-1] > gap:
+            kept.append(knot)
+    return np.array(kept)
+
+
+@dataclass(frozen=True)
+class Hats:
+    """Piecewise linear functions on at least two ``knots``; rows outside count at the ends."""
+
+    knots: Array
+
+    def places(self, column: Array) -> tuple[Indices, Array]:
+        """(k, w) of every row: hat k has the value 1 - w, hat k + 1 the value w."""
+        inside = np.clip(column, self.knots[0], self.knots[-1])
+        left = np.searchsorted(self.knots, inside, side="right") - 1
+        left = np.clip(left, 0, len(self.knots) - 2).astype(np.int64)
+        start, width = self.knots[left], np.diff(self.knots)[left]
+        return left, np.clip((inside - start) / width, 0.0, 1.0)
+
+    def sums(self, column: Array) -> tuple[Array, Array]:
+        """The sums over the rows of every hat, and of the product of each with the next."""
+        left, weight = self.places(column)
+        size = len(self.knots)
+        counts = np.bincount(left, 1 - weight, size) + np.bincount(left + 1, weight, size)
+        products = np.bincount(left, weight * (1 - weight), size - 1)
+        return counts.astype(np.float64), products.astype(np.float64)

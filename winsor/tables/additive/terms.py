@@ -1,0 +1,160 @@
+"""The terms of an additive model as columns of a sparse design whose rows have a known length.
+
+    main effect   hats of one feature, each times w              |row part| <= w
+    of two knots  one column w (t - 1/2), t in [0, 1]            |row part| <= w/2
+    interaction   products of the hats of two features, times w  |row part| <= w
+    intercept     1
+
+Weights decide who gets how much of the noise. With m effective knots (1 / sum of squared masses)
+the noise of a term's prediction is about m / w times the row's length; sum over terms, minimise:
+w^2 = m. Then every column also has about unit curvature, so that plain descent needs no other
+preconditioner.
+
+Guarantee
+---------
+Hats are non-negative and add up to 1, so do their products: a row's squares add up to at most 1 in
+every term. Its whole length is at most `Design.reach`, whatever its values.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from winsor.tables.additive.knots import Hats
+
+Array = NDArray[np.float64]
+Columns = list[tuple[NDArray[np.int64], Array]]
+
+
+@dataclass(frozen=True)
+class Term:
+    """One or two features on their knots. ``masses``: about what share of the rows each hat has;
+    ``overlaps``: the mean over rows of the product of neighbouring hats, one less than there are
+    knots, or none at all where every row stands at a knot."""
+
+    features: tuple[int, ...]
+    knots: tuple[Array, ...]
+    masses: tuple[Array, ...]
+    overlaps: tuple[Array, ...] = ()
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(len(each) for each in self.knots)
+
+    @property
+    def straight(self) -> bool:
+        """Two knots: a line, for which one centred column is enough."""
+        return self.shape == (2,)
+
+    @property
+    def width(self) -> int:
+        return 1 if self.straight else math.prod(self.shape)
+
+    @property
+    def effective(self) -> float:
+        """Effective number of knots, between 1 and all of them."""
+        return math.prod(1 / float(np.sum(each**2)) for each in self.masses)
+
+    @property
+    def weight(self) -> float:
+        return math.sqrt(self.effective * (2 if self.straight else 1))
+
+    @property
+    def square(self) -> float:
+        """Largest squared length of a row's part."""
+        return self.weight**2 / (4 if self.straight else 1)
+
+    @property
+    def curvature(self) -> float:
+        """About the largest eigenvalue of the term's mean square."""
+        if self.straight:
+            return self.square
+        return self.weight**2 * math.prod(float(each.max()) for each in self.masses)
+
+    def columns(self, table: Array) -> Columns:
+        """(number of the column, value) of every row's non-zero entries, weight included."""
+        if self.straight:
+            left, share = Hats(self.knots[0]).places(table[:, self.features[0]])
+            return [(np.zeros_like(left), self.weight * (share - 0.5))]
+        parts: Columns = [(np.zeros(len(table), np.int64), np.full(len(table), self.weight))]
+        for feature, knots in zip(self.features, self.knots, strict=True):
+            left, share = Hats(knots).places(table[:, feature])
+            parts = [
+                (number * len(knots) + left + after, value * part)
+                for number, value in parts
+                for after, part in ((0, 1 - share), (1, share))
+            ]
+        return parts
+
+    def heights(self, parameters: Array) -> Array:
+        """Values at the knots, of ``parameters`` (width, outputs)."""
+        if self.straight:
+            return self.weight * np.array([[-0.5], [0.5]]) * parameters
+        return (self.weight * parameters).reshape(*self.shape, -1)
+
+
+@dataclass(frozen=True)
+class Design:
+    """All terms and an intercept, which comes last."""
+
+    terms: tuple[Term, ...]
+
+    @property
+    def starts(self) -> list[int]:
+        return np.cumsum([0, *(term.width for term in self.terms)]).tolist()
+
+    @property
+    def size(self) -> int:
+        return self.starts[-1] + 1
+
+    @property
+    def reach(self) -> float:
+        """The largest length of a row."""
+        return math.sqrt(1.0 + math.fsum(term.square for term in self.terms))
+
+    @property
+    def curvature(self) -> float:
+        """A bound on the largest eigenvalue of the mean of x x', given the masses."""
+        return 1.0 + math.fsum(term.curvature for term in self.terms)
+
+    def rows(self, table: Array) -> sparse.csr_array:
+        """(n, size) design of ``table``."""
+        n = len(table)
+        numbers, values = [], []
+        for start, term in zip(self.starts, self.terms, strict=False):
+            for number, value in term.columns(table):
+                numbers.append(start + number)
+                values.append(value)
+        numbers.append(np.full(n, self.size - 1, np.int64))
+        values.append(np.ones(n))
+        each = len(numbers)
+        flat = np.stack(numbers, 1).ravel(), np.stack(values, 1).ravel()
+        return sparse.csr_array((flat[1], flat[0], np.arange(n + 1) * each), shape=(n, self.size))
+
+    def centred(self, steps: Array) -> Array:
+        """Changes of the parameters without a constant part in any term: the intercept's work."""
+        steps = steps.copy()
+        for start, term in zip(self.starts, self.terms, strict=False):
+            if not term.straight:
+                part = steps[start : start + term.width]
+                part -= part.mean(axis=0)
+        return steps
+
+    def parts(self, parameters: Array) -> list[Array]:
+        """The parameters of each term."""
+        return [
+            parameters[start : start + term.width]
+            for start, term in zip(self.starts, self.terms, strict=False)
+        ]
+
+    def carried(self, parameters: Array, terms: Sequence[Term]) -> tuple[Design, Array]:
+        """The design with further ``terms``, and its parameters: new ones start at zero."""
+        more = Design((*self.terms, *terms))
+        fresh = np.zeros((more.size - self.size, parameters.shape[1]))
+        return more, np.concatenate([parameters[:-1], fresh, parameters[-1:]])

@@ -1,0 +1,395 @@
+"""Poisson and Gamma regression with a log link, exposures, and intervals that count the noise.
+
+    mean of y_i = exposure_i exp(x_i w + b)
+
+    rows      features in units of a private spread; rows far from the private centre have no
+              vote: to leave rows out by their features does not bias the rest
+    rough     accelerated descent on cut residuals, in units of a private mean
+    look      a private histogram of residuals says where to cut, squares give the dispersion,
+              Fisher information the curvature (`information.py`)
+    newton    preconditioned steps; the mean of the later ones, whose noise averages
+
+Residuals are y - mu (Poisson) and y/mu - 1 (Gamma); both are zero in the mean at the truth, up to
+the cut, which lies at twice the largest residual that was seen.
+
+Guarantee
+---------
+A row is (x_i, 1) of length at most `ScoreRows.reach`, its residual is cut to c: sums move by c
+times that reach when a record joins or leaves, twice that when it is replaced. Every release is
+Gaussian and in the ledger.
+
+References
+----------
+McCullagh & Nelder 1989, chapter 9 (quasi-likelihood); the noise term is this library's.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from abc import ABC, abstractmethod
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.stats import norm
+from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+
+from winsor.core.checks import as_delta, as_relation, probability
+from winsor.core.contract import ConfigurationError, Guarantee, Sensitivity
+from winsor.core.ledger.ledger import Ledger
+from winsor.core.ledger.shared_budget import PrivacyBudget, settings_of
+from winsor.core.noise.gaussian import Gaussian
+from winsor.core.prepaid import PrepaidDoor
+from winsor.core.sampling.samplers import FullBatch
+from winsor.planning.budget import Payment, Target, noise_multiplier
+from winsor.tables.linear import residual_cut
+from winsor.tables.linear.base import fresh_key
+from winsor.tables.linear.information import (
+    information_sensitivity,
+    release_information,
+    release_squares,
+    square_sensitivity,
+)
+from winsor.tables.linear.score_rows import ScoreRows
+from winsor.tables.ranges.binner import Bins
+from winsor.tables.ranges.bounds import as_bounds
+from winsor.tables.ranges.distribution import Distribution
+from winsor.tables.ranges.refused_tables import as_targets, in_own_words, known_table
+from winsor.tables.surroundings import begin_fit, count_fit
+
+Array = NDArray[np.float64]
+
+SHARES = {
+    "ranges": 0.08, "rough": 0.18, "residuals": 0.02, "squares": 0.03, "information": 0.20,
+    "newton": 0.49,
+}  # fmt: skip
+STEPS = {"rough": 150, "newton": 60}
+KEPT = 45
+"""Newton steps, counted from the end, whose mean is the estimate."""
+DAMPING = 0.25
+"""Of Newton steps: iterates that jump with the noise of one release are biased, for the link is
+curved; damped ones wander less, and their mean is as precise."""
+MOMENTUM = 0.9
+FARTHEST = 12.0
+"""Logarithms of means lie within this distance of that of the overall mean."""
+_GRADIENT = Sensitivity.per_sample(1.0, "yardstick of a descent")
+
+
+class _Budget:
+    """The multipliers of all parts, certified together."""
+
+    def __init__(self, bins: Bins, n: int, target: Target) -> None:
+        ranges = bins.payment(n)
+        whole = {
+            "ranges": ranges.sensitivity,
+            "rough": _GRADIENT,
+            "residuals": residual_cut.SENSITIVITY,
+            "squares": square_sensitivity(1.0),
+            "information": information_sensitivity(1.0, 1.0),
+            "newton": _GRADIENT,
+        }
+        steps = {name: STEPS.get(name, 1) for name in whole} | {"ranges": ranges.steps}
+        self._scales = {name: math.sqrt(steps[name] / SHARES[name]) for name in whole}
+        lines = [
+            Payment(FullBatch(n), sensitivity, steps[name], self._scales[name])
+            for name, sensitivity in whole.items()
+        ]
+        self._multiplier = noise_multiplier(lines, target)
+
+    def noise(self, name: str) -> Gaussian:
+        return Gaussian(self._multiplier * self._scales[name])
+
+
+class PrivateLogLinkRegressor(RegressorMixin, BaseEstimator, ABC):
+    """Base of `PrivatePoissonRegressor` and `PrivateGammaRegressor`.
+
+    Parameters
+    ----------
+    epsilon, delta
+        The budget of one `fit`. ``delta=None`` means 1e-5, or 1/(2n) if that is smaller.
+    bounds
+        Public bounds of the features: None (learnt within the budget), a pair, or a pair or None
+        per feature. Rows outside have no influence.
+    level
+        Confidence level of the intervals.
+    relation, random_state, allow_large_delta, budget
+        As in `PrivateLogisticRegression`.
+
+    Attributes
+    ----------
+    coef_, intercept_
+        On the log scale, in the units of the features.
+    coef_std_, intercept_std_
+        Standard errors: the randomness of the rows and the noise of the releases together.
+    coef_interval_, intercept_interval_
+        (features, 2) and (2,) intervals at ``level``. A direction that the noise hides has a very
+        wide one.
+    dispersion_
+        Variance of a row over what the model says: 1 for Poisson counts.
+    """
+
+    _heaviest: float
+    """Weights of the information, in units of the mean, are cut here."""
+    ledger_: Ledger
+    guarantee_: Guarantee
+
+    def __init__(
+        self,
+        epsilon: float = 1.0,
+        delta: float | None = None,
+        bounds: Any = None,
+        level: float = 0.95,
+        relation: str = "add_or_remove_one",
+        random_state: Any = None,
+        allow_large_delta: bool = False,
+        budget: PrivacyBudget | None = None,
+    ) -> None:
+        self.epsilon = epsilon
+        self.delta = delta
+        self.bounds = bounds
+        self.level = level
+        self.relation = relation
+        self.random_state = random_state
+        self.allow_large_delta = allow_large_delta
+        self.budget = budget
+
+    # -- what differs: residuals r and weights m with Var r = phi m, both in units of the mean
+
+    @abstractmethod
+    def _residuals(self, y: Array, means: Array) -> Array: ...
+
+    @abstractmethod
+    def _weights(self, means: Array) -> Array: ...
+
+    @abstractmethod
+    def _dispersion(self, ratio: float, mean: float) -> float: ...
+
+    @abstractmethod
+    def _largest(self, y: Distribution, mean: float) -> float:
+        """A generous first cut of residuals."""
+
+    # -- fit
+
+    def fit(self, X: ArrayLike, y: ArrayLike, exposure: ArrayLike | None = None) -> Self:
+        """Fit to all rows within the budget. ``exposure`` (positive) multiplies the means."""
+        begin_fit(self)
+        table, targets, periods = self._checked(X, y, exposure)
+        n, features = table.shape
+        known = as_bounds(self.bounds, features)
+        if known is not None:
+            known = np.concatenate([known, np.full((2, 2), np.nan)])
+        bins = Bins(features + 2, 32, known)
+        delta = as_delta(self.delta, n, self.allow_large_delta)
+        target = Target(self.epsilon, delta, None, as_relation(self.relation))
+        budget = _Budget(bins, n, target)
+        key = fresh_key(self.random_state, 0, settings_of(self), table, targets, periods)
+        ledger = Ledger({"estimator": type(self).__name__, "n": n, "d": features})
+        door = PrepaidDoor(ledger, target.relation, key)
+        _, found = bins.release(np.c_[table, targets, periods], door, budget.noise("ranges"))
+        rows = ScoreRows(table, found[:features], known)
+        mean = _mean(found[-2]) / _mean(found[-1])
+        self._means = range_of_means(found[-2], found[-1], mean)
+        self._solve(rows, targets / mean, periods, found[-2], mean, budget, door)
+        conditions: tuple[str, ...] = (f"n = {n} is public",)
+        if self.random_state is not None:
+            conditions += ("noise from a known seed: whoever knows the seed can subtract it",)
+        self.ledger_ = ledger
+        self.guarantee_ = door.guarantee(target.delta, conditions)
+        self.epsilon_, self.delta_ = self.guarantee_.epsilon, self.guarantee_.delta
+        self.n_iter_ = sum(STEPS.values())
+        count_fit(self, table)
+        return self
+
+    def _checked(self, X: Any, y: Any, exposure: Any) -> tuple[Array, Array, Array]:
+        probability("level", self.level)
+        with in_own_words(X):
+            table, y = validate_data(self, X, y, dtype=np.float64, ensure_min_samples=2)
+        targets = as_targets(column_or_1d(y, warn=True))
+        if (targets < 0).any():
+            raise ConfigurationError(
+                "y must not be negative: counts or amounts. Got negative values instead. Use "
+                "PrivateHuberRegressor for targets of both signs."
+            )
+        return table, targets, as_exposure(exposure, len(table))
+
+    def _solve(
+        self,
+        rows: ScoreRows,
+        y: Array,
+        exposure: Array,
+        found: Distribution,
+        mean: float,
+        budget: _Budget,
+        door: PrepaidDoor,
+    ) -> None:
+        """``y`` is in units of ``mean`` per exposure."""
+
+        def means(theta: Array) -> Array:
+            scores = np.clip(rows.values @ theta, -FARTHEST, FARTHEST)
+            return np.asarray(exposure * np.exp(scores))
+
+        def residuals(theta: Array) -> Array:
+            return np.where(rows.inside, self._residuals(y, means(theta)), 0.0)
+
+        n, size = rows.values.shape
+        cut = self._largest(found, mean)
+        receipt = rows.pay(door, budget.noise("rough"), cut, STEPS["rough"])
+        here = ahead = np.zeros(size)
+        kept = np.zeros(size)
+        for step in range(STEPS["rough"]):
+            gradient = receipt.release(rows.score(residuals(ahead), cut))
+            there = ahead + gradient / (2 * n * rows.reach**2)
+            here, ahead = there, there + MOMENTUM * (there - here)
+            kept += here * (step >= STEPS["rough"] // 2)
+        theta = kept / (STEPS["rough"] - STEPS["rough"] // 2)
+        shares = residual_cut.residual_counts(residuals(theta), door, budget.noise("residuals"))
+        cut = 2 * residual_cut.largest_seen(shares)
+        wide = min(cut, 6 * residual_cut.root_mean_square(shares))
+        squares = release_squares(residuals(theta), wide, door, budget.noise("squares"))
+        weights = np.where(rows.inside, self._weights(means(theta)), 0.0)
+        information = release_information(
+            rows.values, weights, self._heaviest, rows.reach, door, budget.noise("information")
+        )
+        theta = information.known(theta)
+        receipt = rows.pay(door, budget.noise("newton"), cut, STEPS["newton"])
+        total = np.zeros(size)
+        for step in range(STEPS["newton"]):
+            gradient = receipt.release(rows.score(residuals(theta), cut))
+            theta = theta + DAMPING * information.steps(gradient)
+            total += theta * (step >= STEPS["newton"] - KEPT)
+        ratio = max(squares, 0.0) / max(information.matrix[-1, -1], 1.0)
+        covariance = information.covariance(ratio, receipt.std * noise_of_mean())
+        self._keep(rows, total / KEPT, covariance, mean)
+        self.dispersion_ = self._dispersion(ratio, mean)
+
+    def _keep(self, rows: ScoreRows, theta: Array, covariance: Array, mean: float) -> None:
+        values, spread = rows.in_units(theta, covariance)
+        errors = np.sqrt(np.diag(spread))
+        reach = float(norm.ppf((1 + self.level) / 2))
+        values[-1] += math.log(mean)
+        intervals = np.c_[values - reach * errors, values + reach * errors]
+        self.coef_, self.intercept_ = values[:-1], float(values[-1])
+        self.coef_std_, self.intercept_std_ = errors[:-1], float(errors[-1])
+        self.coef_interval_, self.intercept_interval_ = intervals[:-1], intervals[-1]
+        self._ball = rows.ball
+
+    def predict(self, X: ArrayLike, exposure: ArrayLike | None = None) -> Array:
+        """Means for this ``exposure`` (1 by default), within the released range of y; for a row
+        outside the features' range, of the nearest one that had a vote."""
+        check_is_fitted(self)
+        table = known_table(self, X)
+        scores = self._ball.nearest(table) @ self.coef_ + self.intercept_
+        return np.exp(np.clip(scores, *np.log(self._means))) * as_exposure(exposure, len(table))
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.positive_only = True
+        # How well it does depends on the budget and the number of records, by design.
+        tags.regressor_tags.poor_score = True
+        return tags
+
+
+class PrivatePoissonRegressor(PrivateLogLinkRegressor):
+    """Poisson regression of counts (claims, visits) with private confidence intervals.
+
+    Over-dispersed counts are welcome: the dispersion is estimated and widens the intervals.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(-1, 1, size=(50_000, 2))
+    >>> years = rng.uniform(0.2, 1.0, size=50_000)
+    >>> claims = rng.poisson(years * np.exp(-1 + X @ [0.8, -0.5]))
+    >>> model = PrivatePoissonRegressor(epsilon=1.0, bounds=(-1, 1), random_state=0)
+    >>> model = model.fit(X, claims, exposure=years)
+    >>> model.coef_.round(1).tolist(), bool(model.epsilon_ <= 1.0)
+    ([0.8, -0.5], True)
+    """
+
+    _heaviest = 3.0
+
+    def _residuals(self, y: Array, means: Array) -> Array:
+        return y - means
+
+    def _weights(self, means: Array) -> Array:
+        return means
+
+    def _dispersion(self, ratio: float, mean: float) -> float:
+        return ratio * mean
+
+    def _largest(self, y: Distribution, mean: float) -> float:
+        return max(2.0, float(y.quantile(0.999)) / mean)
+
+
+class PrivateGammaRegressor(PrivateLogLinkRegressor):
+    """Gamma regression of positive amounts (claim sizes) with private confidence intervals.
+
+    The weight of a row does not grow with its amount. For tails heavier than a Gamma's the cut of
+    residuals lowers the intercept; intervals do not count that.
+    """
+
+    _heaviest = 1.0
+
+    def _residuals(self, y: Array, means: Array) -> Array:
+        return y / means - 1.0
+
+    def _weights(self, means: Array) -> Array:
+        return np.ones_like(means)
+
+    def _dispersion(self, ratio: float, mean: float) -> float:
+        return ratio
+
+    def _largest(self, y: Distribution, mean: float) -> float:
+        return 4.0
+
+
+@functools.cache
+def noise_of_mean() -> float:
+    """Deviation of the mean of the kept Newton iterates per unit of the noise of a release.
+
+    Iterate t holds the noise of step s <= t with the weight DAMPING (1 - DAMPING)^(t - s).
+
+    >>> 0.9 < noise_of_mean() * math.sqrt(KEPT) < 1.0
+    True
+    """
+    steps = STEPS["newton"]
+    weights = [
+        sum(DAMPING * (1 - DAMPING) ** (t - s) for t in range(max(s, steps - KEPT), steps)) / KEPT
+        for s in range(steps)
+    ]
+    return math.sqrt(math.fsum(weight**2 for weight in weights))
+
+
+def as_exposure(given: Any, n: int) -> Array:
+    """(n,) positive numbers; ones if not given."""
+    if given is None:
+        return np.ones(n)
+    column = np.asarray(given, dtype=np.float64)
+    if column.shape != (n,) or not (np.isfinite(column).all() and (column > 0).all()):
+        raise ConfigurationError(
+            f"exposure must be a positive finite number for each of {n} rows. Got shape "
+            f"{column.shape} instead, or values that are not. Drop rows without exposure."
+        )
+    return column
+
+
+def range_of_means(
+    y: Distribution, exposure: Distribution | None, mean: float
+) -> tuple[float, float]:
+    """No mean per exposure lies beyond the smallest and the largest y per exposure that were seen,
+    nor farther than `FARTHEST` from ``mean``: a link that is exponentiated must end somewhere."""
+    near, far = mean * math.exp(-FARTHEST), mean * math.exp(FARTHEST)
+    longest, shortest = (1.0, 1.0) if exposure is None else (exposure.high, exposure.low)
+    low = max(y.low, 0.0) / longest if longest > 0 else 0.0
+    high = max(y.high, 0.0) / shortest if shortest > 0 else math.inf
+    return min(max(low, near), mean), max(min(high, far), mean)
+
+
+def _mean(found: Distribution) -> float:
+    """Of a positive column; long empty cells at the end do not count in full."""
+    values = found.quantile(np.linspace(0.0, 1.0, 65))
+    values[-1] = min(values[-1], values[-2] + 4 * max(values[-2] - values[-3], 0.0))
+    return max(float(np.mean((values[1:] + values[:-1]) / 2)), 1e-12)

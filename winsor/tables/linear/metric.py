@@ -1,0 +1,75 @@
+"""The metric in which whitened descent steps: X'X as released, raised where noise hides it.
+
+    H        the mean of (u, 1)(u, 1)' over rows cut to length B, plus noise
+    raised   eigenvalues of H, no smaller than twice the largest that its noise has by itself
+    size     sum of eigenvalues over raised ones, E|v|^2 of v = H^-1/2 (u, 1): the dimension that
+             rows have in this metric. All p where rows are many; where noise hides H, rows are
+             short, and a bound for those of length sqrt(p) would drown them in noise for nothing
+
+Guarantee
+---------
+The upper triangle of a a', off-diagonal entries times sqrt(2), has the length |a|^2 <= B^2 for a
+row a that is cut to length B. Everything else here is computed from what was released.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from winsor.core.contract import Sensitivity
+from winsor.core.noise.gaussian import Gaussian
+from winsor.core.prepaid import PrepaidDoor
+from winsor.core.sampling.samplers import FullBatch
+from winsor.tables.glm_losses import Design
+
+Array = NDArray[np.float64]
+
+_SLACK = 1 + 1e-9
+_PROOF_GRAM = "rows cut to length B: the triangle of (u, 1)(u, 1)' has length at most B^2"
+
+
+@dataclass(frozen=True)
+class Metric:
+    """``root`` is H^-1/2 (p, p), its columns along the eigenvectors of H."""
+
+    root: Array
+    size: float
+
+    @staticmethod
+    def of(gram: Array, noise: float) -> Metric:
+        """From a released ``gram`` with this ``noise`` of an entry of its diagonal."""
+        values, vectors = np.linalg.eigh(gram)
+        # Twice the largest eigenvalue that the noise has by itself, sqrt(2 p) times its deviation.
+        raised = np.maximum(values, 2 * noise * math.sqrt(2 * len(gram)))
+        # Noise is as often below zero as above it, and cancels in the sum of both.
+        size = min(max(float(np.sum(values / raised)), 1.0), float(len(gram)))
+        return Metric(np.asarray(vectors / np.sqrt(raised)), size)
+
+
+def release_triangle(
+    total: Array, bound: float, n: int, door: PrepaidDoor, mechanism: Gaussian
+) -> tuple[Array, float]:
+    """A symmetric sum of outer products of rows no longer than ``bound``, per row, and the noise of
+    an entry of its diagonal."""
+    upper = np.triu_indices(len(total))
+    weight = np.where(upper[0] == upper[1], 1.0, math.sqrt(2))
+    sensitivity = Sensitivity.per_sample(bound**2, _PROOF_GRAM)
+    receipt = door.pay(mechanism, FullBatch(n), sensitivity, 1, (len(weight),))
+    table = np.zeros_like(total)
+    table[upper] = receipt.release(total[upper] * weight) / weight / n
+    return table + np.triu(table, 1).T, receipt.std / n
+
+
+def gram_of(design: Design, bound: float) -> Array:
+    """sum_i (u_i, 1)(u_i, 1)' with rows cut to length ``bound``, a chunk at a time."""
+    total = np.zeros((design.size, design.size))
+    for piece, rows in design.chunks(1 << 20):
+        cut = np.minimum(1.0, bound / (design.norms[piece] * _SLACK + 1e-300))
+        table = np.column_stack([rows.x, np.ones(len(cut))]) if design.intercept else rows.x
+        table = table * cut[:, None]
+        total += table.T @ table
+    return total

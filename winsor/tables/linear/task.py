@@ -1,0 +1,134 @@
+"""One private fit: the problem, what may be spent, and the door."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from winsor.core.contract import ConfigurationError, PrivacyLeakWarning, Sensitivity
+from winsor.core.noise.gaussian import Gaussian
+from winsor.core.prepaid import PrepaidDoor, Receipt
+from winsor.core.sampling.samplers import FullBatch
+from winsor.planning.budget import Payment, Target, noise_multiplier
+from winsor.tables.glm_losses import Design, Loss
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class LinearTask:
+    """Minimise the mean loss plus alpha |w|^2 / 2 over theta, from ``start``."""
+
+    design: Design
+    y: Array
+    loss: Loss
+    alpha: float
+    start: Array
+    row_bound: float | None
+    """Public bound on |(x, 1)| in the design's units, if the user gave one."""
+
+    @property
+    def n(self) -> int:
+        return int(self.design.n)
+
+    @property
+    def parameters(self) -> int:
+        return self.start.size
+
+    def reach(self) -> float:
+        """A bound on |(x, 1)|: the user's, else the largest in the data, with a warning."""
+        if self.row_bound is not None:
+            return self.row_bound
+        warnings.warn(
+            "feature_bound is not given, so this method's parameters are derived from the largest "
+            "row norm of the data. The certified guarantee does not cover that look at the data. "
+            "Give feature_bound (a public bound on the norm of a row), or the parameters by hand.",
+            PrivacyLeakWarning,
+            stacklevel=2,
+        )
+        return float(self.design.norms.max())
+
+    @property
+    def curvature(self) -> float:
+        """In the score, for default step sizes; a loss with a kink counts as one rounded at 1."""
+        return self.loss.curvature if np.isfinite(self.loss.curvature) else 1.0
+
+    def smoothness(self) -> float:
+        """L of the mean loss: curvature in the score times the squared row bound."""
+        if not np.isfinite(self.loss.curvature):
+            raise ConfigurationError(
+                "the loss must be smooth for this method's theorem. Got a loss with a kink "
+                f'({type(self.loss).__name__}) instead. Use method="averaged" (Theorem 7), or give '
+                "the parameters by hand."
+            )
+        return self.loss.curvature * self.reach() ** 2
+
+    def hoelder(self, exponent: float, radius: float) -> float:
+        """M_nu of the mean loss on a ball of radius 7R: |grad f(x) - grad f(y)| <= M |x - y|^nu.
+
+        Gradients differ by at most L|x - y| and by at most twice their bound G, so by at most
+        (L|x - y|)^nu (2G)^(1-nu); and |x - y| <= 14R there, so by at most L (14R)^(1-nu)|x - y|^nu.
+        """
+        if exponent == 1:
+            return self.smoothness()
+        reach = self.reach()
+        steep, bound = self.loss.curvature * reach**2, 2 * self.loss.slope * reach
+        choices = [steep * (14 * radius) ** (1 - exponent)]
+        if np.isfinite(bound):
+            choices.append(steep**exponent * bound ** (1 - exponent))
+        return float(min(choices))
+
+    def deviation(self) -> float:
+        """A bound on the standard deviation of per-sample gradients, for losses that have one."""
+        if not np.isfinite(self.loss.slope):
+            raise ConfigurationError(
+                "deviation must be given for a squared loss: its gradients have no bound. Got None "
+                "instead. Give the size of a typical per-sample gradient, or use a Huber loss."
+            )
+        return self.loss.slope * self.reach()
+
+
+@dataclass(frozen=True)
+class Session:
+    """The budget and the door of one fit. ``noise_multiplier`` overrides the budget."""
+
+    door: PrepaidDoor
+    target: Target
+    key: bytes
+    noise_multiplier: float | None = None
+
+    def multiplier(self, plan: Sequence[Payment]) -> float:
+        """Noise over sensitivity for ``plan``, calibrated to the target or given by hand."""
+        if self.noise_multiplier is not None:
+            return self.noise_multiplier
+        return noise_multiplier(plan, self.target)
+
+    def pay(self, plan: Payment, shape: tuple[int, ...]) -> Receipt:
+        """Calibrate the noise of a run that is all ``plan``, and pay for its releases."""
+        mechanism = Gaussian(self.multiplier([plan]))
+        return self.door.pay(mechanism, plan.sampler, plan.sensitivity, plan.steps, shape)
+
+    def yardstick(self, n: int) -> float:
+        """mu of the one Gaussian release that would spend the whole budget: how much signal the
+        budget allows, independent of the method. Uses public values only."""
+        single = Payment(FullBatch(n), Sensitivity(1.0, 2.0, "yardstick"), 1)
+        return 1 / self.multiplier([single])
+
+
+@dataclass(frozen=True)
+class Solution:
+    """Parameters in the design's units, and how many private steps they took.
+
+    ``trajectory`` holds (step, parameters) pairs along the way, if they were recorded.
+
+    ``updates`` counts those of the iterative mean (Algorithm 3 of paper 2) over all steps.
+    """
+
+    theta: Array
+    steps: int
+    updates: int | None = None
+    trajectory: tuple[tuple[int, Array], ...] = ()

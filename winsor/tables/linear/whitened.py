@@ -1,0 +1,362 @@
+"""Whitened descent: learn ranges and X'X within the budget, then a few clipped Newton-like steps.
+
+    1  ranges  histograms of the columns whose bounds are not given, and of y       share 0.10
+    2  norms   a histogram of the row lengths |(u, 1)|; B its upper end             share 0.03
+               (none if ``feature_bound`` says it)
+    3  X'X     H = (1/n) [ sum_i (u_i, 1)(u_i, 1)' + noise ], rows cut to length B  share 0.25
+    4  steps   v = H^-1/2 (u, 1),  g = (1/n) [ sum_i clip(r_i v_i) + noise ],
+               theta <- theta - g / curvature                                       the rest
+    5  level   squared loss only: the intercept moves by the heavy-tailed mean of the residuals
+                                                                                    share 0.10
+
+In whitened coordinates all directions have the same curvature, so twenty steps reach the optimum
+where plain descent needs thousands, and the noise of a step is the same in every direction that
+matters. The mean of the last half of the iterates is kept: with it the noise of the answer does not
+depend on the number of steps. Eigenvalues of H below twice those of its noise are raised to
+that.
+
+The clipping bound is k s sqrt(m), with s the deviation of the target (1/2 for classes), m at most p
+and k = n mu / (64 sqrt(p m)) between 1 and 4: there the noise adds 2 k^2 p m/(n mu)^2 of the
+variance of the target to the loss, less than 1/2000 until it is the least bound that lets typical
+rows through. These are of length sqrt(p) where X'X is seen, and shorter where noise hides it
+(`metric.py`): m is `PASSING` times their mean square, so that residuals of up to two deviations
+pass, and of classes, which have no tails, up to one and a half.
+
+Bounds that are given save the budget of step 1, if they are those of scaled columns, (0, 1) or
+(-1, 1). Inside others it looks for where the rows are, and finds nothing beyond; where rows are
+few, one round is enough with bounds, for three without (`looks.py`). Where they are fewer still,
+bounds are taken at their word, and a few columns without are looked at. Step 2 may be left out.
+
+Slopes are drawn towards zero by what chance explains of them, at the end of step 4
+(`shrinkage.py`): where that is all, the mean is left.
+
+Steps 1 to 3 are the whitening of Nikolov-style
+preconditioners and of AdaSSP (Wang 2018) used as what they are good for, a metric; the answer comes
+from step 4, whose noise falls with the residual and not with the length of y.
+
+Guarantee
+---------
+1, 2, 5: those of `zoom.py` and `winsorised.py`. 3: the upper triangle with off-diagonal entries
+times sqrt(2) has the length |(u, 1)|^2 <= B^2. 4: residuals limited row by row, |r_i v_i| <= C,
+v_i a function of row i and of what was released. All are Gaussian releases, calibrated together.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from winsor.core.checks import fraction, positive, probability, whole
+from winsor.core.contract import Sensitivity
+from winsor.core.noise.gaussian import Gaussian
+from winsor.core.prepaid import Receipt
+from winsor.core.sampling.samplers import FullBatch
+from winsor.planning.budget import Payment
+from winsor.tables.glm_losses import Design, Huber, Loss, Squared, clip_residuals
+from winsor.tables.linear.bounded import BoundedSolution, BoundedTask
+from winsor.tables.linear.flat import FlatDescent
+from winsor.tables.linear.looks import look_of, share_of_lengths
+from winsor.tables.linear.metric import Metric, gram_of, release_triangle
+from winsor.tables.linear.options import Method
+from winsor.tables.linear.scaled import Scaling
+from winsor.tables.linear.shrinkage import information, towards_level
+from winsor.tables.linear.task import LinearTask, Session, Solution
+from winsor.tables.means.winsorised import HeavyMean
+from winsor.tables.ranges.coarse import anywhere
+from winsor.tables.ranges.distribution import Distribution
+from winsor.tables.ranges.zoom import Counted, Zoom, counts_between
+
+Array = NDArray[np.float64]
+
+WIDEST = 2000
+"""With more columns, or a table kept sparse, X'X is out of reach: `FlatDescent` takes over."""
+
+FEW_ROWS = 10_000.0
+"""(n mu)^2 times a share below which a histogram with it is no more than noise."""
+
+PASSING = {True: 4.0, False: 2.0}
+"""m of the clipping bound over the mean square of rows, of a regression and of classes."""
+
+_SLACK = 1 + 1e-9
+_PROOF_STEPS = "residuals limited row by row so that |r_i v_i| <= C, v_i = H^-1/2 (u_i, 1)"
+
+
+@dataclass
+class Whitened(Method):
+    """Options of whitened descent; the shares are of the budget, in units of 1/nm^2.
+
+    ``clip`` overrides k above.
+    """
+
+    steps: int = 20
+    ranges: float = 0.10
+    norms: float = 0.03
+    gram: float = 0.25
+    level: float = 0.10
+    clip: float | None = None
+
+    continues = True
+
+    def solve(self, task: LinearTask, session: Session) -> Solution:
+        whole("steps", self.steps)
+        self._check("clip")
+        for name in ("ranges", "norms", "gram"):
+            probability(name, getattr(self, name))
+        fraction("level", self.level)
+        narrow = isinstance(task.design.x, np.ndarray) and task.design.d <= WIDEST
+        if not (narrow and isinstance(task, BoundedTask) and math.isfinite(task.loss.curvature)):
+            return FlatDescent().solve(task, session)
+        return Run(self, task, session).solution()
+
+
+class Run:
+    """One fit: the plan, then its five steps."""
+
+    def __init__(self, options: Whitened, task: BoundedTask, session: Session) -> None:
+        self.options, self.task, self.session = options, task, session
+        self.n = task.n
+        self.regression = isinstance(task.loss, Squared | Huber)
+        most = 0.7 * (1 - options.norms - options.gram)
+        mu = session.yardstick(self.n)
+        self.look = look_of(task, self.regression, (options.ranges, most), mu)
+        self.used = np.append(self.look.used, [True] * task.design.intercept)
+        self.p = int(self.used.sum())
+        # A public bound on rows leaves nothing to find out about their lengths.
+        self.norms_share = share_of_lengths(options.norms, self.n, mu)
+        looked = task.row_bound is None and self.norms_share is not None
+        self.norms = Zoom(1, rounds=2) if looked else None
+        visible = options.level * (mu * self.n) ** 2 > FEW_ROWS
+        has_level = isinstance(task.loss, Squared) and task.design.intercept and visible
+        self.level = HeavyMean(self.n, share=options.level) if has_level else None
+        self.plan = self._plan()
+        self.multiplier = session.multiplier(list(self.plan.values()))
+        self.loss: Loss = task.loss
+
+    def _looks(self) -> tuple[dict[str, Payment], float]:
+        """The lines for ranges and lengths, and their share."""
+        lines, spent = {}, 0.0
+        for name, zoom, share in (
+            ("ranges", self.look.zoom, self.look.share),
+            ("norms", self.norms, self.norms_share or 0.0),
+        ):
+            if zoom is not None:
+                lines[name] = zoom.payment(self.n, math.sqrt(zoom.rounds / share))
+                spent += share
+        return lines, spent
+
+    def _plan(self) -> dict[str, Payment]:
+        """A line for every step; one calibration serves them all."""
+        options, everyone = self.options, FullBatch(self.n)
+        unit = Sensitivity.per_sample(1.0, "")
+        lines, spent = self._looks()
+        lines["gram"] = Payment(everyone, unit, 1, math.sqrt(1 / options.gram))
+        spent += options.gram
+        if self.level is not None:
+            lines |= {f"level {i}": line for i, line in enumerate(self.level.payments())}
+            spent += options.level
+        rest = positive("1 - ranges - norms - gram - level", 1 - spent)
+        lines["steps"] = Payment(everyone, unit, options.steps, math.sqrt(options.steps / rest))
+        return lines
+
+    def _mechanism(self, name: str) -> Gaussian:
+        return Gaussian(self.multiplier * self.plan[name].scale)
+
+    def solution(self) -> Solution:
+        task = self.task
+        found = self._distributions()
+        raw = task.design.x if task.design.unit == 1.0 else task.design.x * task.design.unit
+        scaling = self._scaling(found[:-1] if self.regression else found)
+        table = scaling.apply(raw)
+        table = table if self.look.used.all() else np.ascontiguousarray(table[:, self.look.used])
+        design = Design(table, task.design.intercept)
+        centre, deviation = self._target(found[-1]) if self.regression else (0.0, 0.5)
+        y = task.y - centre
+        metric = self._metric(design)
+        inside = self._inside(task.start, scaling, centre)
+        start = np.asarray(np.linalg.solve(metric.root, inside[self.used]), dtype=np.float64)
+        theta: Array = metric.root @ self.descend(design, y, metric, start, deviation)
+        if self.level is not None:
+            theta[-1] += self._level(design, y, theta)
+        inside[self.used] = theta
+        theta = self._outside(inside, scaling, centre)
+        releases = sum(line.steps for line in self.plan.values())
+        return BoundedSolution(theta, releases, scaling=scaling)
+
+    def _scaling(self, found: list[Distribution]) -> Scaling:
+        """By the bounds, or by what was found where that was looked for."""
+        bounds = self.look.bounds.copy()
+        bounds[self.look.unknown] = np.nan
+        return Scaling.of(bounds, found).within(self.look.bounds)
+
+    def _target(self, found: Distribution) -> tuple[float, float]:
+        """Centre and deviation of y; without an intercept nothing may be subtracted."""
+        mean, deviation = found.mean_and_deviation()
+        low, middle, high = found.quantile([0.25, 0.5, 0.75]).tolist()
+        if isinstance(self.loss, Huber):
+            if self.task.learn_threshold:
+                scale = max(high - low, 1e-3 * (found.high - found.low)) / 1.349
+                self.loss = Huber(1.345 * scale)
+            mean, deviation = middle, min(deviation, self.loss.slope)
+        if not self.task.design.intercept:
+            return 0.0, math.hypot(mean, deviation)
+        return mean, deviation
+
+    def _distributions(self) -> list[Distribution]:
+        """Of the columns without bounds, then of y in a regression."""
+        zoom, look = self.look.zoom, self.look
+        stated = [anywhere(-1.0, 1.0)] if self.regression and not look.target else []
+        if zoom is None:
+            return stated
+        return self._ranges(zoom, look.start(self.task.target_range)) + stated
+
+    def _ranges(self, zoom: Zoom, start: list[Array | None]) -> list[Distribution]:
+        design = self.task.design
+        table = design.x[:, self.look.unknown] * design.unit
+        if self.look.target:
+            table = np.column_stack([table, self.task.y])
+        return zoom.release(table, self.session.door, self._mechanism("ranges"), start, self.n)
+
+    def _longest(self, design: Design) -> float:
+        """B: the public row bound, or the upper end of the released lengths. Where noise would
+        hide these, the length if all columns were even: a length far too small would make a metric
+        in which steps are too long."""
+        if self.norms is None:
+            return self.task.row_bound or math.sqrt(1 + (self.p - 1) / 3)
+
+        def counted(edges: Sequence[Array], width: int) -> Array:
+            return counts_between(design.norms[:, None], edges, width)
+
+        return self._longest_by(self.norms, counted)
+
+    def _longest_by(self, zoom: Zoom, counted: Counted) -> float:
+        """The upper end of the lengths, by the counts of ``counted``."""
+        cells = np.linspace(0.0, math.sqrt(self.p) * _SLACK, zoom.cells + 1)
+        mechanism = self._mechanism("norms")
+        lengths = zoom.release_counts(counted, self.n, self.session.door, mechanism, [cells])
+        return float(lengths[0].quantile(0.99))
+
+    def _metric(self, design: Design) -> Metric:
+        bound = self._longest(design)
+        return Metric.of(*self._release_triangle(gram_of(design, bound), bound))
+
+    def _release_triangle(self, total: Array, bound: float) -> tuple[Array, float]:
+        mechanism = self._mechanism("gram")
+        return release_triangle(total, bound, self.n, self.session.door, mechanism)
+
+    def clipping(self, size: float | None = None) -> float:
+        """k of the clipping bound, for rows of m = ``size`` effective coordinates, or p."""
+        m = self.p if size is None else size
+        affordable = self.n / (self.multiplier * 64 * math.sqrt(self.p * m))
+        return self.options.clip or min(4.0, max(1.0, affordable))
+
+    def descend(
+        self,
+        design: Design,
+        y: Array,
+        metric: Metric,
+        start: Array,
+        deviation: float,
+        steps: int | None = None,
+    ) -> Array:
+        """The mean of the last half of the iterates, in whitened coordinates."""
+        task, count = self.task, self.options.steps if steps is None else steps
+        root = metric.root
+        size = min(PASSING[self.regression] * metric.size, self.p)
+        bound = self.clipping(size) * deviation * math.sqrt(size)
+        positive("the clipping bound", bound)
+        lengths = _lengths(design, root)
+        limits = bound / (np.maximum(lengths, 1e-300) * _SLACK)
+        receipt = self.session.door.pay(
+            self._mechanism("steps"),
+            FullBatch(self.n),
+            Sensitivity.per_sample(bound, _PROOF_STEPS),
+            count,
+            start.shape,
+        )
+        theta, kept, total = start.copy(), 0, np.zeros_like(start)
+        for step in range(count):
+            slope = self._slope(design, y, root, theta, limits, receipt)
+            theta = theta - slope / task.loss.curvature
+            if task.alpha:
+                theta = self._shrunk(theta, root)
+            if 2 * step >= count - 1:
+                total += theta
+                kept += 1
+        return self._without_chance(total / kept, root, deviation, receipt.std / math.sqrt(kept))
+
+    def _without_chance(self, theta: Array, root: Array, deviation: float, noise: float) -> Array:
+        """Drawn towards a model without slopes by what the ``noise`` of the mean gradient, and rows
+        with residuals of at most this ``deviation``, explain."""
+        table, constant = theta.reshape(self.p, -1), None
+        level = np.zeros(table.shape[1])
+        if self.task.design.intercept:
+            constant = np.asarray(np.linalg.inv(root)[:, -1], np.float64)
+            level = constant @ table / (constant @ constant)
+        known = information(self.loss, level)
+        square = deviation**2 if self.regression else known
+        variance = (square / self.n + (noise / self.n) ** 2) / known**2
+        return towards_level(table, constant, variance).reshape(theta.shape)
+
+    def _slope(
+        self,
+        design: Design,
+        y: Array,
+        root: Array,
+        theta: Array,
+        limits: Array,
+        receipt: Receipt,
+    ) -> Array:
+        total = np.zeros_like(theta)
+        inside = root @ theta
+        for piece, rows in design.chunks():
+            residual = self.loss.residual(rows.scores(inside), y[piece])
+            total += rows.pull(clip_residuals(residual, limits[piece]))
+        return receipt.release(np.ascontiguousarray(root.T @ total)) / self.n
+
+    def _shrunk(self, theta: Array, root: Array) -> Array:
+        """The proximal map of alpha/2 |w|^2 in whitened coordinates, intercept left alone."""
+        weights = root[:-1] if self.task.design.intercept else root
+        rate = self.task.alpha / self.task.loss.curvature
+        system = np.eye(self.p) + rate * weights.T @ weights
+        return np.asarray(np.linalg.solve(system, theta), dtype=np.float64)
+
+    def _inside(self, theta: Array, scaling: Scaling, centre: float) -> Array:
+        """Parameters of the raw columns as those of the scaled ones."""
+        if not self.task.design.intercept:
+            return theta * _column(scaling.reach, theta)
+        weights = theta[:-1]
+        intercept = theta[-1] - (centre if theta.any() else 0.0) + scaling.centre @ weights
+        return np.concatenate([weights * _column(scaling.reach, weights), intercept[None]])
+
+    def _outside(self, theta: Array, scaling: Scaling, centre: float) -> Array:
+        if not self.task.design.intercept:
+            return theta / _column(scaling.reach, theta)
+        weights = theta[:-1] / _column(scaling.reach, theta[:-1])
+        intercept = theta[-1] + centre - scaling.centre @ weights
+        return np.concatenate([weights, np.asarray(intercept)[None]])
+
+    def _level(self, design: Design, y: Array, theta: Array) -> float:
+        """The heavy-tailed mean of y minus its prediction."""
+        assert self.level is not None
+        residual = np.concatenate(
+            [y[piece] - rows.scores(theta) for piece, rows in design.chunks()]
+        )
+        cuts, totals, _ = self.level.release(residual[:, None], self.session.door, self.multiplier)
+        return float(cuts.mean(totals.sums[0] / self.n)[0])
+
+
+def _column(reach: Array, like: Array) -> Array:
+    return reach[:, None] if like.ndim == 2 else reach
+
+
+def _lengths(design: Design, root: Array) -> Array:
+    """|v_i| of every row, a chunk at a time."""
+    lengths = np.empty(design.n)
+    for piece, rows in design.chunks():
+        whitened = rows.scores(root)
+        lengths[piece] = np.sqrt(np.einsum("ij,ij->i", whitened, whitened))
+    return lengths

@@ -1,0 +1,237 @@
+"""The clipped mean: clip every row to a ball, average, add Gaussian noise.
+
+    y_i = c + min(1, R/|x_i - c|) (x_i - c),    mu = (1/n) sum_i y_i + N(0, s^2 I)
+
+Paper 2 (Zhao et al. 2025), Algorithm 2, with R from (16), by hand, or from a private quantile of
+the norms (`PrivateRadius`).
+
+Guarantee
+---------
+Every y_i lies in a ball of radius R about the public centre c and depends on row i only; n is the
+public divisor. One record moves the mean by at most R/n when added or removed, by at most 2R/n when
+replaced (Lemma 4). One Gaussian release: epsilon from its exact profile, not through zCDP; with
+``rho`` given, s^2 = 2R^2/(rho n^2) under replace-one, exactly the paper's noise.
+
+The paper's moments are about the origin; with ``centre`` they are about c.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from winsor.core.checks import as_delta, as_relation, positive, probability
+from winsor.core.contract import ConfigurationError, Neighbouring, Sensitivity
+from winsor.core.ledger.ledger import Ledger
+from winsor.core.noise.gaussian import Gaussian
+from winsor.core.prepaid import PrepaidDoor
+from winsor.core.sampling.samplers import FullBatch
+from winsor.planning.budget import Payment, Target, noise_multiplier
+from winsor.core.inputs import as_centre, as_key
+from winsor.tables.means.radius import PrivateRadius
+from winsor.tables.means.result import MeanEstimate
+from winsor.tables.means.units import Unit, protected_rows
+from winsor.tails.theorems import MeanError, simple_clipping_error, simple_clipping_radius
+
+Array = NDArray[np.float64]
+
+ROUNDING = 1e-12
+"""Rows are clipped to R/(1+ROUNDING): float64 norms carry relative errors near 1e-15."""
+
+_CHUNK = 1 << 20  # numbers per chunk, so that clipping never copies the whole data
+
+
+class Moments(NamedTuple):
+    """E|<u, x>|^p <= moment^p in d dimensions; ``groups`` noisy means will be averaged."""
+
+    p: float
+    moment: float
+    d: int
+    groups: int = 1
+
+    @staticmethod
+    def of(moments: tuple[float, float] | None, d: int, groups: int = 1) -> Moments | None:
+        if moments is None:
+            return None
+        try:
+            p, moment = moments
+        except (TypeError, ValueError) as error:
+            raise ConfigurationError(
+                f"moments must be a pair (p, M). Got {moments!r} instead."
+            ) from error
+        positive("M of moments = (p, M)", moment)
+        positive("p of moments = (p, M)", p)
+        if p < 2:
+            raise ConfigurationError(
+                f"p of moments = (p, M) must be at least 2 (paper 2, Assumption 1c). Got {p!r} "
+                "instead. Data with fewer moments need a radius by hand or a PrivateRadius."
+            )
+        return Moments(float(p), float(moment), d, groups)
+
+
+def clipped_mean(
+    x: ArrayLike,
+    *,
+    epsilon: float | None = None,
+    delta: float | None = None,
+    rho: float | None = None,
+    radius: float | PrivateRadius | None = None,
+    moments: tuple[float, float] | None = None,
+    centre: ArrayLike | None = None,
+    beta: float = 0.05,
+    unit: Unit | None = None,
+    relation: str | Neighbouring = Neighbouring.ADD_OR_REMOVE_ONE,
+    random_state: int | bytes | None = None,
+    allow_large_delta: bool = False,
+) -> MeanEstimate:
+    """Private mean of heavy-tailed rows (paper 2, Algorithm 2).
+
+    Parameters
+    ----------
+    x
+        (n,) or (n, d) numbers, one record per row.
+    epsilon, delta, rho
+        The budget: ``epsilon`` at ``delta``, or ``rho`` of zCDP (reported at ``delta``). None
+        for ``delta`` means 1e-5, or 1/(2n) if that is smaller.
+    radius
+        Clipping radius R about ``centre``; None takes (16) from ``moments``; a `PrivateRadius`
+        finds it privately between public bounds.
+    moments
+        (p, M): the public assumption E|<u, x - centre>|^p <= M^p for every unit vector u, p >= 2.
+        Needed for (16) and for the error bound.
+    centre
+        Public guess of the mean (default the origin).
+    beta
+        The error bound holds with probability 1 - beta.
+    unit
+        Whose each row is, where a person has several: the mean over persons of their own means is
+        estimated, and a person with all rows is protected. ``n`` then counts persons.
+    relation
+        ``"add_or_remove_one"`` or ``"replace_one"``.
+    random_state
+        None draws a fresh secret key. An int makes the noise reproducible, hence not secret.
+    allow_large_delta
+        Accept a ``delta`` of 1/n or more, at which publishing one record at random would pass.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> x = np.random.default_rng(0).standard_t(3, size=(20_000, 2)) + 1.0
+    >>> result = clipped_mean(x, epsilon=1.0, moments=(2.5, 3.0), random_state=0)
+    >>> bool(np.linalg.norm(result.estimate - 1.0) < 0.1), round(result.guarantee.epsilon, 3)
+    (True, 0.999)
+    """
+    rows, column, conditions = protected_rows(x, unit)
+    n, d = rows.shape
+    probability("beta", beta)
+    target = Target(epsilon, as_delta(delta, n, allow_large_delta), rho, as_relation(relation))
+    point = as_centre(centre, d)
+    norms = distances(rows, point)
+    key = as_key(random_state, "clipped mean", target, radius, moments, point, rows)
+    ledger = Ledger({"method": "clipped_mean", "n": n, "d": d})
+    door = PrepaidDoor(ledger, target.relation, key)
+    assumed = Moments.of(moments, d)
+    reach, multiplier = settle_radius(
+        radius,
+        Payment(FullBatch(n), mean_sensitivity(1.0, n), 1),
+        target,
+        norms,
+        d,
+        assumed,
+        door,
+    )
+    sensitivity = mean_sensitivity(reach, n)
+    receipt = door.pay(Gaussian(multiplier), FullBatch(n), sensitivity, 1, d)
+    estimate = receipt.release(clipped_sum(rows, point, norms, reach) / n) + point
+    spent_rho = (sensitivity.under(target.relation) / receipt.std) ** 2 / 2
+    return MeanEstimate(
+        estimate=estimate[0] if column else estimate,
+        guarantee=door.guarantee(target.delta, conditions),
+        error_bound=_error_bound(assumed, reach, receipt.std, n, beta),
+        radius=reach,
+        noise_std=receipt.std,
+        rho=None if isinstance(radius, PrivateRadius) else spent_rho,
+        ledger=door.ledger,
+    )
+
+
+def _error_bound(
+    assumed: Moments | None, radius: float, noise_std: float, n: int, beta: float
+) -> MeanError | None:
+    """(11) at the noise that was really added: (10) has s^2 = 2R^2/(rho n^2)."""
+    if assumed is None:
+        return None
+    rho = 2 * (radius / (noise_std * n)) ** 2
+    return simple_clipping_error(
+        radius, p=assumed.p, moment=assumed.moment, n=n, d=assumed.d, rho=rho, beta=beta
+    )
+
+
+def mean_sensitivity(radius: float, divisor: float) -> Sensitivity:
+    return Sensitivity.per_sample(
+        radius / divisor, "rows clipped to radius R one by one, public divisor (paper 2, Lemma 4)"
+    )
+
+
+def distances(rows: Array, point: Array) -> Array:
+    """(n,) distances from the public point, without a copy of the data."""
+    if not point.any():
+        return np.sqrt(np.einsum("ij,ij->i", rows, rows))
+    step = max(1, _CHUNK // rows.shape[1])
+    parts = (rows[start : start + step] - point for start in range(0, len(rows), step))
+    return np.concatenate([np.sqrt(np.einsum("ij,ij->i", part, part)) for part in parts])
+
+
+def clip_factors(norms: Array, radius: float) -> Array:
+    """min(1, R/|x|) for each row, safe at 0 and where a norm overflowed."""
+    bound = radius / (1 + ROUNDING)
+    return np.where(np.isfinite(norms), bound / np.maximum(norms, bound), 0.0)
+
+
+def clipped_sum(rows: Array, point: Array, norms: Array, radius: float) -> Array:
+    """sum_i min(1, R/|x_i - c|) (x_i - c), without a copy of the data."""
+    factors = clip_factors(norms, radius)
+    if not point.any():
+        return factors @ rows
+    total = np.zeros(rows.shape[1])
+    step = max(1, _CHUNK // rows.shape[1])
+    for start in range(0, len(rows), step):  # subtract first: far centres would cancel digits
+        total += factors[start : start + step] @ (rows[start : start + step] - point)
+    return total
+
+
+def settle_radius(
+    radius: float | PrivateRadius | None,
+    main: Payment,
+    target: Target,
+    norms: Array,
+    d: int,
+    assumed: Moments | None,
+    door: PrepaidDoor,
+) -> tuple[float, float]:
+    """The radius and the noise multiplier of ``main``, whichever way the radius is given.
+
+    ``main`` is stated for R = 1: multipliers do not depend on R.
+    """
+    if isinstance(radius, PrivateRadius):
+        search, level = radius.payment(main, target, len(norms), d)
+        multiplier = noise_multiplier([main, search], target)
+        reach = radius.search(norms, level, door, Gaussian(multiplier * search.scale))
+        return reach, multiplier
+    multiplier = noise_multiplier([main], target)
+    if radius is not None:
+        remedy = "Leave it out and give moments, or give a PrivateRadius."
+        return positive("radius", radius, remedy), multiplier
+    if assumed is None:
+        raise ConfigurationError(
+            "radius must be given, or something to choose it by. Got neither radius nor moments. "
+            "Give radius=R, a public length to which rows are clipped; or moments=(p, M), a public "
+            "bound M on the p-th moment; or radius=PrivateRadius(lower, upper), which looks for it "
+            "within the budget. winsorised_mean needs none of them."
+        )
+    # (16) writes the noise of the mean as sqrt(2/rho) R/n; here it is multiplier sqrt(groups) R/n.
+    rho = 2 / (multiplier**2 * assumed.groups)
+    reach = simple_clipping_radius(assumed.p, assumed.moment, len(norms), d, rho)
+    return reach, multiplier

@@ -1,0 +1,141 @@
+"""A table in partitions, and sums over all of them.
+
+    Partitions.of_dataset(pyarrow.dataset.dataset("rows/"), ["age", "income"])   one by one, here
+    Partitions.of_loaders([load_a, load_b, ...], columns=2, map=pool.map)        where the map says
+    Partitions.of_loaders([load_a, load_b, ...], columns=2, client=client)       on a Dask cluster
+    Partitions.of_dask(dask.dataframe.read_parquet("rows/"), client)             the same
+
+A loader is a function without arguments that returns (rows, columns) numbers.
+
+Partitions are summed in float64 and added up in their order with what rounding lost, so that the
+total does not depend on where the cuts between partitions are, to about 1e-15 of its size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from winsor.core.contract import ConfigurationError
+from winsor.core.inputs import as_rows
+from winsor.tables.partitions.on_dask import DaskMap, DelayedMap, delayed_parts
+
+if TYPE_CHECKING:
+    from distributed import Client
+    from pyarrow.dataset import Dataset
+
+Array = NDArray[np.float64]
+Loader = Callable[[], ArrayLike]
+Map = Callable[[Callable[[Loader], Any], Sequence[Loader]], Iterable[Any]]
+
+AT_ONCE = 1 << 16
+"""Rows of a dataset that are in memory at a time."""
+
+
+@dataclass(frozen=True)
+class OnPartition:
+    """What a worker is sent: load one partition and sum a function of its rows."""
+
+    bounded: Callable[[Array], Array]
+    columns: int
+
+    def __call__(self, load: Loader) -> tuple[int, Array | None]:
+        """How many rows, and the sum of their bounded values; nothing else leaves a partition."""
+        held = np.asarray(load())
+        if held.size == 0:
+            return 0, None
+        rows, _ = as_rows(held)
+        if rows.shape[1] != self.columns:
+            raise ConfigurationError(
+                f"every partition must have {self.columns} columns. Got {rows.shape[1]} instead."
+            )
+        return len(rows), self.bounded(rows)
+
+
+class Partitions:
+    """Rows that are never in one place."""
+
+    def __init__(self, loaders: Callable[[], Iterable[Loader]], columns: int, map_: Map) -> None:
+        self.columns = columns
+        self._loaders = loaders
+        self._map = map_
+
+    @staticmethod
+    def of_loaders(
+        loaders: Sequence[Loader],
+        columns: int,
+        map: Map | None = None,
+        client: Client | None = None,
+    ) -> Partitions:
+        """One partition for each loader. ``map`` says where they are loaded (default: here), or
+        ``client`` (of `dask.distributed`) on whose workers."""
+        if map is not None and client is not None:
+            raise ConfigurationError("give map or client, not both.")
+        if not loaders or not all(callable(load) for load in loaders):
+            raise ConfigurationError(
+                "loaders must be functions without arguments that return rows, at least one. Got "
+                f"{type(loaders).__name__} of {len(loaders)} instead."
+            )
+        where = map if client is None else DaskMap(client)
+        return Partitions(lambda: loaders, columns, where or _here)
+
+    @staticmethod
+    def of_dask(
+        collection: Any, client: Client, columns: Sequence[Any] | None = None
+    ) -> Partitions:
+        """The partitions of a Dask data frame (``columns`` by name; default: all), or of an array
+        in chunks of whole rows. Rows stay on the workers of ``client``; their sums do not."""
+        parts, count = delayed_parts(collection, None if columns is None else list(columns))
+        return Partitions(lambda: parts, count, DelayedMap(client))
+
+    @staticmethod
+    def of_dataset(dataset: Dataset, columns: Sequence[str]) -> Partitions:
+        """The batches of a pyarrow dataset, one at a time in memory."""
+        missing = sorted(set(columns) - set(dataset.schema.names))
+        if missing or not columns:
+            raise ConfigurationError(
+                f"columns must be names of the dataset, at least one. Missing: {missing}."
+            )
+
+        def loaders() -> Iterator[Loader]:
+            for batch in dataset.to_batches(columns=list(columns), batch_size=AT_ONCE):
+                yield _Batch(batch, tuple(columns))
+
+        return Partitions(loaders, len(columns), _here)
+
+    def sum(self, bounded: Callable[[Array], Array]) -> tuple[int, Array]:
+        """Number of rows, and the sum of ``bounded(rows)`` over all partitions."""
+        n, total, lost = 0, np.zeros(0), np.zeros(0)
+        for count, part in self._map(OnPartition(bounded, self.columns), self._loaders()):  # type: ignore[arg-type]
+            n += int(count)
+            if part is None:
+                continue
+            if not total.size:
+                total, lost = np.zeros_like(part), np.zeros_like(part)
+            larger = total + part
+            swapped = np.abs(total) >= np.abs(part)
+            lost += np.where(swapped, (total - larger) + part, (part - larger) + total)
+            total = larger
+        if n == 0:
+            raise ConfigurationError("the partitions must have rows. Got none in any of them.")
+        return n, total + lost
+
+
+@dataclass(frozen=True)
+class _Batch:
+    """One batch of a dataset as rows."""
+
+    batch: Any
+    columns: tuple[str, ...]
+
+    def __call__(self) -> Array:
+        found = [self.batch.column(name).to_numpy(zero_copy_only=False) for name in self.columns]
+        return np.column_stack(found).astype(np.float64, copy=False)
+
+
+def _here(f: Callable[[Loader], Any], loaders: Iterable[Loader]) -> Iterator[Any]:
+    return (f(load) for load in loaders)

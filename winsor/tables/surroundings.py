@@ -1,0 +1,158 @@
+"""What a fit can see of where it is called from, to warn of what its guarantee does not cover.
+
+scikit-learn's searches fit one clone after the other on the same rows, and its pipelines fit
+scalers before us; neither tells the estimator. The call stack does. Nothing here touches data.
+
+* inside `sklearn.model_selection` without a shared budget: the clones' spending is counted nowhere
+* inside a `Pipeline` behind a step that learns from the rows without privacy (parts of unions and
+  column transformers included; an encoder with declared categories learns nothing)
+* rows of an earlier fit under a secret key, without a shared budget (a sketch of row hashes under
+  a key of this process; seeded fits are for experiments and protect nobody)
+"""
+
+from __future__ import annotations
+
+import secrets
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.compose import ColumnTransformer
+from sklearn.pipeline import FeatureUnion, Pipeline
+from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder
+from sklearn.utils import get_tags
+
+from winsor.core.contract import PrivacyLeakWarning
+
+_SKETCH = 64
+_KEY = np.random.default_rng(secrets.randbits(128))
+_MULTIPLIERS: dict[int, NDArray[np.uint64]] = {}
+_SEEN: list[frozenset[int]] = []
+_MOST_SEEN = 256
+_ON_PURPOSE: ContextVar[bool] = ContextVar("rows are fitted again on purpose", default=False)
+
+
+@contextmanager
+def fitted_on_purpose() -> Iterator[None]:
+    """For those who fit rows again knowingly: audits replay, and a private search counts trials."""
+    before = _ON_PURPOSE.set(True)
+    try:
+        yield
+    finally:
+        _ON_PURPOSE.reset(before)
+
+
+def begin_fit(estimator: Any) -> None:
+    """What every private estimator asks before it touches rows: who is calling?"""
+    _warn_of_surroundings(estimator, getattr(estimator, "budget", None) is not None)
+
+
+def count_fit(estimator: Any, X: Any, resumed: bool = False) -> None:
+    """What every private estimator does when a fit is certified: look for rows that were fitted
+    before, and register in its budget."""
+    budget = getattr(estimator, "budget", None)
+    _warn_of_reuse(X, estimator.random_state is not None or resumed, budget is not None)
+    if budget is not None:
+        own_key = isinstance(estimator.random_state, bytes)
+        budget.register(estimator.ledger_, estimator.guarantee_, own_key)
+
+
+def _warn_of_surroundings(estimator: Any, has_budget: bool) -> None:
+    """Warn of a search without a budget, and of steps of a pipeline that are not private."""
+    frame = sys._getframe(2)
+    searched, looked_at = has_budget, set()
+    while frame is not None:
+        name = frame.f_globals.get("__name__", "")
+        if name.startswith("sklearn.model_selection") and not searched:
+            searched = True
+            _warn(
+                f"{type(estimator).__name__} is fitted by a search or a cross-validation, on "
+                "rows that other fits see too: epsilon_ counts one fit only. Give "
+                "budget=PrivacyBudget() and ask total_guarantee(search)."
+            )
+        owner = frame.f_locals.get("self")
+        if (
+            name == "sklearn.pipeline"
+            and isinstance(owner, Pipeline)
+            and id(owner) not in looked_at
+        ):
+            looked_at.add(id(owner))
+            for label, step in owner.steps[:-1]:
+                _warn_of_step(label, step)
+        frame = frame.f_back  # type: ignore[assignment]
+
+
+def _warn_of_step(label: str, step: Any) -> None:
+    """Warn of a step that learns from rows without privacy, or of such a part of it."""
+    if step is None or isinstance(step, str):  # "passthrough", "drop"
+        return
+    if (parts := _parts_of(step)) is not None:
+        for inner, part in parts:
+            _warn_of_step(f"{label}: {inner}", part)
+    elif not _is_private(step) and not _is_declared(step) and get_tags(step).requires_fit:
+        _warn(
+            f"step {label!r} ({type(step).__name__}) of the pipeline learns from the rows "
+            "without privacy: no guarantee covers what it passes on. Use PrivateScaler or "
+            "PrivateBinner, declare categories, or leave it out: the default method learns ranges "
+            "by itself."
+        )
+
+
+def _parts_of(step: Any) -> list[tuple[str, Any]] | None:
+    """Named parts of a composite that learns nothing by itself; None for anything else."""
+    if isinstance(step, Pipeline):
+        return list(step.steps)
+    if isinstance(step, FeatureUnion):
+        return list(step.transformer_list)
+    if isinstance(step, ColumnTransformer):
+        given = [(name, part) for name, part, _ in step.transformers]
+        return [*given, ("remainder", step.remainder)]
+    return None
+
+
+def _is_private(step: Any) -> bool:
+    return type(step).__module__.startswith("winsor") or hasattr(step, "ledger_")
+
+
+def _is_declared(step: Any) -> bool:
+    """An encoder whose categories are written down: it has nothing left to learn."""
+    if not isinstance(step, OneHotEncoder | OrdinalEncoder) or isinstance(step.categories, str):
+        return False
+    return step.min_frequency is None and step.max_categories is None
+
+
+def _warn_of_reuse(X: Any, seeded: bool, has_budget: bool) -> None:
+    """Warn if rows were in an earlier fit under a secret key and nothing adds the fits up."""
+    if seeded or has_budget or not isinstance(X, np.ndarray) or _ON_PURPOSE.get():
+        return
+    sketch = _sketch(X)
+    if any(len(sketch & earlier) >= min(8, len(sketch)) for earlier in _SEEN):
+        _warn(
+            "these rows were in an earlier fit: what both reveal adds up, and epsilon_ counts one "
+            "fit only. Give both fits one budget=PrivacyBudget(), or add them up with "
+            "total_guarantee(one, two)."
+        )
+    _SEEN.append(sketch)
+    del _SEEN[:-_MOST_SEEN]
+
+
+def _sketch(X: NDArray[np.float64]) -> frozenset[int]:
+    """The smallest of the rows' keyed hashes: equal rows in two tables show as equal numbers."""
+    d = X.shape[1]
+    if d not in _MULTIPLIERS:
+        drawn = _KEY.integers(0, 2**63, size=d, dtype=np.uint64)
+        _MULTIPLIERS[d] = np.asarray(drawn * np.uint64(2) + np.uint64(1), dtype=np.uint64)
+    bits = np.ascontiguousarray(X, dtype=np.float64).view(np.uint64)
+    with np.errstate(over="ignore"):
+        mixed = (bits ^ (bits >> np.uint64(29))) * _MULTIPLIERS[d]
+        hashes = np.unique(mixed.sum(axis=1) ^ (mixed.sum(axis=1) >> np.uint64(31)))
+    return frozenset(hashes[:_SKETCH].tolist())
+
+
+def _warn(message: str) -> None:
+    warnings.warn(message, PrivacyLeakWarning, stacklevel=5)

@@ -1,0 +1,1 @@
+"""Reading the rows of each batch: feeds, data loaders, workers, memory-mapped files."""

@@ -1,0 +1,197 @@
+"""From public rows to a proposal: rule, threshold, batch size, learning rate and steps of a run.
+
+1. Batch size and steps follow `winsor.tuning.recipe`, or are given.
+2. Gradient norms of the public (or synthetic) rows are fitted, and short dry runs on these rows
+   with the noise of the real run rank rules and learning rates (`winsor.tuning.recommend`).
+
+Guarantee
+---------
+The private rows are not read, only their number is used: the proposal costs no privacy. The noise
+multiplier is the certified one for the real run. Rows that are not public must not be passed.
+"""
+
+from __future__ import annotations
+
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from winsor.core.checks import choice
+from winsor.core.contract import ConfigurationError
+
+if TYPE_CHECKING:
+    from torch.utils.data import TensorDataset
+
+    from winsor.tuning.recommendations import Recommendation
+
+MODELS = ("linear", "mlp", "two_layer_cnn")
+NAMES = (("x", "y"), ("x_train", "y_train"))
+MOST_ROWS = 10_000
+MOST_CLASSES = 100
+
+
+@dataclass(frozen=True)
+class PublicRows:
+    """Rows that may be looked at, and what they are: ``classes`` is None for regression."""
+
+    data: TensorDataset
+    shape: tuple[int, ...]
+    classes: int | None
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """What to run, with the ranking behind it."""
+
+    n: int
+    epsilon: float
+    delta: float
+    model: str
+    batch_size: int
+    steps: int
+    found: Recommendation
+
+    def to_json(self) -> dict[str, Any]:
+        best = self.found.best
+        return {
+            "n": self.n,
+            "epsilon": self.epsilon,
+            "delta": self.delta,
+            "model": self.model,
+            "rule": repr(best.rule),
+            "threshold": best.threshold,
+            "batch_size": self.batch_size,
+            "learning_rate": best.learning_rate,
+            "momentum": best.momentum,
+            "steps": self.steps,
+            "noise_multiplier": best.noise_multiplier,
+            "tail": self.found.tail.verdict.tail.value,
+            "untrained_loss": self.found.untrained_loss,
+            "ranking": [
+                {"rule": repr(c.rule), "learning_rate": c.learning_rate, "loss": c.loss}
+                for c in self.found.candidates
+            ],
+        }
+
+
+@dataclass(frozen=True)
+class WantedRun:
+    """The real run as far as it is known."""
+
+    n: int
+    epsilon: float
+    delta: float | None = None
+    model: str = "linear"
+    batch_size: int | None = None
+    steps: int | None = None
+    dry_steps: int = 60
+    seed: int = 0
+    allow_large_delta: bool = False
+
+
+def propose(rows: PublicRows, wanted: WantedRun) -> Proposal:
+    """Rank rules on public rows for the real run."""
+    from winsor.tuning.recipes import recipe
+    from winsor.tuning.recommendations import RunBudget, recommend
+
+    q = wanted
+    delta = 1 / (10 * q.n) if q.delta is None else q.delta
+    model = _model(q.model, rows, q.seed)
+    d = sum(p.numel() for p in model.parameters())
+    run = recipe(q.n, d, q.epsilon, delta, batch_size=q.batch_size, steps=q.steps)
+    budget = RunBudget(q.n, q.epsilon, delta, run.batch_size, run.steps, q.allow_large_delta)
+    found = recommend(
+        model,
+        rows.data,
+        budget,
+        loss=_loss(rows.classes),
+        dry_steps=q.dry_steps,
+        seed=q.seed,
+    )
+    return Proposal(q.n, q.epsilon, delta, q.model, run.batch_size, run.steps, found)
+
+
+# -------------------------------------------------------------------------------------- reading
+
+
+def read_public(path: Path) -> PublicRows:
+    """Public rows from an .npz file with arrays x and y (or x_train and y_train)."""
+    import numpy as np
+
+    if path.suffix != ".npz" or not path.is_file():
+        raise ConfigurationError(
+            f"--data must be an .npz file that exists. Got {str(path)!r} instead. Write one with "
+            "numpy.savez(path, x=rows, y=targets)."
+        )
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            pair = next((p for p in NAMES if set(p) <= set(archive.files)), None)
+            if pair is None:
+                raise ConfigurationError(
+                    f"{path.name} must hold the arrays x and y, or x_train and y_train. Got "
+                    f"{', '.join(archive.files) or 'none'} instead."
+                )
+            x, y = (archive[name] for name in pair)
+    except (OSError, zipfile.BadZipFile, EOFError, ValueError) as error:
+        if isinstance(error, ConfigurationError):
+            raise
+        raise ConfigurationError(
+            f"{path.name} must be a NumPy archive of plain numbers. Got something else; write it "
+            "with numpy.savez(path, x=rows, y=targets)."
+        ) from error
+    return public_rows(x, y)
+
+
+def public_rows(x: Any, y: Any) -> PublicRows:
+    """Check and convert public arrays; at most `MOST_ROWS` rows are kept, drawn at random."""
+    import numpy as np
+    import torch
+    from torch.utils.data import TensorDataset
+
+    if x.ndim < 2 or y.ndim != 1 or len(x) != len(y):
+        raise ConfigurationError(
+            "x must have one row per record and y one value per row. Got shapes "
+            f"{x.shape} and {y.shape} instead."
+        )
+    if not all(np.issubdtype(a.dtype, np.number) or a.dtype == bool for a in (x, y)):
+        raise ConfigurationError(f"x and y must be numbers. Got {x.dtype} and {y.dtype} instead.")
+    if len(x) > MOST_ROWS:
+        kept = np.random.default_rng(0).choice(len(x), MOST_ROWS, replace=False)
+        x, y = x[kept], y[kept]
+    rows = x.astype(np.float32) / 127.5 - 1 if x.dtype == np.uint8 else x.astype(np.float32)
+    if rows.ndim == 3:
+        rows = rows[:, None]  # grey images
+    if not (np.isfinite(rows).all() and np.isfinite(y).all()):
+        raise ConfigurationError("x and y must be finite. Got NaN or infinity instead.")
+    classes = None
+    if not np.issubdtype(y.dtype, np.floating):
+        labels, y = np.unique(y, return_inverse=True)
+        classes = len(labels)
+        if not 2 <= classes <= MOST_CLASSES:
+            raise ConfigurationError(
+                f"y of whole numbers must name 2 to {MOST_CLASSES} classes. Got {classes} "
+                "instead. Store y as floating point for regression."
+            )
+    target = torch.from_numpy(y.astype(np.float32 if classes is None else np.int64))
+    return PublicRows(TensorDataset(torch.from_numpy(rows), target), rows.shape[1:], classes)
+
+
+def _model(name: str, rows: PublicRows, seed: int) -> Any:
+    import torch
+
+    from winsor.models.built_in import BUILT_IN
+
+    torch.manual_seed(seed)
+    return BUILT_IN[choice("model", name, MODELS)](rows.shape, rows.classes or 1)
+
+
+def _loss(classes: int | None) -> Any:
+    from torch.nn import functional as F
+
+    from winsor.training.fit import cross_entropy
+
+    def huber(model: Any, batch: Any) -> Any:
+        return F.huber_loss(model(batch[0]).squeeze(1), batch[1], reduction="none")
+
+    return huber if classes is None else cross_entropy

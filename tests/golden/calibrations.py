@@ -26,7 +26,14 @@ from dp_accounting.dp_event import (
     SampledWithoutReplacementDpEvent,
 )
 
-from winsor.accounting import account, account_delta, calibrate, certify, event_from_json, event_to_json
+from winsor.accounting import (
+    account,
+    account_delta,
+    calibrate,
+    certify,
+    event_from_json,
+    event_to_json,
+)
 from winsor.accounting.banded import Workload, choose, compare
 from winsor.accounting.selection import SelectionDpEvent
 from winsor.accounting.trial_counts import PoissonTrials, TruncatedNegativeBinomial
@@ -216,9 +223,7 @@ def special() -> Iterator[Row]:
     for steps, epochs, epsilon in ((10, 1, 1.0), (100, 5, 3.0), (400, 5, 8.0), (59, 10, 0.5)):
         yield (
             f"allocation: {steps} steps, {epochs} epochs, epsilon {epsilon}",
-            noise(
-                lambda nm, steps=steps: allocation(steps, nm), epochs, epsilon, 1e-5, ADD
-            ),
+            noise(lambda nm, steps=steps: allocation(steps, nm), epochs, epsilon, 1e-5, ADD),
         )
     for epsilon, delta, relation in ((0.5, 1e-5, ADD), (2.0, 1e-6, ADD), (1.0, 1e-5, REPLACE)):
         yield (
@@ -269,9 +274,11 @@ def tuning() -> Iterator[Row]:
         for relation in (ADD, REPLACE):
             yield (
                 f"epsilon of a tuned run, {name} {relation}",
-                answered(lambda law=law, r=relation: certify(
-                    [(SelectionDpEvent.of_history(trial, law), 1)], 1e-6, r
-                ).epsilon),
+                answered(
+                    lambda law=law, r=relation, trial=trial: certify(
+                        [(SelectionDpEvent.of_history(trial, law), 1)], 1e-6, r
+                    ).epsilon
+                ),
             )  # fmt: skip
     for mean, eta in ((3.0, 0.0), (10.0, 0.0), (20.0, 2.0)):
         law = TruncatedNegativeBinomial.of_mean(mean, eta)

@@ -326,7 +326,7 @@ def plain(value: Any) -> Any:
     """Numbers, texts, lists of them: of arrays, dataclasses, guarantees and ledgers."""
     if isinstance(value, Ledger):
         events = [[event_to_json(event), count] for event, count in value.history()]
-        return {"runs": dict(value.runs), "events": events}
+        return {"config": plain(value.config), "runs": dict(value.runs), "events": events}
     if isinstance(value, torch.Tensor):
         value = value.detach().cpu().numpy()
     if isinstance(value, np.ndarray):

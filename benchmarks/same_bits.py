@@ -5,7 +5,9 @@
 Runs every generator of `tests/golden/` (a file that is no test) of each checkout, in a process of
 its own that imports that checkout's winsor, on this machine, and compares all values in every
 digit. The generators belong to the checkouts, so modules may have moved between them; the names of
-values may not have. Prints a table, then the first differences; exits with 1 if there are any.
+values may not have. Entry points (rules, events) are those of the checkout's pyproject.toml,
+whichever checkout is installed. Prints a table, then the first differences; exits with 1 if there
+are any.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import tomllib
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -43,17 +46,40 @@ def generators(checkout: Path) -> dict[str, Path]:
 
 def values_of(checkout: Path, generator: Path, python: Path) -> dict[str, Any]:
     """What a generator gives in its own checkout."""
-    environment = os.environ | {"PYTHONPATH": str(checkout), "OMP_NUM_THREADS": "1"}
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "values.json"
+        pretend_installed(checkout, Path(folder))
+        paths = os.pathsep.join([folder, str(checkout)])
         command = [str(python), "-c", RUN, str(generator), str(checkout), str(out)]
         done = subprocess.run(
-            command, cwd=checkout, env=environment, stderr=subprocess.PIPE, text=True, check=False
+            command,
+            cwd=checkout,
+            env=os.environ | {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1"},
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
         )
         if done.returncode:
             raise SystemExit(f"{generator} failed:\n{done.stderr[-4000:]}")
         found: dict[str, Any] = json.loads(out.read_text())
     return found
+
+
+def pretend_installed(checkout: Path, folder: Path) -> None:
+    """Write the metadata of an installed checkout into ``folder``.
+
+    Python finds entry points there before those of whatever is installed, which may name modules
+    that this checkout does not have.
+    """
+    project = tomllib.loads((checkout / "pyproject.toml").read_text())["project"]
+    groups = dict(project.get("entry-points", {})) | {"console_scripts": project.get("scripts", {})}
+    lines = []
+    for group, points in groups.items():
+        lines += [f"[{group}]", *(f"{name} = {value}" for name, value in points.items())]
+    made = folder / "winsor-0.dist-info"
+    made.mkdir()
+    (made / "METADATA").write_text("Metadata-Version: 2.1\nName: winsor\nVersion: 0\n")
+    (made / "entry_points.txt").write_text("\n".join(lines) + "\n")
 
 
 def python_of(checkout: Path) -> Path:

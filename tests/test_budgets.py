@@ -72,7 +72,7 @@ try:
 except SystemExit as stop:
     assert not stop.code, stop.code
 """
-MEANS = "from winsor.means import clipped_mean"
+MEANS = "from winsor.tables.means import clipped_mean"
 LOADED = """
 import json, sys
 known = [name for name in sys.modules if name == "winsor" or name.startswith("winsor.")]

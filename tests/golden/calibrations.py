@@ -26,26 +26,20 @@ from dp_accounting.dp_event import (
     SampledWithoutReplacementDpEvent,
 )
 
-from winsor.accounting import (
-    account,
-    account_delta,
-    calibrate,
-    certify,
-    event_from_json,
-    event_to_json,
-)
-from winsor.accounting.banded import Workload, choose, compare
-from winsor.accounting.selection import SelectionDpEvent
-from winsor.accounting.trial_counts import PoissonTrials, TruncatedNegativeBinomial
-from winsor.contract import Bounded, Neighbouring, Sensitivity, WinsorError
-from winsor.mechanisms.banded_event import BandedEvent
-from winsor.mechanisms.events import joint_event
-from winsor.mechanisms.laplace import joint_event as joint_laplace
-from winsor.release.budget import Payment, Target
-from winsor.release.budget import noise_multiplier as within_budget
-from winsor.sampling.allocation import Allocation, Loader
-from winsor.sampling.cyclic import CyclicPoisson
-from winsor.sampling.samplers import FixedSize, FullBatch, Poisson, Sampler
+from winsor.core.accounting import account, account_delta, certify, event_from_json, event_to_json
+from winsor.core.contract import Bounded, Neighbouring, Sensitivity, WinsorError
+from winsor.core.events.banded import BandedEvent
+from winsor.core.events.joint import joint_event
+from winsor.core.events.selection import SelectionDpEvent
+from winsor.core.events.trial_counts import PoissonTrials, TruncatedNegativeBinomial
+from winsor.core.noise.laplace import joint_event as joint_laplace
+from winsor.core.sampling.allocation import Allocation, Loader
+from winsor.core.sampling.cyclic import CyclicPoisson
+from winsor.core.sampling.samplers import FixedSize, FullBatch, Poisson, Sampler
+from winsor.planning import calibrate
+from winsor.planning.bands import Workload, choose, compare
+from winsor.planning.budget import Payment, Target
+from winsor.planning.budget import noise_multiplier as within_budget
 
 STORED = Path(__file__).with_name("calibrations.json")
 Row = tuple[str, Any]

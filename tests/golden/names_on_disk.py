@@ -38,8 +38,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from dp_accounting.dp_event import GaussianDpEvent, PoissonSampledDpEvent
 
 import winsor
-from winsor.accounting import event_from_json, event_to_json, registered
-from winsor.ledger import Ledger
+from winsor.core.accounting import event_from_json, event_to_json, registered
+from winsor.core.ledger import Ledger
 
 HERE = Path(__file__).parent
 STORED = HERE / "names_on_disk.json"

@@ -32,30 +32,32 @@ from torch.nn import functional as F
 from torch.utils.data import TensorDataset
 
 import winsor
-from winsor import additive, features, linear, losses, means, metrics, partitions, ranges, rules
-from winsor.accounting import event_to_json
-from winsor.accounting.trial_counts import PoissonTrials, TruncatedNegativeBinomial
-from winsor.accounting.trial_counts import draw as draw_trials
-from winsor.advise.recipes import UnitLength
-from winsor.contract import Bounded, Neighbouring, Sensitivity, WinsorError
-from winsor.ledger import Ledger, config_hash
-from winsor.linear.base import fresh_key
-from winsor.linear.batches import BlockPoisson
-from winsor.linear.units import one_row_each
-from winsor.mechanisms.gaussian import Gaussian
-from winsor.mechanisms.laplace import Laplace
-from winsor.mechanisms.noise import NoiseSource
-from winsor.mechanisms.noise import method as method_of_noise
-from winsor.randomness import bound_key, fingerprint, new_key, stream, subkey
-from winsor.release.digest import Digest
-from winsor.release.door import Door
-from winsor.release.inputs import as_key
-from winsor.release.prepaid import PrepaidDoor
-from winsor.sampling.allocation import Allocation, Loader
-from winsor.sampling.cyclic import CyclicPoisson
-from winsor.sampling.samplers import FixedSize, FullBatch, Poisson
-from winsor.sampling.units import UnitRows
+from winsor import features, metrics, rules
+from winsor.core.accounting import event_to_json
+from winsor.core.contract import Bounded, Neighbouring, Sensitivity, WinsorError
+from winsor.core.digest import Digest
+from winsor.core.door import Door
+from winsor.core.events.trial_counts import PoissonTrials, TruncatedNegativeBinomial
+from winsor.core.events.trial_counts import draw as draw_trials
+from winsor.core.inputs import as_key
+from winsor.core.ledger import Ledger, config_hash
+from winsor.core.noise.gaussian import Gaussian
+from winsor.core.noise.laplace import Laplace
+from winsor.core.noise.source import NoiseSource
+from winsor.core.noise.source import method as method_of_noise
+from winsor.core.prepaid import PrepaidDoor
+from winsor.core.randomness import bound_key, fingerprint, new_key, stream, subkey
+from winsor.core.sampling.allocation import Allocation, Loader
+from winsor.core.sampling.cyclic import CyclicPoisson
+from winsor.core.sampling.samplers import FixedSize, FullBatch, Poisson
+from winsor.core.sampling.units import UnitRows
+from winsor.tables import additive, linear, means, partitions, ranges
+from winsor.tables.linear.base import fresh_key
+from winsor.tables.linear.batches import BlockPoisson
+from winsor.tables.linear.units import one_row_each
 from winsor.tails import PrivateMonitor
+from winsor.training import losses
+from winsor.tuning.recipes import UnitLength
 
 STORED = Path(__file__).with_name("released.json")
 Row = tuple[str, Any]

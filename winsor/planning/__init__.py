@@ -1,1 +1,1 @@
-"""Plans: what a run will release, how much noise it needs, and what it will have spent. No torch."""
+"""Plans: what a run will release, what noise it needs, and what it will have spent. No torch."""

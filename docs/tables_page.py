@@ -1,4 +1,4 @@
-"""Write docs/tables.md and docs/tables.svg from the results of the benchmark of tables.
+"""The page measured-tables.md and its figure, from the results of the benchmark of tables.
 
     python docs/tables_page.py
 
@@ -14,11 +14,12 @@ from pathlib import Path
 from statistics import mean, median, stdev
 from typing import Any
 
-from winsor.charts import Chart, Series, save
+from built import write
 
-HERE = Path(__file__).parent
-PAGE, FIGURE = HERE / "tables.md", HERE / "tables.svg"
-RESULTS = HERE.parent / "benchmarks" / "results"
+from winsor.charts import Chart, Series
+from winsor.charts.files import drawing
+
+RESULTS = Path(__file__).parent.parent / "benchmarks" / "results"
 
 Cells = dict[tuple[str, str, float], list[dict[str, Any]]]
 
@@ -37,44 +38,6 @@ ASKED = (
     ("aus_injury", 3.0, "additive, learnt", 0.512),
     ("california", 3.0, "additive, learnt", 0.66),
 )
-SKLEARN = """## In scikit-learn, honestly
-
-Every estimator and transformer takes `budget=`. Fits of clones register there, and
-`total_guarantee` adds up all that is inside a pipeline or a search, or refuses:
-
-<!-- setup
-import numpy as np
-
-draw = np.random.default_rng(0)
-X = draw.lognormal(0, 1, (2000, 3))
-y = X[:, 0] + draw.normal(0, 0.3, 2000)
--->
-
-```python
-from sklearn.model_selection import GridSearchCV
-from sklearn.pipeline import make_pipeline
-from winsor.linear import PrivacyBudget, PrivateRidge, PrivateScaler, total_guarantee
-
-budget = PrivacyBudget()
-model = make_pipeline(
-    PrivateScaler(epsilon=0.2, low=None, high=None, budget=budget), PrivateRidge(budget=budget)
-)
-search = GridSearchCV(model, {"privateridge__alpha": [0.1, 1.0]}, cv=3).fit(X, y)
-print(total_guarantee(search))        # fourteen fits, not one
-```
-
-* Without a budget a search warns (`PrivacyLeakWarning`) and cannot be added up. Rows that were in
-  an earlier fit warn too, and so does a `StandardScaler` in front, also inside a column
-  transformer. An encoder with declared `categories` learns nothing and is welcome;
-  `winsor.ranges.PrivateEncoder` finds them inside the budget: noisy counts above a threshold that a
-  category of one person exceeds with a probability of half of delta at most.
-* The scores by which a search chooses read the rows without privacy; `total_guarantee` says so in
-  its conditions; `winsor.tuning` chooses privately.
-* `n_jobs` must be 1: spending in another process would be lost, and is refused.
-* `exposure` is routed (`set_fit_request(exposure=True)`). Frames of pandas, polars and pyarrow are
-  read; sparse tables by the linear models (by DP-SGD: X'X would be dense), not by additive ones.
-"""
-
 OLDER = """Cells of ours are measured at the commits below; a table stands under two of them if its
 seeds do. Where a commit is not the newest, later changes of the code are not in the figure."""
 
@@ -109,9 +72,9 @@ GIVEN = "Scores with public ranges minus those with learnt ones, and standard er
 BEHIND = 0.05
 """How far behind the best of the others a method may be: this share of its score."""
 
-HEAD = """# Tables: what privacy costs, and who pays less
+HEAD = """# Eleven tables: what privacy costs, and who pays less
 
-*Written by `docs/tables_page.py` from what `benchmarks/tables.py` measured; no figure is typed in.*
+*Built by `docs/tables_page.py` from what `benchmarks/tables.py` measured; no figure is typed in.*
 
 Eleven tables: claims, incomes, housing and two of scikit-learn's, and two simulated ones with heavy
 tails, whose scores are against the known mean. R2 on test rows (targets are log amounts; california
@@ -123,7 +86,7 @@ person would write them: that hurts AdaSSP and diffprivlib, whose noise is in un
 Others have the defaults of their authors: interpret 0.6.16, diffprivlib 0.6.6, whose regression
 adds noise to X'X without making it positive definite again: some solutions are arbitrary.
 
-![Share of the non-private score](tables.svg)
+![Share of the non-private score](measured-tables.svg)
 """
 
 
@@ -389,10 +352,13 @@ def page() -> str:
     lines += [BLIND, "## Of which commit", "", OLDER, "", *ages(found), ""]
     lines += ["## Means that need no radius", "", "Relative root mean squared error at epsilon 1,"]
     lines += ["50 seeds (`benchmarks/winsorised_means.py`):", "", *means(), ""]
-    lines += [*intervals(), *stretched(), EUROS, *euros(), SKLEARN]
+    lines += [*intervals(), *stretched(), EUROS, *euros()]
     return "\n".join(lines)
 
 
+def files() -> dict[str, str]:
+    return {"measured-tables.md": page(), "measured-tables.svg": str(drawing(figure(cells())))}
+
+
 if __name__ == "__main__":
-    PAGE.write_text(page())
-    save(figure(cells()), FIGURE)
+    write(files())

@@ -28,13 +28,6 @@ def script(monkeypatch):
     return importlib.import_module
 
 
-def test_the_page_of_records_is_up_to_date(script):
-    records = script("records")
-    results = json.loads((ROOT / "benchmarks" / "results" / "records.json").read_text())
-    written = (ROOT / "docs" / "records.md").read_text()
-    assert written == records.page_of(results), "run: python benchmarks/records.py --page"
-
-
 def test_colours_as_brightness_and_differences(script):
     opponent = script("records_features").opponent
     grey = torch.full((1, 3, 2, 2), 0.3)

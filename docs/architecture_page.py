@@ -23,7 +23,7 @@ BEFORE = {"calls": 153, "files": 21, "switches": 83}
 
 HEAD = """# How winsor is built
 
-*Built by `docs/architecture_page.py`.* Why so: [the floor plan](adr/0005-the-floor-plan.md).
+*Built by `docs/architecture_page.py`.* The reasons: [the floor plan](adr/0005-the-floor-plan.md).
 
 The listing of `winsor/` reads as the path of the data:
 
@@ -34,9 +34,9 @@ rows -> sampling -> grads (per-sample view) -> rules (bound) -> mechanisms (nois
 
 ## Who imports whom
 
-Arrows point down, or to another part of the same layer; there is no circle. Imports inside
-functions, under `TYPE_CHECKING` and by string count too. `tests/test_architecture.py` enforces it.
-The figure leaves out arrows that a longer way implies; the table below has all.
+Arrows point down, or to another part of the same layer, and form no circle. Imports inside
+functions, under `TYPE_CHECKING` and by string count too. `tests/test_architecture.py` enforces
+this. The figure omits arrows that a longer path implies; the table below has all of them.
 
 ![imports between the parts of winsor](architecture.svg)
 """
@@ -57,8 +57,8 @@ def _walk() -> str:
     ]
     return (
         "## The walk of one batch\n\n"
-        "From `batches()` to the optimiser, for a two-layer net under `Flat`, once the run is\n"
-        "warm: calls into winsor, files they are in, and switches from one file to another\n"
+        "Calls into winsor, their files, and switches between files, from `batches()` to the\n"
+        "optimiser, for a two-layer network under `Flat` after the first steps\n"
         "(`benchmarks/walk.py`).\n\n"
         "| | calls | files | switches |\n|---|---|---|---|\n" + "\n".join(rows) + "\n"
     )

@@ -80,11 +80,11 @@ def page() -> str:
         [
             "# Licences",
             "",
-            "winsor is under Apache-2.0. It stands on the packages below, in the versions with "
-            "which it is tested",
-            "(`constraints.txt`), each under the licence that its own metadata states. Written by "
-            "`python docs/licence_page.py`;",
-            "`make sbom` writes the same as CycloneDX JSON.",
+            "winsor is licensed under Apache-2.0. It depends on the packages below, in the "
+            "versions with which it is tested",
+            "(`constraints.txt`). Licences are those that each package states in its metadata. "
+            "`make sbom` writes",
+            "the same list as CycloneDX JSON.",
             "",
             "## Needed to run",
             "",

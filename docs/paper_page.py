@@ -35,32 +35,33 @@ HEAD = """# The five papers, run again
 
 *Built by `docs/paper_page.py` from `benchmarks/results/reproduce/`.*
 
-For each paper: what holds, what holds after correction, and what that is worth; then every table
-with its strength, its processor time and its verdict in short. All numbers are a link away.
+For each paper, this page says what holds, what holds after correction, and what that is worth.
+Then it lists every table with its strength, processor time and a short verdict. The linked pages
+have all numbers.
 
 ## How to read it
 
-A table sets up to three numbers side by side, which must not be mixed up:
+A table shows up to three numbers side by side, which must not be confused:
 
 * **paper**: the authors' own figure;
-* **published**: our run with the noise that the paper's account asks for at its nominal epsilon,
-  and under **it certifies** the epsilon that this noise really gives (`inf`: no guarantee at all);
-* **certified**: our run with the noise that the same nominal epsilon really needs, and under
-  **epsilon** what its ledger reports.
+* **published**: our run with the noise that the paper's account requires at its nominal epsilon;
+  the column **it certifies** has the epsilon that this noise really gives (`inf`: no guarantee);
+* **certified**: our run with the noise that the same nominal epsilon really needs; the column
+  **epsilon** has what its ledger reports.
 
 Strength is one of
 
-* **full**: the setting that the catalogue names, with several seeds; it has a verdict;
-* **calculation**: exact, no seeds: the verdict is a statement about numbers;
-* **smoke**: cut to minutes, to show that the table can be made. **A smoke run has no verdict**, and
-  its accuracies say nothing about the paper;
-* **not run**: with the cost of its cells, as far as one was measured.
+* **full**: the setting of the catalogue, with several seeds; it has a verdict;
+* **calculation**: exact, without seeds; the verdict is a statement about numbers;
+* **smoke**: shortened to minutes, to show that the table can be made. **A smoke run has no
+  verdict**, and its accuracies say nothing about the paper;
+* **not run**: with the cost of its cells, if one was measured.
 
 A verdict compares means over seeds by the 95 per cent interval of their difference (Welch):
 *reproduced* where it lies above zero; *contradicted* only where it excludes the paper's claim at
 the paper's own setting; *not reproduced at our size* where it excludes the claim elsewhere;
-*undecided* where it holds both. On the page of the paper the measured difference stands beside it,
-and the smallest one that the seeds could have shown with probability 0.8. The words are computed
+*undecided* where it contains both. The page of the paper also has the measured difference and the
+smallest one that the seeds could have shown with probability 0.8. The words are computed
 (`reproductions/verdicts.py`), never written.
 
 Commands, and how hours are counted: [reproductions/README.md](../reproductions/README.md).

@@ -28,11 +28,11 @@ HEAD = """# What the theorems say
 
 *Built by `docs/theory_page.py`.*
 
-`winsor.theory` has the theorems of the five papers as functions: what they advise (numbers) and
-what they promise (`Bound`: a value with its source, its terms, the assumptions that were checked,
-those that cannot be, and warnings). Where a paper gives an order only, the constant is taken as 1
-and the source says so. Suspected misprints are offered as printed and as corrected;
-[fidelity.md](fidelity.md) lists them. None of this is a privacy statement.
+`winsor.theory` contains the theorems of the five papers as functions. Some advise numbers; others
+return a `Bound`: a value with its source, its terms, the assumptions that were checked, those
+that cannot be, and warnings. Where a paper gives only an order, the constant is taken as 1 and
+the source says so. Suspected misprints are available as printed and as corrected;
+[fidelity](fidelity.md) lists them. None of this is a privacy statement.
 
 ```python
 from winsor import theory
@@ -48,12 +48,12 @@ their assumptions and warnings.
 """
 
 READING = """
-Read the table with this in mind. The bounds are worst cases over all problems that meet
-their assumptions, the measurement is one easy problem: a least-squares risk falls like 1/n, twice
-as fast as the minimax order. Orders have no scale, so only their exponent of n can be compared; (9)
-has constants, but B and G^2 in it are the orders (14) and (15). And the noise is certified: for
-averaged clipping it is that of sensitivity 2 lambda where the theorem counts lambda, and it keeps
-the risk above that of not training at all, at every n here.
+The bounds are worst cases over all problems that meet their assumptions; the measurement is one
+easy problem, whose least-squares risk falls like 1/n, twice as fast as the minimax order. Orders
+have no scale, so only their exponent of n can be compared; (9) has constants, but B and G^2 in it
+are the orders (14) and (15). The noise is certified: for averaged clipping it has sensitivity 2
+lambda where the theorem counts lambda, and at every n here it keeps the risk above that of not
+training at all.
 
 Theorem 2's (11) holds in every run with room to spare (predicted over mean measured: {low:.0f} to
 {high:.0f}), and the measured exponents of both means are within {gap:.2f} of the predicted ones.

@@ -1,4 +1,4 @@
-"""What docs/papers.md says of each paper before its tables: what holds, after correction, worth.
+"""What papers.md says of each paper before its tables: what holds, after correction, worth.
 
 The sentences are written by hand where they rest on a proof or a calculation. Numbers in them come
 from saved results, and what they say of a table depends on whether it has a full run.
@@ -109,9 +109,8 @@ def _rules() -> dict[str, str]:
         short: f"{table[name]['mean']:.1f} ± {table[name]['sd']:.1f}"
         for short, name in names.items()
     }
-    where = (
-        "Fashion-MNIST, epsilon 3, five seeds, equal tuning: `benchmarks/rules_fashion_mnist.py`"
-    )
+    folder = "experiments/2026-11-rules-at-one-epsilon"
+    where = f"Fashion-MNIST, epsilon 3, five seeds, equal tuning: `{folder}`"
     return {**found, "bench": where}
 
 

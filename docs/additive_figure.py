@@ -11,9 +11,9 @@ from __future__ import annotations
 import numpy as np
 from built import write
 
-from winsor.tables.additive import PrivateAdditiveRegressor
 from winsor.charts import Chart, Series
 from winsor.charts.files import drawing
+from winsor.tables.additive import PrivateAdditiveRegressor
 
 ROWS = 20_000
 

@@ -20,7 +20,7 @@ from built import write
 
 import winsor
 
-MORE = ("advise", "charts", "planning", "theory")
+MORE = ("charts", "core.accounting", "core.contract", "training.losses")
 """Packages that are public without being on the front door."""
 
 HEAD = "*Built by `docs/api_pages.py` from docstrings.*"

@@ -14,7 +14,6 @@ from collections import Counter
 from pathlib import Path
 
 from built import write
-
 from winsor_papers.theory.fidelity import FORMS, Row
 
 ROOT = Path(__file__).parent.parent

@@ -16,7 +16,9 @@ import averaged_clipping
 
 Records = dict[tuple[str, str], dict[str, Any]]
 
-RULES = Path(__file__).parent.parent / "benchmarks" / "results" / "rules_fashion_mnist.json"
+RULES = next(
+    (Path(__file__).parent.parent / "experiments").glob("*/results/rules_fashion_mnist.json")
+)
 
 CNN_TABLES = ("table-2-mnist", "table-2-fashion", "table-2-mnist-ht")
 """Those of paper 1's Table 2 that train a network."""

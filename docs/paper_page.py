@@ -19,12 +19,12 @@ from built import write
 from paper_brief import CURVES, brief
 from paper_conclusions import conclusions
 from paper_left_out import left_out, rounded
+from winsor_papers.reproduce import columns
 from winsor_papers.reproductions.catalogue import PAPERS
 from winsor_papers.reproductions.queue import HOUR, Progress, progress
 from winsor_papers.reproductions.reproduction import Line, Measured
 
 from winsor.charts.files import drawing
-from winsor_papers.reproduce import columns
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "benchmarks" / "results" / "reproduce"

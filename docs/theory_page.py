@@ -2,8 +2,8 @@
 
     python docs/theory_page.py
 
-Functions and sources from docstrings and the ``FIDELITY`` rows of winsor_papers.theory, numbers from
-benchmarks/results/theory_risk.json.
+Functions and sources from docstrings and the ``FIDELITY`` rows of winsor_papers.theory, numbers
+from experiments/2026-11-theory-risk/results/theory_risk.json.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from typing import Any
 
 import fidelity_page
 from built import write
-
 from winsor_papers import theory
+
 from winsor.charts import Chart, Series
 from winsor.charts.files import drawing
 from winsor.charts.series import points_of
 
 ROOT = Path(__file__).parent.parent
-RESULTS = ROOT / "benchmarks" / "results" / "theory_risk.json"
+RESULTS = ROOT / "experiments" / "2026-11-theory-risk" / "results" / "theory_risk.json"
 
 HEAD = """# What the theorems say
 
 *Built by `docs/theory_page.py`.*
 
-`winsor_papers.theory` contains the theorems of the five papers as functions. Some advise numbers; others
-return a `Bound`: a value with its source, its terms, the assumptions that were checked, those
-that cannot be, and warnings. Where a paper gives only an order, the constant is taken as 1 and
-the source says so. Suspected misprints are available as printed and as corrected;
+`winsor_papers.theory` contains the theorems of the five papers as functions. Some advise numbers;
+others return a `Bound`: a value with its source, its terms, the assumptions that were checked,
+those that cannot be, and warnings. Where a paper gives only an order, the constant is taken as 1
+and the source says so. Suspected misprints are available as printed and as corrected;
 [fidelity](fidelity.md) lists them. None of this is a privacy statement.
 
 ```python

@@ -296,7 +296,12 @@ def test_every_rule_has_its_sections(files):
 
 
 HAND = sorted((ROOT / "docs").rglob("*.md"))
-FOLDERS = ("*.md", "benchmarks/*.md", "papers/winsor_papers/reproductions/*.md", "examples/gallery/*.md")
+FOLDERS = (
+    "*.md",
+    "benchmarks/*.md",
+    "papers/winsor_papers/reproductions/*.md",
+    "examples/gallery/*.md",
+)
 OUTSIDE = sorted(path for pattern in FOLDERS for path in ROOT.glob(pattern))
 """Pages that are read in the repository, where nothing that is built exists."""
 

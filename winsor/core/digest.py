@@ -6,41 +6,27 @@ and the library `cryptography` give the same tags; a value that is not finite ha
 
 from __future__ import annotations
 
-import math
+from typing import Any
 
-import numpy as np
-import torch
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-from torch import Tensor
 
+from winsor.core.buffers import KINDS
 from winsor.core.noise import kernel
-
-_WIDTHS = {torch.float32: 4, torch.float64: 8}
 
 
 class Digest:
-    """Tags of tensors under one key of 16 bytes; a nonce is used for one value."""
+    """Tags of arrays under one key of 16 bytes; a nonce is used for one value."""
 
     def __init__(self, key: bytes) -> None:
         self._key = key
         self._mac = AESGCM(key)
         self._kernel = kernel.load()
 
-    def tag(self, nonce: bytes, leaf: Tensor) -> bytes | None:
-        """16 bytes, or None if a value is not finite."""
-        width = _WIDTHS.get(leaf.dtype)
-        if self._kernel is not None and width is not None and leaf.device.type == "cpu":
-            flat = leaf if leaf.is_contiguous() else leaf.contiguous()
-            return self._kernel.gmac(self._key, nonce, flat.data_ptr(), flat.numel(), width)
-        flat = leaf.detach().reshape(-1)
-        if not math.isfinite(flat.sum().item()) and not torch.isfinite(flat).all():
-            return None
-        return self._mac.encrypt(nonce, b"", _bytes(flat))
-
-
-def _bytes(flat: Tensor) -> memoryview:
-    """The memory of a vector; for what numpy cannot name, through its bytes."""
-    flat = flat.cpu().contiguous()
-    if flat.dtype is torch.bfloat16:
-        flat = flat.view(torch.uint8)
-    return flat.numpy().view(np.uint8).data
+    def tag(self, nonce: bytes, array: Any) -> bytes | None:
+        """Return the 16 bytes that name the values of ``array``; None if one is not finite."""
+        kind = KINDS[type(array)]
+        place = None if self._kernel is None else kind.place(array)
+        if self._kernel is not None and place is not None:
+            return self._kernel.gmac(self._key, nonce, *place)
+        contents = kind.contents(array)
+        return None if contents is None else self._mac.encrypt(nonce, b"", contents)

@@ -27,10 +27,10 @@ from winsor.core.digest import Digest
 from winsor.core.ledger.ledger import Ledger
 from winsor.core.noise.grid import on_grid
 from winsor.core.noise.protocol import Correlated, LocalEvent, Mechanism
-from winsor.core.noise.source import NoiseOfStep, NoiseSource, leaves_of
+from winsor.core.noise.source import NoiseOfStep, NoiseSource
 from winsor.core.randomness import HoldsKey, fingerprint, subkey
 from winsor.core.sampling.samplers import Sampler
-from winsor.gradients.tree import FlatTree, values_in
+from winsor.core.values import FlatTree, leaves_of, values_in
 
 
 class Door(HoldsKey):
@@ -88,7 +88,7 @@ class Door(HoldsKey):
         return price(self.mechanism, self.sampler, self.relation, parts, step)
 
     def release(self, step: int, parts: Mapping[str, Bounded]) -> Released:
-        """Noise ``parts`` jointly as step ``step``. Their tensors are overwritten."""
+        """Noise ``parts`` jointly as step ``step``. Their arrays are overwritten."""
         asked: list[Any] = []
         for name, part in parts.items():
             if not isinstance(part, Bounded):

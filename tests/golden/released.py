@@ -35,8 +35,7 @@ import winsor
 from winsor import features, metrics, rules
 from winsor.core.accounting import event_to_json
 from winsor.core.contract import Bounded, Neighbouring, Sensitivity, WinsorError
-from winsor.core.digest import Digest
-from winsor.core.door import Door
+from winsor.core.door import Digest, Door
 from winsor.core.events.trial_counts import PoissonTrials, TruncatedNegativeBinomial
 from winsor.core.events.trial_counts import draw as draw_trials
 from winsor.core.inputs import as_key

@@ -15,8 +15,7 @@ from torch import Tensor, nn
 from winsor.core.accounting.lattice import bits_for
 from winsor.core.buffers import KINDS, flat_doubles, size
 from winsor.core.contract import Bounded, LedgerError, Neighbouring, Sensitivity, UnsoundRelease
-from winsor.core.digest import Digest
-from winsor.core.door import Door
+from winsor.core.door import Digest, Door
 from winsor.core.ledger.ledger import Ledger
 from winsor.core.noise.banded import BandedGaussian
 from winsor.core.noise.gaussian import Gaussian

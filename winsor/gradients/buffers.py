@@ -21,8 +21,7 @@ _WIDTHS = {torch.float32: 4, torch.float64: 8}
 class _Tensors:
     """The buffer protocol of `torch.Tensor`, on any device and of any floating type."""
 
-    def size(self, array: Tensor) -> int:
-        return array.numel()
+    size = staticmethod(Tensor.numel)
 
     def place(self, array: Tensor) -> buffers.Place | None:
         width = _WIDTHS.get(array.dtype)

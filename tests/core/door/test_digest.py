@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from winsor.core.digest import Digest
+from winsor.core.door import Digest
 
 SIZES = [0, 1, 2, 3, 4, 5, 31, 32, 33, 63, 64, 65, 127, 1000, 7850, 100_001]
 

@@ -31,14 +31,14 @@ from typing import Any
 import numpy as np
 
 from winsor.core.accounting.lattice import LEAST_BITS, MOST_BITS, bits_for
-from winsor.core.buffers import KINDS, size
+from winsor.core.buffers import KINDS
 from winsor.core.contract import Bounded, ConfigurationError, UnsoundRelease
 from winsor.core.noise import kernel, lattice
 from winsor.core.noise.ahead import Request, Slab, Worker, fill
 from winsor.core.noise.laws import LAWS
 from winsor.core.noise.protocol import DrawNoise
 from winsor.core.randomness import HoldsKey
-from winsor.core.values import leaves_of
+from winsor.core.values import FlatTree, leaves_of
 
 BLOCK = 1 << 18
 GROUP = 64
@@ -120,7 +120,7 @@ class NoiseSource(HoldsKey):
         bits: int | None = None,
     ) -> None:
         """One vector in several arrays: as `add` on their concatenation."""
-        whole = sum(map(size, leaves))
+        whole = sum([KINDS[type(leaf)].size(leaf) for leaf in leaves])
         self.add_slice(entry, stream, leaves, std, 0, whole, law=law, bits=bits)
 
     def add_slice(
@@ -298,7 +298,8 @@ def _released(
     values: dict[str, Any] = {}
     for name, part in parts.items():
         values[name] = value = part.value
-        draw.add(name, leaves_of(value), scale[name], law)
+        leaves = [value.flat] if isinstance(value, FlatTree) else leaves_of(value)
+        draw.add(name, leaves, scale[name], law)
     return values
 
 

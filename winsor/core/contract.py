@@ -165,6 +165,11 @@ class Released:
     entry: int
     seal: object = field(default=None, repr=False, compare=False)
 
+    @staticmethod
+    def imagined(values: dict[str, Any], std: dict[str, float]) -> Released:
+        """Return a release that never was, for audits: no door sealed it, no update takes it."""
+        return Released(values, std, 0)
+
     def with_grad(self, grad: Tree) -> Released:
         """The same release with its gradient post-processed."""
         return dataclasses.replace(self, values={"grad": grad})

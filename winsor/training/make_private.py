@@ -27,11 +27,11 @@ from winsor.core.ledger.shared import SharedLedger
 from winsor.core.noise.protocol import Choice, Mechanism
 from winsor.core.noise.slices import Source, noise_method
 from winsor.core.randomness import new_key, subkey
-from winsor.core.sampling.choose import dataset_size, make_sampler, planned_steps
 from winsor.core.sampling.samplers import Poisson, Sampler
 from winsor.core.sampling.units import UnitRows
 from winsor.gradients import make_engine, refuse_unsupported, trainable_parameters
 from winsor.planning.bands import Banded, Workload
+from winsor.planning.choose import dataset_size, make_sampler, planned_steps
 from winsor.rules.rule import Rule, dry_run
 from winsor.training.correlated import cyclic, learning_rates, momentum
 from winsor.training.feeding.feed import Feed

@@ -133,6 +133,7 @@ class Sensitivity:
         return Sensitivity(2 * c, 2 * c, proof)
 
     def under(self, relation: Neighbouring) -> float:
+        """Return the sensitivity under ``relation``."""
         return self.add_remove if relation is Neighbouring.ADD_OR_REMOVE_ONE else self.replace
 
 

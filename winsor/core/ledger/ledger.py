@@ -334,6 +334,7 @@ class Ledger:
                 step += count
 
     def close(self) -> None:
+        """Close the file; the ledger can be read on."""
         if self._file is not None:
             self._head = self._file.head
             self._file.close()

@@ -28,7 +28,7 @@ from winsor.core.ledger.guarantee import guarantee
 from winsor.core.ledger.ledger import Ledger
 from winsor.core.noise.gaussian import Gaussian
 from winsor.core.prepaid import PrepaidDoor, Receipt
-from winsor.core.randomness import bound_key, new_key
+from winsor.core.randomness import key_for
 from winsor.core.sampling.samplers import FullBatch
 from winsor.planning.budget import Payment, Target, noise_multiplier
 
@@ -84,9 +84,7 @@ class ReleasedMoments(ABC):
         if multiplier is None:
             target = Target(self.epsilon, delta, None, self.relation)
             multiplier = noise_multiplier([Payment(FullBatch(n), sensitivity, steps)], target)
-        key = new_key(self.seed)
-        if self.seed is not None:
-            key = bound_key(key, *bound_to, multiplier)
+        key = key_for(self.seed, None, *bound_to, multiplier)
         settings = {"method": type(self).__name__, "n": n, "numbers": size, "releases": steps}
         self._door = PrepaidDoor(Ledger(settings, self.ledger), self.relation, key)
         return self._door.pay(Gaussian(multiplier), FullBatch(n), sensitivity, steps, (size,))

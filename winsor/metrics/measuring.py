@@ -23,10 +23,10 @@ from numpy.typing import ArrayLike
 
 from winsor.core.checks import as_delta, as_relation, positive, probability, refuse_unknown
 from winsor.core.contract import Bounded, ConfigurationError, Guarantee, Neighbouring, Sensitivity
-from winsor.core.inputs import as_key
 from winsor.core.ledger.ledger import Ledger
 from winsor.core.noise.gaussian import Gaussian
 from winsor.core.prepaid import PrepaidDoor
+from winsor.core.randomness import key_for
 from winsor.core.sampling.samplers import FullBatch
 from winsor.metrics.metric import Array, Columns, Metric, Size
 from winsor.planning import budget
@@ -131,7 +131,7 @@ def measure_sums(
     factors = {name: math.sqrt(weights[name]) / (m.bound * _ROUNDING) for name, m in named.items()}
     value = np.repeat(list(factors.values()), [metric.width for metric in named.values()]) * totals
     book = Ledger({"method": "metrics", "n": n}) if book is None else book
-    door = PrepaidDoor(book, related, as_key(terms.get("random_state"), value, multiplier))
+    door = PrepaidDoor(book, related, key_for(terms.get("random_state"), None, value, multiplier))
     receipt = door.pay(Gaussian(multiplier), sampler, sensitivity, 1, value.shape)
     released = receipt.release(value)
     return Measurement(

@@ -54,7 +54,6 @@ from winsor.core.events.trial_counts import PoissonTrials, TruncatedNegativeBino
 from winsor.core.ledger import Ledger
 from winsor.core.ledger.guarantee import guarantee
 from winsor.core.randomness import new_key
-from winsor.planning.calibrate import selection_noise_multiplier
 
 ADD, REPLACE = Neighbouring.ADD_OR_REMOVE_ONE, Neighbouring.REPLACE_ONE
 DELTA = 1e-5
@@ -398,16 +397,7 @@ def test_the_delta_curve_of_a_selection_falls():
     assert directly == pytest.approx(asked, rel=2e-2)
 
 
-# ---------------------------------------------------------------------------- calibration, ledger
-
-
-@pytest.mark.parametrize("mean", [10, 100])
-def test_the_noise_of_a_trial_follows_from_the_total(mean):
-    law = TruncatedNegativeBinomial.of_mean(mean)
-    nm = selection_noise_multiplier(reference_trial, law, 3.0, DELTA)
-    spent = account([(SelectionDpEvent.of_history(reference_trial(nm), law), 1)], DELTA).epsilon
-    assert 3.0 * 0.99 <= spent <= 3.0
-    assert nm > 2.0
+# ------------------------------------------------------------------------------------- ledger
 
 
 @pytest.mark.parametrize("law", [*LAWS, PoissonTrials(7.0)], ids=str)

@@ -237,7 +237,7 @@ def test_total_guarantee_refuses_what_it_cannot_add(labelled):
 def test_a_saved_model_does_not_carry_its_key(kind, labelled, monkeypatch):
     """Whoever holds the key can subtract the noise: it must not travel in a pickle."""
     secret = b"the key that undoes the noise!!!"
-    monkeypatch.setattr("winsor.tables.linear.base.new_key", lambda seed=None: secret)
+    monkeypatch.setattr("winsor.core.randomness.new_key", lambda seed=None: secret)
     model = kind().fit(*labelled)
     assert secret not in pickle.dumps(model)
     loaded = pickle.loads(pickle.dumps(model))

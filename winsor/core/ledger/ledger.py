@@ -147,19 +147,24 @@ class Ledger:
         """
         kind = self._kind(event)
         steps = self._steps_of(run)
-        if step < len(steps):
+        known = steps.length
+        if step < known:
             if steps.at(step) != (kind, digest):
                 self._refuse_repeat(steps.at(step), step, kind, digest)
             return step
-        if step > len(steps):
+        if step > known:
             raise LedgerError(
-                f"step {step} cannot follow step {len(steps) - 1}: the checkpoint is ahead of the "
+                f"step {step} cannot follow step {known - 1}: the checkpoint is ahead of the "
                 f"ledger {self.path}. Use the ledger that belongs to the checkpoint."
             )
         self._write(f"= {run} {step} {kind} 1 {digest}".encode())
         steps.add(kind, digest)
         self._counts[kind] += 1
         return step
+
+    def pay_once(self, run: str, event: dp_event.DpEvent) -> None:
+        """Write that ``run`` as a whole spends ``event``; the same again costs nothing."""
+        self.record(run, 0, event)
 
     def record_many(self, run: str, event: dp_event.DpEvent, count: int) -> int:
         """Write, durably and as one line, that the next ``count`` steps of ``run`` each spend
@@ -329,6 +334,7 @@ class Ledger:
                 step += count
 
     def close(self) -> None:
+        """Close the file; the ledger can be read on."""
         if self._file is not None:
             self._head = self._file.head
             self._file.close()

@@ -1,40 +1,38 @@
-"""What a mechanism is: it scales noise to a bound, and says what that costs. No torch here.
+"""What a mechanism is: it scales noise to a bound, and says what that costs.
 
 Mechanism    one noise: standard deviations, the event, and how noise is added
 LocalEvent   the event given the batch; samplers amplify it
 DrawNoise    the noise of one release, by the name of the part that it is for
 Choice       what a user may pass as ``mechanism=``: builds the mechanism for a noise multiplier
-OwnUpdate    a choice that also replaces the optimiser's step (ModelMix)
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from dp_accounting import dp_event
 
 from winsor.core.contract import Bounded, Neighbouring
 
-if TYPE_CHECKING:
-    import torch
-    from torch import Tensor, nn
-
-    from winsor.core.contract import Update
-
 
 class LocalEvent(Protocol):
     """The privacy of one release given its batch. Each mechanism says how sampling amplifies it."""
 
-    def poisson(self, q: float, relation: Neighbouring) -> dp_event.DpEvent: ...
-    def fixed_size(self, n: int, size: int, relation: Neighbouring) -> dp_event.DpEvent: ...
-    def whole(self, relation: Neighbouring) -> dp_event.DpEvent: ...
+    def poisson(self, q: float, relation: Neighbouring) -> dp_event.DpEvent:
+        """Return the event if each row takes part with probability ``q``."""
+
+    def fixed_size(self, n: int, size: int, relation: Neighbouring) -> dp_event.DpEvent:
+        """Return the event on a random subset of ``size`` of the n rows."""
+
+    def whole(self, relation: Neighbouring) -> dp_event.DpEvent:
+        """Return the event if all rows take part."""
 
 
 class DrawNoise(Protocol):
     """The noise of one release, by the name of the part that it is for."""
 
-    def add(self, name: str, leaves: Sequence[Tensor], scale: float, law: str) -> None:
+    def add(self, name: str, leaves: Sequence[Any], scale: float, law: str) -> None:
         """Replace the sum in ``leaves`` by its release: rounded to a grid, with noise of ``law``
         ("gaussian" with standard deviation ``scale``, or "laplace") on the same grid."""
 
@@ -43,7 +41,8 @@ class Mechanism(Protocol):
     """Scales noise to bounds; derives event and noise from the very same numbers."""
 
     @property
-    def noise_multiplier(self) -> float: ...
+    def noise_multiplier(self) -> float:
+        """Noise scale of the joint release over its add/remove sensitivity."""
 
     @property
     def law(self) -> str:
@@ -61,12 +60,19 @@ class Mechanism(Protocol):
         taken back later, and the mechanism is then `Correlated`."""
         ...
 
-    def std(self, parts: Mapping[str, Bounded]) -> dict[str, float]: ...
-    def event(self, parts: Mapping[str, Bounded], step: int = 0) -> LocalEvent: ...
+    def std(self, parts: Mapping[str, Bounded]) -> dict[str, float]:
+        """Return the standard deviation of the noise of each part."""
+
+    def event(self, parts: Mapping[str, Bounded], step: int = 0) -> LocalEvent:
+        """Return what the release of ``step`` costs, given its batch."""
+
     def add_noise(
         self, parts: Mapping[str, Bounded], std: Mapping[str, float], draw: DrawNoise
-    ) -> dict[str, Any]: ...
-    def config(self) -> dict[str, Any]: ...
+    ) -> dict[str, Any]:
+        """Replace every part by its release, in place, and return the values."""
+
+    def config(self) -> dict[str, Any]:
+        """Return what the ledger's header says of this mechanism."""
 
 
 @runtime_checkable
@@ -75,7 +81,7 @@ class Correlated(Mechanism, Protocol):
 
     def covered(
         self, parts: Mapping[str, Bounded], std: Mapping[str, float], step: int
-    ) -> Mapping[str, Tensor]:
+    ) -> Mapping[str, Any]:
         """What the noise of ``step`` will cover in place of the sums."""
         ...
 
@@ -87,33 +93,16 @@ class Correlated(Mechanism, Protocol):
         """Forget the past: the next step is step 0 of a new stretch, under another key."""
         ...
 
-    def state(self) -> dict[str, Any]: ...
-    def load_state(self, state: Mapping[str, Any]) -> None: ...
+    def state(self) -> dict[str, Any]:
+        """Return the past noises: as secret as the key."""
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Go on from what `state` gave."""
 
 
 @runtime_checkable
 class Choice(Protocol):
     """A mechanism before its noise is known. ``"gaussian"`` and ``"laplace"`` have their own."""
 
-    def with_noise(self, noise_multiplier: float, expected_size: float) -> Mechanism: ...
-
-
-@runtime_checkable
-class OwnUpdate(Choice, Protocol):
-    """A mechanism that takes the optimiser's place."""
-
-    @property
-    def hides_randomness(self) -> bool:
-        """True if privacy rests on more than the noise; the key then stays out of checkpoints."""
-        ...
-
-    def update(
-        self,
-        parameters: dict[str, nn.Parameter],
-        optimizer: torch.optim.Optimizer,
-        scheduler: torch.optim.lr_scheduler.LRScheduler | None,
-        expected_size: float,
-        key: bytes,
-    ) -> Update:
-        """The step that replaces the optimiser's own."""
-        ...
+    def with_noise(self, noise_multiplier: float, expected_size: float) -> Mechanism:
+        """Return the mechanism with this noise, for sums divided by ``expected_size``."""

@@ -19,12 +19,12 @@ from winsor.core.contract import ConfigurationError, Guarantee
 from winsor.core.ledger.ledger import Ledger
 from winsor.core.ledger.shared_budget import PrivacyBudget, settings_of
 from winsor.core.prepaid import PrepaidDoor
+from winsor.core.randomness import key_for
 from winsor.planning.budget import Target
 from winsor.tables.additive.fitting import Fitted, fit
 from winsor.tables.additive.plan import Plan
 from winsor.tables.additive.rows import LossOf, Rows, Table
 from winsor.tables.additive.shapes import Shape, chart_of, shapes_of
-from winsor.tables.linear.base import fresh_key
 from winsor.tables.ranges.binner import Bins
 from winsor.tables.ranges.bounds import as_bounds
 from winsor.tables.ranges.refused_tables import in_own_words, known_table
@@ -77,7 +77,7 @@ class PrivateAdditiveModel(BaseEstimator):
         delta = as_delta(self.delta, n, self.allow_large_delta)
         target = Target(self.epsilon, delta, None, as_relation(self.relation))
         plan = Plan.of(bins, len(value_bounds), self.interactions > 0, n, target)
-        key = fresh_key(self.random_state, 0, settings_of(self), *data)
+        key = key_for(self.random_state, 0, settings_of(self), *data)
         ledger = Ledger({"estimator": type(self).__name__, "n": n, "d": features})
         door = PrepaidDoor(ledger, target.relation, key)
         self._fitted = fit(rows, features, loss_of, plan, self.interactions, door)

@@ -14,17 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.base import BaseEstimator
-from sklearn.utils import check_random_state
 from sklearn.utils.validation import validate_data
 
 from winsor import rules
-from winsor.core import randomness
 from winsor.core.checks import as_delta, as_relation, at_least, choice, nearest_first, positive
 from winsor.core.contract import ConfigurationError, Guarantee
 from winsor.core.ledger.ledger import Ledger
 from winsor.core.ledger.shared_budget import settings_of
 from winsor.core.prepaid import PrepaidDoor
-from winsor.core.randomness import new_key
+from winsor.core.randomness import key_for
 from winsor.planning.budget import Target
 from winsor.rules.rule import Rule
 from winsor.tables.glm_losses import Design, Loss
@@ -140,7 +138,7 @@ class PrivateLinearModel(BaseEstimator, ABC):
         """The rows that a fit uses, and what the guarantee must say of them."""
         if unit is None:
             return X, y, ()
-        kept = one_row_each(X.shape[0], unit, fresh_key(self.random_state, 0, "rows of units"))
+        kept = one_row_each(X.shape[0], unit, key_for(self.random_state, 0, "rows of units"))
         return X[kept], y[kept], (SAID,)
 
     def _fit(
@@ -189,7 +187,7 @@ class PrivateLinearModel(BaseEstimator, ABC):
         else:
             start = np.zeros(design.shape(loss.outputs))
             ledger = Ledger(self._config(method, design))
-        key = fresh_key(self.random_state, len(ledger), settings_of(self), *data)
+        key = key_for(self.random_state, len(ledger), settings_of(self), *data)
         door = PrepaidDoor(ledger, relation, key)
         multiplier = self.noise_multiplier
         if multiplier is not None:
@@ -270,17 +268,6 @@ class PrivateLinearModel(BaseEstimator, ABC):
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
-
-
-def fresh_key(random_state: Any, spent: int, *bound_to: Any) -> bytes:
-    """A secret key, or one from the seed that differs for every continuation of a ledger, and
-    belongs to ``bound_to``: fits of other data or with other settings draw other noise."""
-    if random_state is None:
-        return new_key()
-    if isinstance(random_state, bytes):  # a secret of one's own, for this fit alone
-        return randomness.bound_key(random_state, spent)
-    seed = int(check_random_state(random_state).randint(2**31 - 1))
-    return randomness.bound_key(new_key(seed + (spent << 32)), *bound_to)
 
 
 def data_of(X: Any) -> list[Array]:

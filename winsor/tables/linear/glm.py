@@ -42,10 +42,10 @@ from winsor.core.ledger.ledger import Ledger
 from winsor.core.ledger.shared_budget import PrivacyBudget, settings_of
 from winsor.core.noise.gaussian import Gaussian
 from winsor.core.prepaid import PrepaidDoor
+from winsor.core.randomness import key_for
 from winsor.core.sampling.samplers import FullBatch
 from winsor.planning.budget import Payment, Target, noise_multiplier
 from winsor.tables.linear import residual_cut
-from winsor.tables.linear.base import fresh_key
 from winsor.tables.linear.information import (
     information_sensitivity,
     release_information,
@@ -184,7 +184,7 @@ class PrivateLogLinkRegressor(RegressorMixin, BaseEstimator, ABC):
         delta = as_delta(self.delta, n, self.allow_large_delta)
         target = Target(self.epsilon, delta, None, as_relation(self.relation))
         budget = _Budget(bins, n, target)
-        key = fresh_key(self.random_state, 0, settings_of(self), table, targets, periods)
+        key = key_for(self.random_state, 0, settings_of(self), table, targets, periods)
         ledger = Ledger({"estimator": type(self).__name__, "n": n, "d": features})
         door = PrepaidDoor(ledger, target.relation, key)
         _, found = bins.release(np.c_[table, targets, periods], door, budget.noise("ranges"))

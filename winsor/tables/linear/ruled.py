@@ -23,8 +23,8 @@ from winsor import rules
 from winsor.core.contract import Tree
 from winsor.core.door import Door
 from winsor.core.noise.gaussian import Gaussian
-from winsor.core.sampling.choose import planned_steps
 from winsor.planning import calibrate
+from winsor.planning.choose import planned_steps
 from winsor.rules.rule import dry_run
 from winsor.tables.glm_losses import GlmView
 from winsor.tables.linear.batches import batches_of, sampler_of

@@ -31,9 +31,9 @@ from winsor.core.ledger.ledger import Ledger
 from winsor.core.ledger.shared_budget import PrivacyBudget, settings_of
 from winsor.core.noise.gaussian import Gaussian
 from winsor.core.prepaid import PrepaidDoor
+from winsor.core.randomness import key_for
 from winsor.core.sampling.samplers import FullBatch
 from winsor.planning.budget import Payment, Target, noise_multiplier
-from winsor.tables.linear.base import fresh_key
 from winsor.tables.linear.scaled import learnt_range
 from winsor.tables.ranges.refused_tables import in_own_words, known_table
 from winsor.tables.ranges.zoom import Counted, Zoom, counts_between
@@ -93,7 +93,7 @@ class PrivateScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         def moments(centre: Array, half: Array) -> Array:
             return moments_of(X, centre, half)
 
-        key = fresh_key(self.random_state, 0, settings_of(self), X)
+        key = key_for(self.random_state, 0, settings_of(self), X)
         n, d = X.shape
         self.fit_sums(n, d, counted, moments, key)
         count_fit(self, X)

@@ -29,12 +29,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from winsor.core.checks import as_delta, as_relation, at_least, positive, probability
 from winsor.core.contract import Neighbouring, Sensitivity
-from winsor.core.inputs import as_centre, as_key
 from winsor.core.ledger.ledger import Ledger
 from winsor.core.noise.gaussian import Gaussian
 from winsor.core.prepaid import PrepaidDoor
+from winsor.core.randomness import key_for
 from winsor.core.sampling.samplers import FullBatch, Poisson, Sampler
 from winsor.planning.budget import Payment, Target, noise_multiplier
+from winsor.tables.inputs import as_centre
 from winsor.tables.means.result import MeanEstimate
 from winsor.tables.means.units import Unit, protected_rows
 from winsor.tails.theorems import MeanError
@@ -97,7 +98,7 @@ def averaged_mean(
     sampler = _sampler(n, batch_size)
     target = Target(epsilon, as_delta(delta, n, allow_large_delta), rho, as_relation(relation))
     point = as_centre(centre, d)
-    key = as_key(random_state, "averaged mean", target, clip, batch_size, point, rows)
+    key = key_for(random_state, None, "averaged mean", target, clip, batch_size, point, rows)
     door = PrepaidDoor(Ledger({"method": "averaged_mean", "n": n, "d": d}), target.relation, key)
     sensitivity = averaged_sensitivity(clip)
     multiplier = noise_multiplier([Payment(sampler, sensitivity, 1)], target)

@@ -24,12 +24,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from winsor.core.checks import as_delta, as_relation, positive, probability
 from winsor.core.contract import ConfigurationError, Neighbouring, Sensitivity
-from winsor.core.inputs import as_centre, as_key
 from winsor.core.ledger.ledger import Ledger
 from winsor.core.noise.gaussian import Gaussian
 from winsor.core.prepaid import PrepaidDoor
+from winsor.core.randomness import key_for
 from winsor.core.sampling.samplers import FullBatch
 from winsor.planning.budget import Payment, Target, noise_multiplier
+from winsor.tables.inputs import as_centre
 from winsor.tables.means.radius import PrivateRadius
 from winsor.tables.means.result import MeanEstimate
 from winsor.tables.means.units import Unit, protected_rows
@@ -129,7 +130,7 @@ def clipped_mean(
     target = Target(epsilon, as_delta(delta, n, allow_large_delta), rho, as_relation(relation))
     point = as_centre(centre, d)
     norms = distances(rows, point)
-    key = as_key(random_state, "clipped mean", target, radius, moments, point, rows)
+    key = key_for(random_state, None, "clipped mean", target, radius, moments, point, rows)
     ledger = Ledger({"method": "clipped_mean", "n": n, "d": d})
     door = PrepaidDoor(ledger, target.relation, key)
     assumed = Moments.of(moments, d)

@@ -22,11 +22,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from winsor.core.checks import all_probabilities, as_delta, as_relation, probability
 from winsor.core.contract import Guarantee, Neighbouring
-from winsor.core.inputs import as_key, as_rows
 from winsor.core.ledger.ledger import Ledger
 from winsor.core.noise.gaussian import Gaussian
 from winsor.core.prepaid import PrepaidDoor
+from winsor.core.randomness import key_for
 from winsor.planning.budget import Target, noise_multiplier
+from winsor.tables.inputs import as_rows
 from winsor.tables.means.winsorised import HeavyMean, WinsorisedGroup, as_groups, read
 from winsor.tables.ranges.zoom import Zoom
 
@@ -82,7 +83,7 @@ def describe(
     all_probabilities(**{f"quantiles[{i}]": each for i, each in enumerate(quantiles)})
     target = Target(epsilon, as_delta(delta, n, allow_large_delta), rho, as_relation(relation))
     labels, codes = as_groups(by, n)
-    key = as_key(random_state, "describe", target, quantiles, rows, codes)
+    key = key_for(random_state, None, "describe", target, quantiles, rows, codes)
     door = PrepaidDoor(Ledger({"method": "describe", "n": n, "d": d}), target.relation, key)
     mean, square = HeavyMean(n, d, len(labels), MEAN), HeavyMean(n, d, share=VARIANCE)
     zoom = Zoom(d, cells=64, rounds=4)

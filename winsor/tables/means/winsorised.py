@@ -34,10 +34,10 @@ from scipy.special import ndtri
 
 from winsor.core.checks import as_delta, as_relation, probability
 from winsor.core.contract import ConfigurationError, Guarantee, Neighbouring, Sensitivity
-from winsor.core.inputs import as_key
 from winsor.core.ledger.ledger import Ledger
 from winsor.core.noise.gaussian import Gaussian
 from winsor.core.prepaid import PrepaidDoor
+from winsor.core.randomness import key_for
 from winsor.core.sampling.samplers import FullBatch
 from winsor.planning.budget import Payment, Target, noise_multiplier
 from winsor.tables.means.tail_cut import DOUBLINGS, Tail, distance_edges
@@ -129,7 +129,7 @@ def winsorised_mean(
     probability("level", level)
     target = Target(epsilon, as_delta(delta, n, allow_large_delta), rho, as_relation(relation))
     labels, codes = as_groups(by, n)
-    key = as_key(random_state, "winsorised mean", target, rows, codes)
+    key = key_for(random_state, None, "winsorised mean", target, rows, codes)
     door = PrepaidDoor(Ledger({"method": "winsorised_mean", "n": n, "d": d}), target.relation, key)
     plan = HeavyMean(n, d, len(labels))
     multiplier = noise_multiplier(plan.payments(), target)

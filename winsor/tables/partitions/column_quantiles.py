@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 
 from winsor.core.checks import as_delta, as_relation, fraction, whole
 from winsor.core.contract import Guarantee, Neighbouring
-from winsor.core.inputs import as_key
 from winsor.core.ledger.ledger import Ledger
 from winsor.core.noise.gaussian import Gaussian
 from winsor.core.prepaid import PrepaidDoor
+from winsor.core.randomness import key_for
 from winsor.planning.budget import Target, noise_multiplier
 from winsor.tables.partitions.passes import Passes
 from winsor.tables.partitions.source import Partitions
@@ -78,7 +78,9 @@ def quantiles(
     n = passes.n
     plan = Bins(k, whole("bins", bins, 2), as_bounds(bounds, k))
     target = Target(epsilon, as_delta(delta, n, allow_large_delta), None, as_relation(relation))
-    key = as_key(random_state, "quantiles of partitions", bins, str(bounds), target, passes.digest)
+    key = key_for(
+        random_state, None, "quantiles of partitions", bins, str(bounds), target, passes.digest
+    )
     door = PrepaidDoor(Ledger({"method": "quantiles", "n": n, "d": k}), target.relation, key)
     mechanism = Gaussian(noise_multiplier([plan.payment(n)], target))
     found = plan.zoom.release_counts(passes.counted, n, door, mechanism, plan.start)

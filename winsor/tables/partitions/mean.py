@@ -19,12 +19,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from winsor.core.checks import as_delta, as_relation, positive
 from winsor.core.contract import Neighbouring
-from winsor.core.inputs import as_centre, as_key
 from winsor.core.ledger.ledger import Ledger
 from winsor.core.noise.gaussian import Gaussian
 from winsor.core.prepaid import PrepaidDoor
+from winsor.core.randomness import key_for
 from winsor.core.sampling.samplers import FullBatch
 from winsor.planning.budget import Payment, Target, noise_multiplier
+from winsor.tables.inputs import as_centre
 from winsor.tables.means.clipped import clipped_sum, distances, mean_sensitivity
 from winsor.tables.means.result import MeanEstimate
 from winsor.tables.partitions.source import Partitions
@@ -73,7 +74,7 @@ def clipped_mean(
     point = np.array(as_centre(centre, d))
     n, total = partitions.sum(ClippedSum(point, reach))
     target = Target(epsilon, as_delta(delta, n, allow_large_delta), rho, as_relation(relation))
-    key = as_key(random_state, "clipped mean of partitions", target, reach, point, total)
+    key = key_for(random_state, None, "clipped mean of partitions", target, reach, point, total)
     door = PrepaidDoor(Ledger({"method": "clipped_mean", "n": n, "d": d}), target.relation, key)
     multiplier = noise_multiplier([Payment(FullBatch(n), mean_sensitivity(1.0, n), 1)], target)
     sensitivity = mean_sensitivity(reach, n)

@@ -23,12 +23,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from winsor.core.checks import as_delta, as_relation, positive
 from winsor.core.contract import ConfigurationError, Guarantee, Neighbouring, Sensitivity
-from winsor.core.inputs import as_centre, as_key
 from winsor.core.ledger.ledger import Ledger
 from winsor.core.noise.gaussian import Gaussian
 from winsor.core.prepaid import PrepaidDoor
+from winsor.core.randomness import key_for
 from winsor.core.sampling.samplers import FullBatch
 from winsor.planning.budget import Payment, Target, noise_multiplier
+from winsor.tables.inputs import as_centre
 from winsor.tables.means.clipped import clip_factors
 from winsor.tables.partitions.source import Partitions
 
@@ -131,7 +132,7 @@ def second_moments(
     point = np.array(as_centre(centre, d))
     n, total = partitions.sum(Triangle(point, bound, beside))
     target = Target(epsilon, as_delta(delta, n, allow_large_delta), rho, as_relation(relation))
-    key = as_key(random_state, "moments of partitions", target, bound, beside, point, total)
+    key = key_for(random_state, None, "moments of partitions", target, bound, beside, point, total)
     ledger = Ledger({"method": "second_moments", "n": n, "d": d})
     door = PrepaidDoor(ledger, target.relation, key)
     unit = Sensitivity.per_sample(1.0, _PROOF)

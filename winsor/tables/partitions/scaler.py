@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from winsor.core.ledger.shared_budget import settings_of
-from winsor.tables.linear.base import fresh_key
+from winsor.core.randomness import key_for
 from winsor.tables.linear.scaler import PrivateScaler, moments_of
 from winsor.tables.partitions.passes import Passes
 from winsor.tables.partitions.source import Partitions
@@ -49,7 +49,7 @@ def fit_scaler(scaler: PrivateScaler, partitions: Partitions) -> PrivateScaler:
     def moments(centre: Array, half: Array) -> Array:
         return passes.sum(CutMoments(centre, half))
 
-    key = fresh_key(scaler.random_state, 0, settings_of(scaler), passes.digest)
+    key = key_for(scaler.random_state, 0, settings_of(scaler), passes.digest)
     scaler.n_features_in_ = columns
     scaler.fit_sums(passes.n, columns, passes.counted, moments, key)
     count_fit(scaler, None)

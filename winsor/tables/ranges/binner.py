@@ -25,12 +25,13 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from winsor.core.checks import as_delta, as_relation, whole
 from winsor.core.contract import Guarantee, Neighbouring
-from winsor.core.inputs import as_key, as_rows
 from winsor.core.ledger.ledger import Ledger
 from winsor.core.ledger.shared_budget import PrivacyBudget
 from winsor.core.noise.gaussian import Gaussian
 from winsor.core.prepaid import PrepaidDoor
+from winsor.core.randomness import key_for
 from winsor.planning.budget import Payment, Target, noise_multiplier
+from winsor.tables.inputs import as_rows
 from winsor.tables.ranges.bounds import as_bounds
 from winsor.tables.ranges.coarse import Coarse, anywhere
 from winsor.tables.ranges.distribution import Distribution
@@ -159,7 +160,7 @@ def private_bins(
     n, k = table.shape
     plan = Bins(k, whole("bins", bins, 2), as_bounds(bounds, k))
     target = Target(epsilon, as_delta(delta, n, allow_large_delta), None, as_relation(relation))
-    key = as_key(random_state, "bins", bins, str(bounds), target, table)
+    key = key_for(random_state, None, "bins", bins, str(bounds), target, table)
     door = PrepaidDoor(Ledger({"method": "bins", "n": n, "d": k}), target.relation, key)
     mechanism = Gaussian(noise_multiplier([plan.payment(n)], target))
     edges, found = plan.release(table, door, mechanism)
@@ -214,7 +215,6 @@ class PrivateBinner(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         begin_fit(self)
         with in_own_words(X):
             X = validate_data(self, X, dtype=np.float64)
-        state = self.random_state
         found = private_bins(
             X,
             bins=self.bins,
@@ -222,7 +222,7 @@ class PrivateBinner(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             epsilon=self.epsilon,
             delta=self.delta,
             relation=self.relation,
-            random_state=int(state.randint(2**31 - 1)) if hasattr(state, "randint") else state,
+            random_state=self.random_state,
             allow_large_delta=self.allow_large_delta,
         )
         self.edges_ = found.edges

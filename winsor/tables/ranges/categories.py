@@ -44,10 +44,10 @@ from numpy.typing import NDArray
 
 from winsor.core.checks import as_delta, as_relation, positive, probability
 from winsor.core.contract import Bounded, ConfigurationError, Guarantee, Neighbouring, Sensitivity
-from winsor.core.inputs import as_key
 from winsor.core.ledger.ledger import Ledger
 from winsor.core.noise.thresholded import ThresholdedGaussian
 from winsor.core.prepaid import PrepaidDoor
+from winsor.core.randomness import key_for
 from winsor.core.sampling.samplers import FullBatch
 from winsor.planning import calibrate
 
@@ -96,7 +96,7 @@ def private_categories(
     positive("epsilon", epsilon)
     given, between = as_delta(delta, n, allow_large_delta), as_relation(relation)
     mechanism = calibrated(k, n, epsilon, given, between)
-    key = as_key(random_state, "categories", epsilon, given, between, table)
+    key = key_for(random_state, None, "categories", epsilon, given, between, table)
     door = PrepaidDoor(Ledger({"method": "categories", "n": n, "d": k}), between, key)
     found, counts = release(table, door, mechanism)
     guarantee = door.guarantee(given, (f"n = {n} is public",))

@@ -11,10 +11,10 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from winsor.core.checks import as_delta, as_relation
 from winsor.core.contract import ConfigurationError
-from winsor.core.inputs import as_key
 from winsor.core.ledger.ledger import Ledger
 from winsor.core.ledger.shared_budget import PrivacyBudget
 from winsor.core.prepaid import PrepaidDoor
+from winsor.core.randomness import key_for
 from winsor.tables.ranges.categories import Texts, as_texts, calibrated, one_hot, release
 from winsor.tables.surroundings import begin_fit, count_fit
 
@@ -76,9 +76,9 @@ class PrivateEncoder(TransformerMixin, BaseEstimator):
         unknown = [number for number, names in enumerate(known) if names is None]
         delta = as_delta(self.delta, n, self.allow_large_delta)
         relation = as_relation(self.relation)
-        state = self.random_state
-        seed = int(state.randint(2**31 - 1)) if hasattr(state, "randint") else state
-        key = as_key(seed, "encoder", self.epsilon, delta, relation, unknown, table)
+        key = key_for(
+            self.random_state, None, "encoder", self.epsilon, delta, relation, unknown, table
+        )
         door = PrepaidDoor(Ledger({"method": "encoder", "n": n, "d": k}), relation, key)
         if unknown:
             mechanism = calibrated(len(unknown), n, self.epsilon, delta, relation)

@@ -33,7 +33,7 @@ from winsor.core.contract import ConfigurationError, Guarantee, Sensitivity
 from winsor.core.ledger.ledger import Ledger
 from winsor.core.noise.gaussian import Gaussian
 from winsor.core.prepaid import PrepaidDoor
-from winsor.core.randomness import bound_key, new_key
+from winsor.core.randomness import key_for
 from winsor.core.sampling.samplers import FullBatch
 from winsor.planning.budget import Payment, Target, noise_multiplier
 
@@ -121,9 +121,7 @@ def released_counts(
         multiplier = _multiplier(n, sensitivity, Target(epsilon, delta, None, neighbours))
     known = seen[(seen >= 0) & (seen < classes)]  # labels outside are in no cell
     sums: Any = np.bincount(known, minlength=classes).astype(np.float64)
-    key = new_key(seed)
-    if seed is not None:
-        key = bound_key(key, sums, multiplier)
+    key = key_for(seed, None, sums, multiplier)
     paid = Ledger({"method": "class counts", "classes": classes}, ledger)
     door = PrepaidDoor(paid, neighbours, key)
     receipt = door.pay(Gaussian(multiplier), FullBatch(n), sensitivity, 1, classes)

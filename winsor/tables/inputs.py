@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from winsor.core import randomness
 from winsor.core.contract import ConfigurationError
-from winsor.core.randomness import new_key
 
 Array = NDArray[np.float64]
 
@@ -43,20 +39,3 @@ def as_centre(centre: ArrayLike | None, d: int) -> Array:
     if not np.isfinite(point).all():
         raise ConfigurationError(f"centre must be finite. Got {centre!r} instead.")
     return point
-
-
-def as_key(random_state: int | bytes | None, *bound_to: Any) -> bytes:
-    """A secret key; an integer gives a reproducible one, which protects nobody who knows it.
-
-    A key from an integer belongs to ``bound_to``, data and settings: with others, noise differs.
-    """
-    if isinstance(random_state, bytes):
-        return random_state
-    if random_state is not None and not isinstance(random_state, int | np.integer):
-        raise ConfigurationError(
-            "random_state must be None (a fresh secret key), an int (reproducible) or a key of "
-            f"bytes. Got {random_state!r} instead."
-        )
-    if random_state is None:
-        return new_key()
-    return randomness.bound_key(new_key(int(random_state)), *bound_to)

@@ -2,8 +2,13 @@
 
 import numpy as np
 import pytest
-from selfaudit import modelmix_worlds as mixing_worlds
-from selfaudit.modelmix_worlds import LOG_DENSITIES, SLACK, MixingExperiment, exact_step_claim
+from winsor_papers.modelmix import experiment as mixing_worlds
+from winsor_papers.modelmix.experiment import (
+    LOG_DENSITIES,
+    SLACK,
+    MixingExperiment,
+    exact_step_claim,
+)
 
 from winsor.audit.claims import gaussian_delta
 

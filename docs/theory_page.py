@@ -2,7 +2,7 @@
 
     python docs/theory_page.py
 
-Functions and sources from docstrings and the ``FIDELITY`` rows of winsor_papers.theory, numbers
+Functions from docstrings, their sources from `papers/winsor_papers/fidelity/`, numbers
 from benchmarks/results/theory_risk.json. `tests/papers/theory/test_fidelity.py` keeps the page
 current.
 """
@@ -14,8 +14,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-import fidelity_page
 from winsor_papers import theory
+from winsor_papers.fidelity import read
 
 from winsor.charts import Chart, Series
 from winsor.charts.files import drawing
@@ -44,8 +44,8 @@ rate.terms             # sampling, privacy, tail
 rate.assumed           # what no number can decide
 ```
 
-`winsor tails FILE --n N --d D` and `winsor plan ... --d D` print the main rates of all papers with
-their assumptions and warnings.
+`winsor promises FILE --n N --d D` (a tail) and `winsor promises --n N --d D ...` (a plan) print the
+main rates of all papers with their assumptions and warnings.
 """
 
 READING = """
@@ -63,11 +63,14 @@ not compared.
 """
 
 
+HOMES = ("winsor_papers.theory.", "winsor.tails.theorems.", "winsor.rules.body_and_tail.")
+
+
 def sources() -> dict[str, list[str]]:
     """Function name -> "paper, item" of every row that names it."""
     found: dict[str, list[str]] = {}
-    for row in fidelity_page.gathered():
-        if row.where.startswith("winsor_papers.theory."):
+    for row in read()[1]:
+        if row.where.startswith(HOMES):
             found.setdefault(row.where.rsplit(".", 1)[1], []).append(f"{row.paper}: {row.item}")
     return found
 

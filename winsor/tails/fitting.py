@@ -24,8 +24,14 @@ from numpy.typing import ArrayLike
 from winsor.core.checks import probability
 from winsor.core.contract import ConfigurationError
 from winsor.tails import extremes, weibull
-from winsor.tails.points import Floats, TailPoints, log_norms, normal_quantile, tail_points
-from winsor.tails.regression import tail_line
+from winsor.tails.points import (
+    Floats,
+    TailPoints,
+    log_norms,
+    normal_quantile,
+    tail_line,
+    tail_points,
+)
 from winsor.tails.verdict import Verdict, bend_critical, bend_weight, judge
 
 FRACTIONS = (0.75, 0.5, 0.25, 0.1, 0.05, 0.025, 0.01, 0.005, 0.0025, 0.001)

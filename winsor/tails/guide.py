@@ -21,8 +21,10 @@ import numpy as np
 
 from winsor.core.checks import positive, probability
 from winsor.core.contract import ConfigurationError, Neighbouring
-from winsor.tails import theorems, weibull
+from winsor.rules import body_and_tail
+from winsor.tails import weibull
 from winsor.tails.fitting import TailFit
+from winsor.tails.theorems import averaged, sco, thresholds
 from winsor.tails.verdict import TailClass
 
 
@@ -84,7 +86,7 @@ class Setting:
         """The steps that were fixed, or those of paper 1's theorems."""
         if self.steps is not None:
             return float(self.steps)
-        return theorems.dc_dpsgd_steps(self.n, self.epsilon, self.d, self.delta)
+        return body_and_tail.dc_dpsgd_steps(self.n, self.epsilon, self.d, self.delta)
 
 
 def advise(fitted: TailFit, setting: Setting) -> list[Advice]:
@@ -179,8 +181,8 @@ def flat_threshold(fitted: TailFit, setting: Setting) -> Advice:
     """Paper 1, Theorem 4.1: one threshold c for DP-SGD under a sub-Weibull tail."""
     theta, steps = _theta(fitted), setting.steps_or_theorem()
     scale = fitted.envelope(theta)
-    c = theorems.heavy_tailed_dpsgd_threshold(theta, scale, steps, setting.failure)
-    bound = theorems.sub_weibull_bound(theta, scale, setting.failure)
+    c = body_and_tail.heavy_tailed_dpsgd_threshold(theta, scale, steps, setting.failure)
+    bound = body_and_tail.sub_weibull_bound(theta, scale, setting.failure)
     return Advice(
         "flat threshold",
         {"c": c, "T": steps, "eta": 1 / math.sqrt(steps), "c without 39": bound},
@@ -195,8 +197,8 @@ def discriminative_thresholds(fitted: TailFit, setting: Setting) -> Advice:
     """Paper 1, Theorem 5.3: c1 for the tail and c2 for the body."""
     theta, steps = _theta(fitted), setting.steps_or_theorem()
     scale = fitted.envelope(theta)
-    tail, body = theorems.dc_dpsgd_thresholds(theta, scale, steps, setting.failure)
-    ratio = theorems.dc_dpsgd_ratio(theta, setting.failure)
+    tail, body = body_and_tail.dc_dpsgd_thresholds(theta, scale, steps, setting.failure)
+    ratio = body_and_tail.dc_dpsgd_ratio(theta, setting.failure)
     order = () if tail >= body else ("the constants put c2 above c1 here: keep c2 <= c1",)
     return Advice(
         "body and tail thresholds",
@@ -225,10 +227,8 @@ def simple_clipping(fitted: TailFit, setting: Setting) -> Advice:
     """
     p = float(min(max(2.0, fitted.safe_moment), 8.0))
     moment = fitted.moment(p) / math.sqrt(setting.d)
-    rho = theorems.zcdp_budget_exact(setting.epsilon, setting.delta)
-    found = theorems.simple_clipping(
-        p, moment, setting.n, setting.d, rho, smoothness=setting.smoothness
-    )
+    rho = sco.zcdp_budget_exact(setting.epsilon, setting.delta)
+    found = sco.simple_clipping(p, moment, setting.n, setting.d, rho, smoothness=setting.smoothness)
     return Advice(
         "simple clipping (full batch)",
         {"R": found.radius, "T": found.steps, "eta": found.step_size, "p": p, "M": moment},
@@ -251,7 +251,7 @@ def no_clipping(fitted: TailFit, setting: Setting) -> Advice:
     scale = fitted.envelope(0.5)
     rho = scale * math.sqrt(1 + 2 / (math.e - 1))  # E exp(X^2/rho^2) <= e from the tail bound
     steps = float(setting.steps or max(1.0, (setting.n * setting.epsilon) ** 2 / setting.d))
-    c = theorems.no_clipping_threshold(
+    c = thresholds.no_clipping_threshold(
         smoothness=setting.smoothness,
         gap=setting.risk_range,
         noise=rho,
@@ -275,7 +275,7 @@ def no_clipping(fitted: TailFit, setting: Setting) -> Advice:
 
 def averaged_clipping(fitted: TailFit, setting: Setting) -> Advice:
     """Paper 4, Theorem 4: lambda, m, gamma and N for clipping the batch mean."""
-    problem = theorems.AclipProblem(
+    problem = averaged.AclipProblem(
         smoothness=setting.smoothness,
         radius=setting.radius,
         deviation=fitted.moment(2.0),
@@ -285,7 +285,7 @@ def averaged_clipping(fitted: TailFit, setting: Setting) -> Advice:
         delta=setting.delta,
         beta=setting.failure,
     )
-    found = theorems.aclip_unconstrained(problem, setting.steps)
+    found = averaged.aclip_unconstrained(problem, setting.steps)
     return Advice(
         "averaged clipping",
         {
@@ -324,9 +324,9 @@ def modelmix(fitted: TailFit, setting: Setting) -> Advice:
     names = ("n", "epsilon", "d", "delta", "risk_range", "smoothness")
     facts: dict[str, Any] = {name: getattr(setting, name) for name in names}
     rate = setting.sampling_rate
-    c = theorems.sampling_noise_threshold(kappa, **facts)
-    schedule = theorems.clipped_sgd_schedule(c, sampling_rate=rate, **facts)
-    tau = theorems.mixing_width(sampling_rate=rate, **facts)
+    c = thresholds.sampling_noise_threshold(kappa, **facts)
+    schedule = thresholds.clipped_sgd_schedule(c, sampling_rate=rate, **facts)
+    tau = thresholds.mixing_width(sampling_rate=rate, **facts)
     return Advice(
         "c above the sampling noise, mixing width",
         {
@@ -335,7 +335,7 @@ def modelmix(fitted: TailFit, setting: Setting) -> Advice:
             "T": schedule.steps,
             "eta": schedule.step_size,
             "tau where mixing costs as much as noise": tau,
-            "tau/eta tried first": theorems.MIXING_RATIOS[0],
+            "tau/eta tried first": thresholds.MIXING_RATIOS[0],
         },
         "paper 5, Theorem 3.2 (condition from the proof of B.1)",
         (

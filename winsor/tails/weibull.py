@@ -26,8 +26,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from winsor.tails.points import Floats, TailPoints
-from winsor.tails.regression import tail_line
+from winsor.tails.points import Floats, TailPoints, tail_line
 
 XI_MAX = 10.0
 """Here the upper half of the curve is a Pareto law to within 0.1 %. Well before that, xi and theta

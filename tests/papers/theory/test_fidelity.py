@@ -11,10 +11,10 @@ import fidelity_page
 import pytest
 import theory_page
 from winsor_papers import theory
-from winsor_papers.theory.fidelity import Row
+from winsor_papers.fidelity import Row, place, read
 
-ROOT = Path(__file__).parent.parent.parent
-ROWS = fidelity_page.gathered()
+ROOT = Path(__file__).parents[3]
+ROWS = read()[1]
 
 
 def named(row: Row) -> str:
@@ -100,5 +100,5 @@ def test_a_row_that_hides_something_is_refused():
 def test_items_are_ordered_as_people_count():
     rows = [Row(1, f"Table {n}", "published", "x", "y::z") for n in (10, 9)]
     rows.append(Row(1, "Algorithm 2", "published", "x", "y::z"))
-    ordered = sorted(rows, key=fidelity_page._place)
+    ordered = sorted(rows, key=place)
     assert [row.item for row in ordered] == ["Algorithm 2", "Table 9", "Table 10"]

@@ -195,9 +195,3 @@ def aclip_holder(
         clip * problem.radius / (2 * noise * steps),
     )
     return AclipParameters(clip, batch, step_size, steps)
-
-
-def aclip_bias(clip: float, batch_size: float, deviation: float) -> float:
-    """2 sigma^2 / (m lambda): bias of the clipped mean, if |gradient| <= lambda/2 (Lemma 1)."""
-    all_positive(clip=clip, m=batch_size, sigma=deviation)
-    return 2 * deviation**2 / (batch_size * clip)

@@ -46,17 +46,6 @@ def checked_moments(p: float, **sizes: float) -> None:
         )
 
 
-def zcdp_budget(epsilon: float, delta: float) -> float:
-    """rho of (12): epsilon^2 / (1 + 2 sqrt(ln(1/delta)))^2, for epsilon <= 1 (Theorem 3)."""
-    all_positive(epsilon=epsilon)
-    all_probabilities(delta=delta)
-    if epsilon > 1:
-        raise ConfigurationError(
-            f"epsilon must be at most 1 for (12). Got {epsilon!r} instead. Use `zcdp_budget_exact`."
-        )
-    return (epsilon / (1 + 2 * math.sqrt(math.log(1 / delta)))) ** 2
-
-
 def zcdp_budget_exact(epsilon: float, delta: float) -> float:
     """The rho with rho + 2 sqrt(rho ln(1/delta)) = epsilon (Lemma 1(4) without the slack of (12)).
 

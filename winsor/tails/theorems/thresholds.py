@@ -1,4 +1,7 @@
-"""Paper 5 (ModelMix): c above the sampling noise, T and eta, mixing width tau against eta."""
+"""Thresholds above the noise of gradients: papers 3 (nothing is clipped) and 5 (ModelMix).
+
+For ModelMix also the steps T, the step size eta, and the mixing width tau against eta.
+"""
 
 from __future__ import annotations
 
@@ -114,3 +117,36 @@ def mixing_width(
     unit = _relative_noise(n, epsilon, d, delta)
     room = 2.5 * risk_range * sampling_rate / (smoothness * math.sqrt(d * math.log(1 / delta)))
     return math.sqrt(12 * room * unit**2 / d)
+
+
+def no_clipping_threshold(
+    *,
+    smoothness: float,
+    gap: float,
+    noise: float,
+    n: float,
+    steps: float,
+    failure: float,
+    c1: float = 1.0,
+    c2: float = 1.0,
+) -> float:
+    """The C at which, with probability 1 - 2 delta', no gradient is ever clipped (eq. (2)).
+
+    C = sqrt(4L(f(w0) - f*) + 2 c1 L^2 log(2/delta') + 64 c2 L^2 log(2T/delta'))
+        + rho sqrt(1 + log(n(T+1)/delta'))
+
+    which has the shape sqrt(c3 + c4 log(nT/delta')) of (2). The first line is (9); (11) repeats it
+    as 16 c2 L, without the square, which has the wrong unit. The second line is the union bound
+    behind (10), with its constant: P(|grad f_i - grad f| > t) <= e exp(-t^2/rho^2) under
+    Assumption 4.1 ((10) prints sqrt(rho log), again a unit slip). c1 and c2 are the absolute
+    constants of Proposition 4.2, which the paper does not name. (2) asks delta' in (0.5, 1): read
+    (0, 0.5).
+    """
+    all_positive(smoothness=smoothness, gap=gap, noise=noise, n=n, T=steps, c1=c1, c2=c2)
+    all_probabilities(delta=failure)
+    mean = (
+        4 * smoothness * gap
+        + 2 * c1 * smoothness**2 * math.log(2 / failure)
+        + 64 * c2 * smoothness**2 * math.log(2 * steps / failure)
+    )
+    return math.sqrt(mean) + noise * math.sqrt(1 + math.log(n * (steps + 1) / failure))

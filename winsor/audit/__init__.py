@@ -13,14 +13,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from winsor.audit.replaying.report import Finding, ReplayReport
     from winsor.audit.replaying.session import replay
+    from winsor.audit.replaying.transcript import Finding, ReplayReport
 
 __all__ = ["Finding", "ReplayReport", "replay"]
 
 _HOMES = {
-    "Finding": "winsor.audit.replaying.report",
-    "ReplayReport": "winsor.audit.replaying.report",
+    "Finding": "winsor.audit.replaying.transcript",
+    "ReplayReport": "winsor.audit.replaying.transcript",
     "replay": "winsor.audit.replaying.session",
 }
 

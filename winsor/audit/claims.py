@@ -5,7 +5,7 @@ A claim bounds every test an adversary can run. If a test has false-positive rat
 
     power(b) = min over epsilon of  e^epsilon b + delta(epsilon)  and  1 - (1-delta-b)/e^epsilon,
 
-the second from the reversed test, since a claim holds for both orders of the two worlds.
+the second from the reversed test, since a claim holds for both orders of the two datasets.
 
 Guarantee
 ---------
@@ -74,7 +74,7 @@ class Claim:
         return float(self.epsilons[np.argmin(np.minimum(*self._limits(false_positive)))])
 
     def _limits(self, false_positive: Floats | float) -> tuple[Floats, Floats]:
-        """(..., epsilons) bounds on the true-positive rate, by each order of the worlds."""
+        """(..., epsilons) bounds on the true-positive rate, by each order of the datasets."""
         b = np.asarray(false_positive, dtype=np.float64)[..., None]
         return self._odds * b + self.deltas, 1 - (1 - self.deltas - b) / self._odds
 

@@ -1,4 +1,4 @@
-"""One audit: a claim, two worlds, a number of runs, and a row of the table."""
+"""One audit: a claim, a pair of datasets, a number of runs, and a row of the table."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from winsor.core.contract import Neighbouring
 History = list[tuple[dp_event.DpEvent, int]]
 
 VECTORISED = 200_000
-"""Runs per world where runs are stacked; a quarter in quick audits, where a ten per cent lie at
+"""Runs per dataset where runs are stacked; a quarter in quick audits, where a ten per cent lie at
 epsilon 4 is still caught (how often: `benchmarks/results/audit_power.json`)."""
 MORE_NOISE = 1.1
 """Thresholds that measure the noise of a known law are those that tell it from so much more."""

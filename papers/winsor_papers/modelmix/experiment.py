@@ -27,8 +27,8 @@ from torch import Tensor, nn
 
 from winsor.audit.claims import Claim, claim_of
 from winsor.audit.curve import PRESENT
+from winsor.audit.neighbouring import AuditSetting, Floats, StackedExperiment
 from winsor.audit.records import GradientRecords, Parts, chosen, stacked
-from winsor.audit.worlds import AuditSetting, Floats, StackedExperiment
 from winsor.contrib.modelmix.laplace import MixedLaplace
 from winsor.contrib.modelmix.mechanism import MixedGaussian, ModelMix
 from winsor.contrib.modelmix.update import MixingUpdate
@@ -92,7 +92,7 @@ class MixingExperiment(StackedExperiment):
         masks = (np.zeros(1, dtype=bool), np.ones(1, dtype=bool))
         return stacked([records.output(rule, PRESENT, mask, state) for mask in masks])
 
-    def play(self, world: int, runs: int, door: Door, key: bytes) -> Floats:
+    def play(self, dataset: int, runs: int, door: Door, key: bytes) -> Floats:
         table, coins = self._table(), stream(key, "coins", 0)
         weight = nn.Parameter(torch.zeros(runs, self.p))
         update = self.update(weight, key)
@@ -100,7 +100,7 @@ class MixingExperiment(StackedExperiment):
         previous = weight.detach().clone()
         total = np.zeros(runs)
         for step in range(self.steps):
-            joins = (coins.random(runs) < self.q) & (world == PRESENT)
+            joins = (coins.random(runs) < self.q) & (dataset == PRESENT)
             released = door.release(step, chosen(table, joins.astype(np.int64)))
             before = weight.detach().clone()
             update.apply(released)

@@ -4,7 +4,7 @@ report.py       what was found, in words
 neighbours.py   the dataset without a row, or with a hostile one in its place
 coins.py        the same keys and seeds in every run
 rows.py         where rows leave the dataset: samplers, tables, groups
-tape.py         every release of a run, and how a second run is held against it
+transcript.py         every release of a run, and how a second run is held against it
 doors.py        the taps on winsor's doors
 reachable.py    what a run leaves behind: weights, attributes, files, text
 checks.py       what one run alone can show: noise used twice, rows drawn too often

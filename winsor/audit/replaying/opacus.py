@@ -26,7 +26,7 @@ import torch
 
 from winsor.audit.replaying.rows import Rows
 from winsor.audit.replaying.session import Adapter
-from winsor.audit.replaying.tape import Claim, Tape, part_of
+from winsor.audit.replaying.transcript import Claim, Transcript, part_of
 from winsor.core.contract import ConfigurationError, Neighbouring, Sensitivity
 
 PROOF = "per-sample clipping, as the library claims"
@@ -39,8 +39,8 @@ def opacus_adapter(optimizer: type | None = None, sampler: type | None = None) -
     sampler = sampler or _found("opacus.utils.uniform_sampler", "UniformWithReplacementSampler")
 
     @contextmanager
-    def adapter(tape: Tape, rows: Rows) -> Iterator[None]:
-        taps = _Taps(tape, rows)
+    def adapter(transcript: Transcript, rows: Rows) -> Iterator[None]:
+        taps = _Taps(transcript, rows)
         with ExitStack() as stack:
             for cls in _with_own(optimizer, "add_noise"):
                 tap = taps.add_noise(vars(cls)["add_noise"])
@@ -54,8 +54,8 @@ def opacus_adapter(optimizer: type | None = None, sampler: type | None = None) -
 
 
 class _Taps:
-    def __init__(self, tape: Tape, rows: Rows) -> None:
-        self._tape, self._rows = tape, rows
+    def __init__(self, transcript: Transcript, rows: Rows) -> None:
+        self._transcript, self._rows = transcript, rows
         self._steps = 0
         self._held_back = False
         self._inside = False
@@ -69,7 +69,7 @@ class _Taps:
         """What the optimiser owns is compared at every release."""
         if optimizer not in self._optimizers:
             self._optimizers.append(optimizer)
-            self._tape.witnesses.append(torch.nn.ParameterList(optimizer.params))
+            self._transcript.witnesses.append(torch.nn.ParameterList(optimizer.params))
 
     def batches(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def batches(sampler: Any) -> Iterator[list[int]]:
@@ -84,7 +84,7 @@ class _Taps:
                 original(optimizer)
                 return
             self._see_weights(optimizer)
-            first = self._tape.passing(
+            first = self._transcript.passing(
                 "opacus", self._steps, _parts(optimizer), _facts(optimizer), self._held_back
             )
             self._steps += 1
@@ -96,7 +96,7 @@ class _Taps:
             if first is not None:
                 _overwrite(optimizer, first.noisy)
             std = _norm(optimizer) * float(optimizer.noise_multiplier)
-            self._tape.passed(_noisy(optimizer), {"grad": std})
+            self._transcript.passed(_noisy(optimizer), {"grad": std})
 
         return add_noise
 

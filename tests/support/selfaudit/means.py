@@ -1,7 +1,7 @@
 """Heavy-tailed means under attack: the real clipping, grouping, prepaid door and noise.
 
 Everybody is at the centre, one record far outside the ball. Add/remove is audited as the library
-states it, with n public: both worlds are rescaled by their own n, so that what remains is the
+states it, with n public: both datasets are rescaled by their own n, so that what remains is the
 record and not the count.
 
 `ClippedMeanExperiment`: runs stacked in one paid release.
@@ -24,7 +24,7 @@ from dp_accounting.dp_event import DpEvent
 
 from winsor.audit.claims import USUAL_DELTA
 from winsor.audit.curve import PRESENT
-from winsor.audit.worlds import Floats, audit_key
+from winsor.audit.neighbouring import Floats, audit_key
 from winsor.core.contract import Neighbouring
 from winsor.core.ledger.ledger import Ledger
 from winsor.core.noise.gaussian import Gaussian
@@ -48,14 +48,14 @@ RADIUS = 2.0
 FAR = 1e8
 
 
-def _rows(world: int, relation: Neighbouring) -> Floats:
+def _rows(dataset: int, relation: Neighbouring) -> Floats:
     """Everybody at the origin but the record in question, which comes last."""
     rows = np.zeros((ROWS, DIMENSION))
     record = np.full((1, DIMENSION), FAR)
     if relation is REPLACE:
-        rows[-1] = record if world == PRESENT else -record
+        rows[-1] = record if dataset == PRESENT else -record
         return rows
-    return np.concatenate([rows, record]) if world == PRESENT else rows
+    return np.concatenate([rows, record]) if dataset == PRESENT else rows
 
 
 def _door(relation: Neighbouring, *label: object) -> PrepaidDoor:
@@ -69,12 +69,12 @@ class ClippedMeanExperiment:
     noise_multiplier: float
     relation: Neighbouring = ADD
 
-    def _release(self, world: int, runs: int, label: object) -> tuple[Floats, PrepaidDoor]:
+    def _release(self, dataset: int, runs: int, label: object) -> tuple[Floats, PrepaidDoor]:
         """(runs, d) noisy means in units of the noise."""
-        rows, origin = _rows(world, self.relation), np.zeros(DIMENSION)
+        rows, origin = _rows(dataset, self.relation), np.zeros(DIMENSION)
         n = len(rows)
         mean = clipped_sum(rows, origin, distances(rows, origin), RADIUS) / n
-        door = _door(self.relation, world, label)
+        door = _door(self.relation, dataset, label)
         mechanism, sensitivity = Gaussian(self.noise_multiplier), mean_sensitivity(RADIUS, n)
         receipt = door.pay(mechanism, FullBatch(n), sensitivity, 1, (runs, DIMENSION))
         return receipt.release(np.tile(mean, (runs, 1))) / receipt.std, door
@@ -83,8 +83,8 @@ class ClippedMeanExperiment:
     def history(self) -> History:
         return self._release(PRESENT, 1, "history")[1].ledger.history()
 
-    def scores(self, world: int, runs: int, part: int) -> Floats:
-        return np.asarray(self._release(world, runs, part)[0].sum(1))
+    def scores(self, dataset: int, runs: int, part: int) -> Floats:
+        return np.asarray(self._release(dataset, runs, part)[0].sum(1))
 
 
 # ----------------------------------------------------------------------------- as users call it
@@ -99,8 +99,8 @@ class CalledMeanExperiment:
     k: int | None = None
     grouping: str = "partition"
 
-    def _call(self, world: int, key: bytes) -> MeanEstimate:
-        rows = _rows(world, self.relation)
+    def _call(self, dataset: int, key: bytes) -> MeanEstimate:
+        rows = _rows(dataset, self.relation)
         options: dict[str, Any] = {
             "epsilon": self.epsilon,
             "delta": USUAL_DELTA,
@@ -118,23 +118,25 @@ class CalledMeanExperiment:
     def history(self) -> History:
         return self._call(PRESENT, audit_key(PRESENT, "history")).ledger.history()
 
-    def scores(self, world: int, runs: int, part: int) -> Floats:
-        return np.array([self._score(world, audit_key(world, part, run)) for run in range(runs)])
+    def scores(self, dataset: int, runs: int, part: int) -> Floats:
+        return np.array(
+            [self._score(dataset, audit_key(dataset, part, run)) for run in range(runs)]
+        )
 
-    def _score(self, world: int, key: bytes) -> float:
-        result = self._call(world, key)
+    def _score(self, dataset: int, key: bytes) -> float:
+        result = self._call(dataset, key)
         if self.k is None:
             return float(np.sum(result.estimate) / result.noise_std)
         assert result.group_means is not None
         means = result.group_means / result.noise_std
-        groups = Groups(len(_rows(world, self.relation)), self.k, self.grouping, self.relation)
+        groups = Groups(len(_rows(dataset, self.relation)), self.k, self.grouping, self.relation)
         if self.grouping == "partition":
-            return float(means[self._group(groups, world, key)].sum())
+            return float(means[self._group(groups, dataset, key)].sum())
         return self._evidence(means, RADIUS / groups.size / result.noise_std)
 
-    def _group(self, groups: Groups, world: int, key: bytes) -> int:
+    def _group(self, groups: Groups, dataset: int, key: bytes) -> int:
         """Where the record is; where it would be, if it is absent."""
-        if world != PRESENT and self.relation is ADD:
+        if dataset != PRESENT and self.relation is ADD:
             return int(stream(key, "absent record", 0).integers(groups.k))
         return next(j for j, who in enumerate(groups.members(key, 0)) if groups.n - 1 in who)
 
@@ -155,9 +157,9 @@ class AveragedMeanExperiment:
     epsilon: float
     relation: Neighbouring = ADD
 
-    def _call(self, world: int, key: bytes) -> MeanEstimate:
+    def _call(self, dataset: int, key: bytes) -> MeanEstimate:
         rows = np.full((ROWS, DIMENSION), -FAR)
-        if world == PRESENT:  # outweighs all others together
+        if dataset == PRESENT:  # outweighs all others together
             record = np.full((1, DIMENSION), 10.0 * ROWS * FAR)
             rows = np.concatenate([rows[: ROWS - (self.relation is REPLACE)], record])
         return averaged_mean(
@@ -173,8 +175,8 @@ class AveragedMeanExperiment:
     def history(self) -> History:
         return self._call(PRESENT, audit_key(PRESENT, "history")).ledger.history()
 
-    def scores(self, world: int, runs: int, part: int) -> Floats:
-        results = (self._call(world, audit_key(world, part, run)) for run in range(runs))
+    def scores(self, dataset: int, runs: int, part: int) -> Floats:
+        results = (self._call(dataset, audit_key(dataset, part, run)) for run in range(runs))
         return np.array([float(np.sum(r.estimate) / r.noise_std) for r in results])
 
 
@@ -209,13 +211,13 @@ class RadiusExperiment:
     relation: Neighbouring = ADD
     radius: PrivateRadius = PrivateRadius(1.0, 8.0, level=0.5, ratio=2.0)  # noqa: RUF009 - frozen
 
-    def _search(self, world: int, *label: object) -> _GlassDoor:
+    def _search(self, dataset: int, *label: object) -> _GlassDoor:
         norms = np.full(COUNTED, FAR)
         if self.relation is REPLACE:
-            norms[-1] = 0.0 if world == PRESENT else FAR
-        elif world == PRESENT:
+            norms[-1] = 0.0 if dataset == PRESENT else FAR
+        elif dataset == PRESENT:
             norms = np.append(norms, 0.0)
-        door = _GlassDoor(Ledger({}), self.relation, audit_key(world, *label))
+        door = _GlassDoor(Ledger({}), self.relation, audit_key(dataset, *label))
         level = self.radius.level
         assert level is not None
         self.radius.search(norms, level, door, Gaussian(self.noise_multiplier))
@@ -225,6 +227,6 @@ class RadiusExperiment:
     def history(self) -> History:
         return self._search(PRESENT, "history").ledger.history()
 
-    def scores(self, world: int, runs: int, part: int) -> Floats:
-        doors = (self._search(world, part, run) for run in range(runs))
+    def scores(self, dataset: int, runs: int, part: int) -> Floats:
+        doors = (self._search(dataset, part, run) for run in range(runs))
         return np.array([sum(door.seen) / door.std for door in doors])

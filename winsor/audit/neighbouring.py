@@ -1,6 +1,6 @@
-"""Two neighbouring worlds, run through the real rule, sampler, mechanism and door.
+"""Pairs of neighbouring datasets, run through the real rule, sampler, mechanism and door.
 
-A world is a tiny dataset. What is enumerated beforehand is only what the adversary knows anyway:
+The datasets are tiny. What is enumerated beforehand is only what the adversary knows anyway:
 the value that the real rule computes for each possible batch, and the sampler's probability of that
 batch. Runs are stacked: one call of the real `Door.release` noises the values of all runs at once,
 each run a slice of its own, with the standard deviation and the ledger event that a training step
@@ -19,7 +19,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
@@ -28,9 +28,21 @@ import numpy as np
 import torch
 from dp_accounting.dp_event import DpEvent
 from numpy.typing import NDArray
+from torch import Tensor
 
-from winsor.audit.curve import ABSENT, PRESENT, WORLDS
-from winsor.audit.records import GradientRecords, Parts, Records, chosen, flat, stacked
+from winsor.audit.curve import ABSENT, DATASETS, PRESENT
+from winsor.audit.records import (
+    LINE,
+    MODEL,
+    GradientRecords,
+    Parts,
+    Records,
+    Shapes,
+    chosen,
+    dimension,
+    flat,
+    stacked,
+)
 from winsor.core.contract import ConfigurationError, Neighbouring, Released
 from winsor.core.door import Door
 from winsor.core.ledger.ledger import Ledger
@@ -58,7 +70,7 @@ class AuditSetting:
     """How a rule is run: noise, sampler, and the public numbers of the run."""
 
     mechanism: Mechanism
-    sampler: Sampler  # its n is nominal: the number of common records, whichever world is real
+    sampler: Sampler  # its n is nominal: the number of common records, on either dataset
     relation: Neighbouring
     steps: int = 1
     seed: int = 0
@@ -121,7 +133,7 @@ def in_noise_units(released: Released) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class Likelihoods:
-    """The law of one release in noise units: a mixture of unit Gaussians in each world."""
+    """The law of one release in noise units: a mixture of unit Gaussians on each dataset."""
 
     centres: Floats  # (batches, coordinates)
     log_weights: Floats  # (2, batches); -inf where a batch cannot occur
@@ -137,7 +149,7 @@ class Likelihoods:
     def ratio(self, x: Floats) -> Floats:
         """(runs,) log-likelihood ratios of present against absent."""
         affinity = self.log_densities(x)
-        present, absent = (affinity + self.log_weights[world] for world in (PRESENT, ABSENT))
+        present, absent = (affinity + self.log_weights[dataset] for dataset in (PRESENT, ABSENT))
         return log_sum(present) - log_sum(absent)
 
     def log_densities(self, x: Floats) -> Floats:
@@ -173,8 +185,8 @@ class StackedExperiment(ABC):
         def setting(self) -> AuditSetting: ...
 
     @abstractmethod
-    def play(self, world: int, runs: int, door: Door, key: bytes) -> Floats:
-        """(runs,) scores of so many runs in one world, all releases through ``door``."""
+    def play(self, dataset: int, runs: int, door: Door, key: bytes) -> Floats:
+        """(runs,) scores of so many runs in one dataset, all releases through ``door``."""
 
     @property
     def relation(self) -> Neighbouring:
@@ -188,12 +200,12 @@ class StackedExperiment(ABC):
         self.play(ABSENT, 1, door, key)
         return door.ledger.history()
 
-    def scores(self, world: int, runs: int, part: int) -> Floats:
+    def scores(self, dataset: int, runs: int, part: int) -> Floats:
         pieces = []
         for start in range(0, runs, self.stack):
-            key = self.setting.key(world, part, start)
+            key = self.setting.key(dataset, part, start)
             count = min(self.stack, runs - start)
-            pieces.append(self.play(world, count, self.setting.door(key), key))
+            pieces.append(self.play(dataset, count, self.setting.door(key), key))
         return np.concatenate(pieces)
 
 
@@ -222,16 +234,16 @@ class RuleExperiment(StackedExperiment):
 
     @cached_property
     def _laws(self) -> tuple[tuple[NDArray[np.bool_], Floats], ...]:
-        """Possible batches and their probabilities, in each world."""
-        return tuple(batches(self.setting.sampler, self.records.count(w)) for w in WORLDS)
+        """Possible batches and their probabilities, of each dataset."""
+        return tuple(batches(self.setting.sampler, self.records.count(w)) for w in DATASETS)
 
     def _table(self, records: Records) -> Parts:
-        """The rule's output for every batch of the absent world, then of the present one."""
+        """The rule's output for every batch of the absent dataset, then of the present one."""
         return stacked(
             [
-                records.output(self.rule, world, mask, self._state)
-                for world in WORLDS
-                for mask in self._laws[world][0]
+                records.output(self.rule, dataset, mask, self._state)
+                for dataset in DATASETS
+                for mask in self._laws[dataset][0]
             ]
         )
 
@@ -252,22 +264,22 @@ class RuleExperiment(StackedExperiment):
         return [(table, law.of(table, std, weights)) for table in tables]
 
     def shift(self) -> float:
-        """Distance of the two worlds in noise units, for a single possible batch each."""
+        """Return the distance of the two releases in noise units, for one possible batch each."""
         _, likelihoods = self._steps[0]
         return float(np.linalg.norm(np.ptp(likelihoods.centres, axis=0)))
 
-    def play(self, world: int, runs: int, door: Door, key: bytes) -> Floats:
+    def play(self, dataset: int, runs: int, door: Door, key: bytes) -> Floats:
         total = np.zeros(runs)
         for step in range(self.setting.steps):
             table, likelihoods = self._steps[step % len(self._steps)]
-            released = door.release(step, chosen(table, self._draw(world, runs, step, door.run)))
+            released = door.release(step, chosen(table, self._draw(dataset, runs, step, door.run)))
             total += likelihoods.ratio(in_noise_units(released))
         return total
 
-    def _draw(self, world: int, runs: int, step: int, label: str) -> NDArray[np.int64]:
-        """Row of the table for each run: the batch that the sampler drew in this world."""
-        offset = len(self._laws[ABSENT][1]) if world == PRESENT else 0
-        masks, law = self._laws[world]
+    def _draw(self, dataset: int, runs: int, step: int, label: str) -> NDArray[np.int64]:
+        """Row of the table for each run: the batch that the sampler drew."""
+        offset = len(self._laws[ABSENT][1]) if dataset == PRESENT else 0
+        masks, law = self._laws[dataset]
         key = self.setting.key("batches", label, step)
         if len(law) == 1:
             return np.full(runs, offset, dtype=np.int64)
@@ -277,3 +289,89 @@ class RuleExperiment(StackedExperiment):
             return offset + drawn_batches(setting.sampler, n, runs, whole, step, setting.steps)
         uniforms = stream(key, "audit batches", 0).random(runs)
         return offset + np.searchsorted(np.cumsum(law)[:-1], uniforms, side="right")
+
+
+# ------------------------------------------------------------------------- datasets that hurt
+
+NOMINAL = 10
+"""Records in the adversary's datasets (the one in question not counted)."""
+DRAWS = 24
+"""Draws tried for a rule with coins of its own."""
+TIE = 1e-4
+"""Of pairs whose shifts differ by no more than this share, the simplest is taken."""
+SCALES = (1e6, 1e2, 3.0, 1.0, 0.3, 0.02)
+"""Lengths of gradients, from far above any threshold to far below."""
+
+
+def directions(shapes: Shapes) -> dict[str, Tensor]:
+    """One coordinate alone, all coordinates alike, and one that is neither."""
+    d = dimension(shapes)
+    one_hot = torch.zeros(d)
+    one_hot[0] = 1.0
+    generator = torch.Generator().manual_seed(7)
+    mixed = torch.randn(d, generator=generator)
+    return {
+        "one-hot": one_hot,
+        "spread": torch.full((d,), d**-0.5),
+        "mixed": mixed / mixed.norm(),
+    }
+
+
+def pairs(
+    relation: Neighbouring, shapes: Shapes = MODEL, few: bool = False
+) -> Iterator[GradientRecords]:
+    """Every pair of datasets tried, under one relation; or a ``few``, long and in one direction."""
+    for label, u in directions(shapes).items():
+        if few and label != "mixed":
+            continue
+        for length in SCALES[1:3] if few else SCALES:
+            g = length * u
+            for name, common, z, instead in _stories(g):
+                other = z.new_zeros((0, len(u)))
+                if relation is Neighbouring.REPLACE_ONE:
+                    other = instead[None]
+                title = f"{name}, {label}, {length:g}"
+                yield GradientRecords(title, common, other, z[None], shapes)
+
+
+def _stories(g: Tensor) -> Iterator[tuple[str, Tensor, Tensor, Tensor]]:
+    """(name, common records, the record in question, what it replaces) for a gradient g."""
+    nothing = g.new_zeros((0, len(g)))
+    others = g.expand(NOMINAL, -1)
+    yield "canary, other batch empty", nothing, g, -g
+    yield "canary among silent", g.new_zeros((NOMINAL, len(g))), g, -g
+    # The newcomer outranks one of the others, which falls out of the tail. What it replaces is
+    # half as long: a count of long records notices, too.
+    yield "rank bump", -others, 2 * g, -g
+    yield "opposite to the others", -others, g, -g
+    # Alone it outweighs all others together, so a clipped mean changes its sign.
+    yield "mean flip", -others, 100 * NOMINAL * g, -g
+    # Whoever is displaced by the newcomer flips the next microbatch in turn.
+    chain = torch.stack([-100 * g, 10 * g, -g])
+    yield "chain of flips", chain, 1000 * g, -1000 * g
+    # Only the size of the batch changes.
+    yield "silent record", others, 0 * g, g
+
+
+def worst(rule: Rule, setting: AuditSetting, shapes: Shapes = MODEL) -> RuleExperiment:
+    """The pair with the largest shift, in units of the declared noise, on the full batch.
+
+    A rule that draws coins is given to an adversary who knows them: its sensitivity is stated for
+    the worst draw, so it must hold for the worst of a few. (A rule whose *event* rests on its coins
+    being secret is not bounded that way; see `transcripts.RandomRuleExperiment`.)
+    """
+    experiments = [
+        RuleExperiment(rule, pair, setting, draw=draw)
+        for pair in pairs(setting.relation, shapes, few=rule.randomised)
+        for draw in range(DRAWS if rule.randomised else 1)
+    ]
+    shifts = [experiment.shift() for experiment in experiments]
+    enough = (1 - TIE) * max(shifts)
+    return next(e for e, shift in zip(experiments, shifts, strict=True) if shift >= enough)
+
+
+def canary(relation: Neighbouring, silent: int = 0) -> GradientRecords:
+    """One huge coordinate, among ``silent`` zero records: the worst case of per-sample clipping."""
+    z = torch.tensor([[1e6]])
+    other = -z if relation is Neighbouring.REPLACE_ONE else z.new_zeros((0, 1))
+    return GradientRecords("Dirac canary", z.new_zeros((silent, 1)), other, z, LINE)

@@ -4,8 +4,8 @@ import math
 
 import numpy as np
 import pytest
-from selfaudit.range_worlds import AllColumns, RangeExperiment
-from selfaudit.table_worlds import WORLDS, TableExperiment
+from selfaudit.ranges import AllColumns, RangeExperiment
+from selfaudit.tables import SUMS, TableExperiment
 
 from winsor.audit.curve import ABSENT, PRESENT
 from winsor.core.contract import Neighbouring
@@ -19,10 +19,10 @@ LOOSE = {
 
 
 @pytest.mark.parametrize("relation", [ADD, REPLACE])
-@pytest.mark.parametrize("name", WORLDS)
+@pytest.mark.parametrize("name", SUMS)
 def test_the_adversary_sees_all_that_the_ledger_allows_and_no_more(name, relation):
     experiment = TableExperiment(name, 2.0, relation)
-    absent, present = (experiment.scores(world, 1_000, 0) for world in (ABSENT, PRESENT))
+    absent, present = (experiment.scores(dataset, 1_000, 0) for dataset in (ABSENT, PRESENT))
     shift = (present.mean() - absent.mean()) / np.sqrt((absent.var() + present.var()) / 2)
     ((event, count),) = experiment.history
     assert count == 1
@@ -35,7 +35,7 @@ def test_the_adversary_sees_all_that_the_ledger_allows_and_no_more(name, relatio
 @pytest.mark.parametrize("relation", [ADD, REPLACE])
 def test_two_rounds_show_what_was_paid_for_the_columns_left(relation):
     experiment = RangeExperiment(2.0, relation)
-    absent, present = (experiment.scores(world, 600, 0) for world in (ABSENT, PRESENT))
+    absent, present = (experiment.scores(dataset, 600, 0) for dataset in (ABSENT, PRESENT))
     shift = (present.mean() - absent.mean()) / np.sqrt((absent.var() + present.var()) / 2)
     paid = math.sqrt(sum(count / event.noise_multiplier**2 for event, count in experiment.history))
     assert sum(count for _, count in experiment.history) == 2
@@ -50,7 +50,7 @@ def test_the_second_round_is_of_one_column():
 
 def test_columns_that_nobody_paid_for_are_seen():
     mistaken = RangeExperiment(2.0, ADD, AllColumns(8, rounds=2, indicators=True))
-    absent, present = (mistaken.scores(world, 600, 0) for world in (ABSENT, PRESENT))
+    absent, present = (mistaken.scores(dataset, 600, 0) for dataset in (ABSENT, PRESENT))
     shift = (present.mean() - absent.mean()) / np.sqrt((absent.var() + present.var()) / 2)
     paid = math.sqrt(sum(count / event.noise_multiplier**2 for event, count in mistaken.history))
     assert shift > 1.3 * paid

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from selfaudit.mean_worlds import (
+from selfaudit.means import (
     AveragedMeanExperiment,
     CalledMeanExperiment,
     ClippedMeanExperiment,
@@ -16,8 +16,8 @@ ADD, REPLACE = Neighbouring.ADD_OR_REMOVE_ONE, Neighbouring.REPLACE_ONE
 
 
 def standard_shift(experiment, runs=1_500):
-    """Distance of the mean scores of both worlds, in standard deviations of a score."""
-    absent, present = (experiment.scores(world, runs, 0) for world in (ABSENT, PRESENT))
+    """Distance of the mean scores of both datasets, in standard deviations of a score."""
+    absent, present = (experiment.scores(dataset, runs, 0) for dataset in (ABSENT, PRESENT))
     return (present.mean() - absent.mean()) / np.sqrt((absent.var() + present.var()) / 2)
 
 

@@ -1,4 +1,4 @@
-"""Worlds: the enumerated laws are the sampler's, stacked runs are real releases."""
+"""Pairs of datasets: the enumerated laws are the sampler's, stacked runs are real releases."""
 
 from dataclasses import replace
 
@@ -7,18 +7,18 @@ import pytest
 import torch
 from scipy.stats import chisquare, multivariate_normal
 
-from winsor.audit.adversaries import canary
 from winsor.audit.curve import ABSENT, PRESENT
-from winsor.audit.records import LINE, MODEL, GradientRecords, as_tree, chosen, dimension, stacked
-from winsor.audit.worlds import (
+from winsor.audit.neighbouring import (
     AuditSetting,
     LaplaceLikelihoods,
     Likelihoods,
     RuleExperiment,
     batches,
+    canary,
     drawn_batches,
     in_noise_units,
 )
+from winsor.audit.records import LINE, MODEL, GradientRecords, as_tree, chosen, dimension, stacked
 from winsor.core.contract import Bounded, Neighbouring, Sensitivity, UnsoundRelease
 from winsor.core.noise.gaussian import Gaussian
 from winsor.core.sampling.samplers import FixedSize, FullBatch, Poisson
@@ -104,7 +104,7 @@ def test_the_canary_moves_flat_clipping_by_its_whole_sensitivity(relation, shift
     assert (event.noise_multiplier, count) == (pytest.approx(1 / shift), 1)
 
 
-def test_scores_are_a_function_of_seed_world_and_part():
+def test_scores_are_a_function_of_seed_dataset_and_part():
     setting = AuditSetting(Gaussian(1.0), Poisson(5, 0.4), ADD, steps=3)
     experiment = RuleExperiment(Flat(1.0), canary(ADD, silent=2), setting)
     scores = experiment.scores(PRESENT, 500, 1)

@@ -33,7 +33,7 @@ import numpy as np
 from dp_accounting.dp_event import DpEvent
 
 from winsor.audit.curve import ABSENT, PRESENT
-from winsor.audit.worlds import Floats, audit_key
+from winsor.audit.neighbouring import Floats, audit_key
 from winsor.core.contract import Neighbouring, Sensitivity
 from winsor.core.ledger.ledger import Ledger
 from winsor.core.noise.gaussian import Gaussian
@@ -188,7 +188,7 @@ def _categories(rows: Floats, door: PrepaidDoor, noise: Gaussian) -> None:
 
 
 # release, ordinary row, record, and what becomes of the record where it is replaced
-WORLDS: dict[str, tuple[Release, Floats, Floats, Floats]] = {
+SUMS: dict[str, tuple[Release, Floats, Floats, Floats]] = {
     "masses": (_masses, np.array([1, 1, 0.0]), np.array([0, 0, 0.0]), np.array([2, 2, 0.0])),
     "overlaps": (_masses, np.array([1, 1, 0.0]), np.array([0.5, 0.5, 0]), np.array([2, 2, 0.0])),
     "descent": (_descent, np.array([1, 1, 0.0]), np.array([2, 0, 1e9]), np.array([2, 0, -1e9])),
@@ -226,25 +226,25 @@ class TableExperiment:
     noise_multiplier: float
     relation: Neighbouring = ADD
 
-    def _rows(self, world: int) -> Floats:
-        _, ordinary, record, other = WORLDS[self.name]
+    def _rows(self, dataset: int) -> Floats:
+        _, ordinary, record, other = SUMS[self.name]
         rows = np.tile(ordinary, (OTHERS, 1))
-        if world == PRESENT:
+        if dataset == PRESENT:
             return np.vstack([rows, record])
         return np.vstack([rows, other]) if self.relation is REPLACE else rows
 
-    def _released(self, world: int, *label: object) -> OpenDoor:
-        door = OpenDoor(Ledger({}), self.relation, audit_key(self.name, world, *label))
-        WORLDS[self.name][0](self._rows(world), door, Gaussian(self.noise_multiplier))
+    def _released(self, dataset: int, *label: object) -> OpenDoor:
+        door = OpenDoor(Ledger({}), self.relation, audit_key(self.name, dataset, *label))
+        SUMS[self.name][0](self._rows(dataset), door, Gaussian(self.noise_multiplier))
         return door
 
     @property
     def history(self) -> History:
         return self._released(PRESENT, "history").ledger.history()
 
-    def scores(self, world: int, runs: int, part: int) -> Floats:
+    def scores(self, dataset: int, runs: int, part: int) -> Floats:
         present, absent = (self._released(each, "line").before for each in (PRESENT, ABSENT))
         line = present - absent
         line = line / math.sqrt(float(np.sum(line**2)))
-        doors = (self._released(world, part, run) for run in range(runs))
+        doors = (self._released(dataset, part, run) for run in range(runs))
         return np.array([float(np.sum(line * door.after)) / door.std for door in doors])

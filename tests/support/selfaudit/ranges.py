@@ -22,7 +22,7 @@ from dp_accounting.dp_event import DpEvent
 from numpy.typing import NDArray
 
 from winsor.audit.curve import PRESENT
-from winsor.audit.worlds import Floats, audit_key
+from winsor.audit.neighbouring import Floats, audit_key
 from winsor.core.contract import Neighbouring
 from winsor.core.ledger.ledger import Ledger
 from winsor.core.noise.gaussian import Gaussian
@@ -79,9 +79,9 @@ class RangeExperiment:
         """Columns of the second round that the adversary adds up."""
         return np.append(np.full(INDICATORS, float(isinstance(self.zoom, AllColumns))), 1.0)
 
-    def _played(self, world: int, *label: object) -> tuple[KeptRounds, list[Floats]]:
+    def _played(self, dataset: int, *label: object) -> tuple[KeptRounds, list[Floats]]:
         """The door, and round by round where the record's presence moves the counts."""
-        key = audit_key("ranges", type(self.zoom).__name__, world, *label)
+        key = audit_key("ranges", type(self.zoom).__name__, dataset, *label)
         door, lines = KeptRounds(Ledger({}), self.relation, key), []
 
         def counted(edges: Sequence[Floats], width: int) -> Floats:
@@ -89,9 +89,9 @@ class RangeExperiment:
             other *= self.relation is REPLACE
             lines.append(record - other)
             counts = OTHERS * counts_between(ORDINARY, edges, width)
-            return counts + (record if world == PRESENT else other)
+            return counts + (record if dataset == PRESENT else other)
 
-        n = OTHERS + 1  # public, and stated the same in both worlds
+        n = OTHERS + 1  # public, and stated the same for both datasets
         self.zoom.release_counts(counted, n, door, Gaussian(self.noise_multiplier))
         return door, lines
 
@@ -99,11 +99,11 @@ class RangeExperiment:
     def history(self) -> list[tuple[DpEvent, int]]:
         return self._played(PRESENT, "history")[0].ledger.history()
 
-    def scores(self, world: int, runs: int, part: int) -> Floats:
-        return np.array([self._score(world, part, run) for run in range(runs)])
+    def scores(self, dataset: int, runs: int, part: int) -> Floats:
+        return np.array([self._score(dataset, part, run) for run in range(runs)])
 
-    def _score(self, world: int, *label: object) -> float:
-        door, lines = self._played(world, *label)
+    def _score(self, dataset: int, *label: object) -> float:
+        door, lines = self._played(dataset, *label)
         lines[1] = lines[1] * self._looks_at[:, None]
         total = square = 0.0
         for (released, std), line in zip(door.rounds, lines, strict=True):

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from winsor_papers.modelmix import experiment as mixing_worlds
+from winsor_papers.modelmix import experiment as mixing
 from winsor_papers.modelmix.experiment import (
     LOG_DENSITIES,
     SLACK,
@@ -34,9 +34,7 @@ def test_the_integral_is_within_its_slack(noise, monkeypatch):
     experiment = MixingExperiment(0.1, 1.0, q=1.0, steps=1, noise=noise)
     coarse = exact_step_claim(experiment)
     linspace = np.linspace
-    monkeypatch.setattr(
-        mixing_worlds.np, "linspace", lambda a, b, n: linspace(a, b, 4 * (n - 1) + 1)
-    )
+    monkeypatch.setattr(mixing.np, "linspace", lambda a, b, n: linspace(a, b, 4 * (n - 1) + 1))
     fine = exact_step_claim(experiment)
     assert np.abs(coarse.deltas - fine.deltas).max() < SLACK / 2
 

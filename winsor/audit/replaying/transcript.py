@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,9 +18,74 @@ from torch import Tensor
 
 from winsor.audit.replaying.coins import Coins, coupled
 from winsor.audit.replaying.reachable import Leaf, difference, weights_of
-from winsor.audit.replaying.report import Finding
 from winsor.audit.replaying.rows import Rows
 from winsor.core.contract import Neighbouring, Sensitivity
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that one record must not have changed, or not so much."""
+
+    kind: str
+    """"shift", "control flow", "claim", "unsampled step", "around the door", "left behind", "noise"
+    or "sampling"."""
+    detail: str
+    neighbour: str = ""
+    row: int | None = None
+    step: int | None = None
+    part: str = ""
+    measured: float | None = None
+    claimed: float | None = None
+
+    def __str__(self) -> str:
+        where = [] if self.step is None else [f"step {self.step}"]
+        where += [self.part] if self.part else []
+        where += [f"row {self.row}: {self.neighbour}"] if self.neighbour else []
+        moved = ""
+        if self.measured is not None and self.claimed is not None:
+            moved = f" (moved by {self.measured:.6g}, claimed {self.claimed:.6g})"
+        return f"{self.kind}{' at ' if where else ''}{', '.join(where)}: {self.detail}{moved}"
+
+
+@dataclass(frozen=True)
+class ReplayReport:
+    """The verdict of a replay and what it rests on."""
+
+    findings: tuple[Finding, ...]
+    neighbours: tuple[str, ...]
+    rows: tuple[int, ...]
+    releases: int
+    largest_share: float
+    """The largest measured shift over its claim: 1 means that a claim was attained."""
+    slack: float
+    notes: tuple[str, ...] = ()
+
+    @property
+    def passed(self) -> bool:
+        return not self.findings
+
+    @property
+    def verdict(self) -> str:
+        return "passed" if self.passed else "VIOLATED"
+
+    def assert_passed(self) -> None:
+        """Raise AssertionError with the whole report unless nothing was found."""
+        if not self.passed:
+            raise AssertionError(str(self))
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"verdict": self.verdict, **asdict(self)}
+
+    def __str__(self) -> str:
+        lines = [
+            f"replay {self.verdict}: {self.releases} releases, rows {list(self.rows)}, "
+            f"{len(self.neighbours)} kinds of neighbour ({', '.join(self.neighbours)}); largest "
+            f"shift {self.largest_share:.4g} of its claim (slack {self.slack:g})"
+        ]
+        lines += [f"  {finding}" for finding in self.findings]
+        lines += [f"  note: {note}" for note in self.notes]
+        return "\n".join(lines)
+
 
 Array = NDArray[np.float64]
 MOST_FINDINGS = 4  # of one run: the rest follows from them
@@ -104,7 +169,7 @@ def _precision(leaf: Any) -> float:
     return float(np.finfo(kind).eps) if kind.kind == "f" else 0.0
 
 
-class Tape:
+class Transcript:
     """The releases of one run. With ``master`` they are compared with its releases and replaced
     by them."""
 
@@ -112,8 +177,8 @@ class Tape:
         self,
         rows: Rows,
         coins: Coins,
-        master: Tape | None = None,
-        without: Tape | None = None,
+        master: Transcript | None = None,
+        without: Transcript | None = None,
         slack: float = 0.0,
         all_absent: bool = False,
         neighbour: str = "",

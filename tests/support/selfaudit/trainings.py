@@ -18,8 +18,8 @@ from dp_accounting.dp_event import DpEvent
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
+from winsor.audit.neighbouring import AuditSetting, Floats, RuleExperiment
 from winsor.audit.records import LINE, GradientRecords
-from winsor.audit.worlds import AuditSetting, Floats, RuleExperiment
 from winsor.core.contract import Neighbouring
 from winsor.core.noise.gaussian import Gaussian
 from winsor.core.sampling.samplers import Poisson
@@ -66,11 +66,11 @@ class TrainingExperiment:
         setting = AuditSetting(Gaussian(self.noise_multiplier), sampler, self.relation)
         return RuleExperiment(self.rule, self.records, setting)
 
-    def training(self, world: int, steps: int, part: int) -> tuple[PrivateTraining, Recorder]:
-        inputs = self.records.rows(world)
+    def training(self, dataset: int, steps: int, part: int) -> tuple[PrivateTraining, Recorder]:
+        inputs = self.records.rows(dataset)
         model = nn.Linear(1, 1, bias=False)
         optimizer = Recorder(model)
-        key = self._reference.setting.key("training", world, part)
+        key = self._reference.setting.key("training", dataset, part)
         private = make_private(
             model=model,
             optimizer=optimizer,
@@ -93,8 +93,8 @@ class TrainingExperiment:
         ((event, _),) = private.ledger.history()
         return [(event, 1)]
 
-    def scores(self, world: int, runs: int, part: int) -> Floats:
-        private, optimizer = self.training(world, runs, part)
+    def scores(self, dataset: int, runs: int, part: int) -> Floats:
+        private, optimizer = self.training(dataset, runs, part)
         train(private)
         released = torch.stack(optimizer.seen).double().numpy() * private.sampler.expected_size
         _, likelihoods = self._reference._steps[0]

@@ -19,14 +19,11 @@ from numpy.typing import NDArray
 from torch import nn
 from torch.utils.data import TensorDataset
 
-from selfaudit.training_worlds import HUGE, Recorder, TrainingExperiment, train
+from selfaudit.trainings import HUGE, Recorder, TrainingExperiment, train
 from winsor.audit.curve import PRESENT
-from winsor.audit.worlds import AuditSetting, Floats, StackedExperiment, log_sum
-from winsor.core.contract import Neighbouring
+from winsor.audit.neighbouring import AuditSetting, Floats, StackedExperiment, log_sum
 from winsor.core.door import Door
-from winsor.core.events.banded import BandedEvent
 from winsor.core.noise.banded import BandedGaussian
-from winsor.core.noise.protocol import LocalEvent
 from winsor.core.randomness import stream
 from winsor.core.sampling.cyclic import CyclicPoisson
 from winsor.core.sampling.samplers import Poisson
@@ -76,13 +73,13 @@ class CorrelatedExperiment(StackedExperiment):
     def history(self) -> list[tuple[DpEvent, int]]:
         return [(event, n) for event, n in super().history if not isinstance(event, NoOpDpEvent)]
 
-    def play(self, world: int, runs: int, door: Door, key: bytes) -> Floats:
+    def play(self, dataset: int, runs: int, door: Door, key: bytes) -> Floats:
         patterns, law = self._law
         drawn = stream(key, "visits", 0).choice(len(law), size=runs, p=law)
         self.mechanism.restart()
         releases = []
         for step in range(self.setting.steps):
-            here = patterns[drawn, step] * (world == PRESENT)
+            here = patterns[drawn, step] * (dataset == PRESENT)
             sums = torch.from_numpy(here).float()[:, None]
             released = door.release(step, Flat(1.0).bounded({"grad": sums}, {}))
             releases.append(released.values["grad"][:, 0].double().numpy())
@@ -90,15 +87,6 @@ class CorrelatedExperiment(StackedExperiment):
         y = np.stack(releases, axis=1) @ matrix.T / self.mechanism.noise_multiplier
         centres = patterns @ matrix.T / self.mechanism.noise_multiplier
         return log_sum(y @ centres.T - 0.5 * (centres**2).sum(1) + np.log(law))
-
-
-@dataclass(frozen=True)
-class Overlapping(Poisson):
-    """Lets rows return at any step, and accounts correlated noise as if it were independent."""
-
-    def amplify(self, event: LocalEvent, relation: Neighbouring) -> DpEvent:
-        plain = event.noise if isinstance(event, BandedEvent) else event
-        return super().amplify(plain, relation)
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,11 +100,11 @@ class CorrelatedTraining(TrainingExperiment):
     bands: int = 2
     q: float = 0.25
 
-    def training(self, world: int, steps: int, part: int) -> tuple[PrivateTraining, Recorder]:
-        inputs = self.records.rows(world)
+    def training(self, dataset: int, steps: int, part: int) -> tuple[PrivateTraining, Recorder]:
+        inputs = self.records.rows(dataset)
         model = nn.Linear(1, 1, bias=False)
         optimizer = Recorder(model)
-        key = self._reference.setting.key("correlated training", world, part)
+        key = self._reference.setting.key("correlated training", dataset, part)
         private = make_private(
             model=model,
             optimizer=optimizer,
@@ -140,15 +128,15 @@ class CorrelatedTraining(TrainingExperiment):
         (event,) = paid
         return [(event, 1)]
 
-    def scores(self, world: int, runs: int, part: int) -> Floats:
-        private, optimizer = self.training(world, runs, part)
+    def scores(self, dataset: int, runs: int, part: int) -> Floats:
+        private, optimizer = self.training(dataset, runs, part)
         train(private)
         sampler, mechanism = private.sampler, private._door.mechanism
         assert isinstance(sampler, CyclicPoisson) and isinstance(mechanism, BandedGaussian)
         x = torch.stack(optimizer.seen).double().numpy()[:, 0] * sampler.expected_size
         y = np.convolve(x, mechanism.column)[: len(x)] / self.noise_multiplier
         first = 0
-        if world == PRESENT:  # the record is the last one
+        if dataset == PRESENT:  # the record is the last one
             first = sampler.group_of(private._feed.key, sampler.n - 1)
         rounds = y[first : first + runs * self.bands].reshape(runs, self.bands)
         shift = np.asarray(mechanism.column) / self.noise_multiplier
@@ -174,14 +162,14 @@ class UnitTraining(TrainingExperiment):
     rows_per_unit: int = 8
     bounded_once: bool = True
 
-    def training(self, world: int, steps: int, part: int) -> tuple[PrivateTraining, Recorder]:
-        persons = self.others + (world == PRESENT)
-        sizes = [1] * self.others + [self.rows] * (world == PRESENT)
+    def training(self, dataset: int, steps: int, part: int) -> tuple[PrivateTraining, Recorder]:
+        persons = self.others + (dataset == PRESENT)
+        sizes = [1] * self.others + [self.rows] * (dataset == PRESENT)
         ids = np.repeat(np.arange(persons), sizes)
         inputs = torch.where(torch.from_numpy(ids)[:, None] < self.others, 0.0, HUGE)
         model = nn.Linear(1, 1, bias=False)
         optimizer = Recorder(model)
-        key = self._reference.setting.key("units", world, part)
+        key = self._reference.setting.key("units", dataset, part)
         private = make_private(
             model=model,
             optimizer=optimizer,

@@ -40,6 +40,10 @@ COMMANDS = {  # name: (where its function or typer app is, its line in `winsor -
     "verify": ("winsor.app.commands.verify:verify", "Check that the files of a run agree."),
     "sign": ("winsor.app.commands.sign:sign", "Sign a finished run with an Ed25519 key."),
     "tails": ("winsor.app.commands.tails:tails", "Fit the tail of a file of norms; thresholds."),
+    "statistic": (
+        "winsor.app.commands.statistic:statistic",
+        "Release a statistic that a file of one's own defines.",
+    ),
 }
 
 

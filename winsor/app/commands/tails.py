@@ -75,7 +75,12 @@ def tails(
 
 
 def read_norms(path: Path, key: str | None = None) -> Floats:
-    """Norms from .npy, .npz, .csv (one column, by name or the only one) or text, one per line."""
+    """Read norms from .npy, .npz, .csv (one column, by name or the only one) or a line each."""
+    return read_numbers(path, key).ravel()
+
+
+def read_numbers(path: Path, key: str | None = None) -> Floats:
+    """Read an array from a file of any of these forms."""
     import numpy as np
 
     if not path.exists():
@@ -85,7 +90,7 @@ def read_norms(path: Path, key: str | None = None) -> Floats:
             f"FILE must be a file of norms, or the folder of a run. Got {str(path)!r} instead."
         )
     try:
-        return np.asarray(_load(path, key), dtype=np.float64).ravel()
+        return np.asarray(_load(path, key), dtype=np.float64)
     except ConfigurationError:
         raise
     except Exception as error:  # readers of other people's files raise whatever they like

@@ -73,6 +73,7 @@ def rows(dataset: Dataset[Any], indices: range | list[int]) -> tuple[Tensor, ...
 
 
 def size(dataset: Dataset[Any]) -> int:
+    """Return the number of rows of a dataset."""
     return len(dataset)  # type: ignore[arg-type]
 
 

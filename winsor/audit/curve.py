@@ -53,7 +53,6 @@ class Experiment(Protocol):
 
         Runs of a different ``part`` or ``dataset`` have independent randomness.
         """
-        ...
 
 
 @dataclass(frozen=True)
@@ -71,6 +70,7 @@ class Roc:
         return float((self.true_positive - claim.power(self.false_positive)).max())
 
     def refutes(self, claim: Claim) -> bool:
+        """Return whether the runs refute ``claim``."""
         return self.margin(claim) > 0
 
     def violated_epsilon(self, claim: Claim) -> float:
@@ -108,6 +108,7 @@ class CurveVerdict:
 
     @property
     def violated(self) -> bool:
+        """Whether the claim is refuted."""
         return self.margin > 0
 
 

@@ -12,6 +12,10 @@ The score is the exact log-likelihood ratio of the transcript, by Neyman and Pea
 
 with batches b, their values v_b and the release x, all in units of the noise that was declared
 (Laplace noise: its own density).
+
+`pairs` are datasets that hurt: one record chosen to move a release as far as it can. Each is the
+worst case of some family of rules. Which hurts a given rule most is computed (`worst`), not
+measured: a rule is deterministic, so its shift is known before any noise is drawn.
 """
 
 from __future__ import annotations
@@ -76,9 +80,11 @@ class AuditSetting:
     seed: int = 0
 
     def key(self, *labels: object) -> bytes:
+        """Return the key of everything that is drawn under these labels, for this seed."""
         return audit_key(*labels, seed=self.seed)
 
     def door(self, key: bytes) -> Door:
+        """Return a fresh door of this setting, with a ledger of its own."""
         door = Door(Ledger({}), self.mechanism, self.sampler, self.relation, key)
         door.noise = NoiseSource(key, prefetch=False)  # the same values, without a thread each
         return door
@@ -140,6 +146,7 @@ class Likelihoods:
 
     @classmethod
     def of(cls, table: Parts, std: Mapping[str, float], weights: Floats) -> Likelihoods:
+        """Return the law of a release: its value for each batch, and each batch's weight."""
         scaled = [flat(part.value).double().numpy() / std[name] for name, part in table.items()]
         centres, inverse = np.unique(np.concatenate(scaled, axis=1), axis=0, return_inverse=True)
         merged = np.stack([np.bincount(inverse.ravel(), w, len(centres)) for w in weights])
@@ -161,6 +168,7 @@ class LaplaceLikelihoods(Likelihoods):
     """The same for Laplace noise of standard deviation 1 on every coordinate."""
 
     def log_densities(self, x: Floats) -> Floats:
+        """Return the same for Laplace noise."""
         distances = [np.abs(x - centre).sum(1) for centre in self.centres]
         return -(2**0.5) * np.stack(distances, axis=1)
 
@@ -190,6 +198,7 @@ class StackedExperiment(ABC):
 
     @property
     def relation(self) -> Neighbouring:
+        """Neighbouring relation of the two datasets."""
         return self.setting.relation
 
     @property
@@ -201,6 +210,7 @@ class StackedExperiment(ABC):
         return door.ledger.history()
 
     def scores(self, dataset: int, runs: int, part: int) -> Floats:
+        """Return (runs,) scores, played a stack at a time."""
         pieces = []
         for start in range(0, runs, self.stack):
             key = self.setting.key(dataset, part, start)
@@ -269,6 +279,7 @@ class RuleExperiment(StackedExperiment):
         return float(np.linalg.norm(np.ptp(likelihoods.centres, axis=0)))
 
     def play(self, dataset: int, runs: int, door: Door, key: bytes) -> Floats:
+        """Return log-likelihood ratios of whole runs, summed over steps."""
         total = np.zeros(runs)
         for step in range(self.setting.steps):
             table, likelihoods = self._steps[step % len(self._steps)]

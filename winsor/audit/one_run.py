@@ -75,6 +75,7 @@ class OneRunReport:
     violated: bool  # the certified curve itself is refuted, with confidence 99.99 %
 
     def as_dict(self) -> dict[str, Any]:
+        """Return the report as plain values."""
         return asdict(self)
 
     def __str__(self) -> str:

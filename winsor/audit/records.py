@@ -34,12 +34,17 @@ class Records(Protocol):
     """Two datasets that differ in one record."""
 
     @property
-    def name(self) -> str: ...
-    def count(self, dataset: int) -> int: ...
-    def start(self, rule: Rule, expected_size: float) -> State: ...
+    def name(self) -> str:
+        """What the report calls the pair."""
+
+    def count(self, dataset: int) -> int:
+        """Return the number of records of one of the datasets."""
+
+    def start(self, rule: Rule, expected_size: float) -> State:
+        """Return the rule's state before the first step."""
+
     def output(self, rule: Rule, dataset: int, batch: Mask, state: State) -> Parts:
         """What the real rule hands to the door for this batch of that dataset."""
-        ...
 
 
 def _length(rows: Tensor) -> Tensor:
@@ -58,25 +63,31 @@ class GradientRecords:
     loss: Callable[[Tensor], Tensor] = _length  # a long gradient has a large loss
 
     def rows(self, dataset: int) -> Tensor:
+        """Return the gradients of one of the datasets, the record in question last."""
         return torch.cat([self.common, self.present if dataset == PRESENT else self.absent])
 
     def count(self, dataset: int) -> int:
+        """Return the number of records of one of the datasets."""
         return len(self.rows(dataset))
 
     def start(self, rule: Rule, expected_size: float) -> State:
+        """Return the state of a rule for parameters of these shapes."""
         parameters = {name: torch.zeros(shape) for name, shape in self.shapes.items()}
         return rule.init(parameters, expected_size)
 
     def output(self, rule: Rule, dataset: int, batch: Mask, state: State) -> Parts:
+        """Return what the rule hands to the door for the records of ``batch``."""
         rows = self.rows(dataset)[torch.from_numpy(batch)]
         view = RowsView(as_tree(rows, self.shapes), self.loss(rows))
         return rule.bounded(rule.contributions(view, state), state)
 
     def turned(self) -> GradientRecords:
+        """Return the pair with every gradient turned round."""
         return replace(self, common=-self.common, absent=-self.absent, present=-self.present)
 
 
 def dimension(shapes: Shapes) -> int:
+    """Return the number of coordinates of all shapes together."""
     return sum(math.prod(shape) for shape in shapes.values())
 
 

@@ -52,6 +52,7 @@ class Audit:
     quick_runs: int | None = None
 
     def runs_for(self, quick: bool) -> int:
+        """Return the number of runs on each dataset."""
         if not quick:
             return self.runs
         return self.quick_runs if self.quick_runs is not None else self.runs // 4
@@ -78,11 +79,13 @@ class Row:
 
     @property
     def verdict(self) -> str:
+        """The outcome in words."""
         if self.error:
             return f"ERROR: {self.error}"
         return "VIOLATED" if self.violated else "not violated"
 
     def as_dict(self) -> dict[str, Any]:
+        """Return the row as plain values."""
         return {**asdict(self), "verdict": self.verdict}
 
 
@@ -134,9 +137,12 @@ class Ledgered(Experiment, Protocol):
     """An experiment whose releases are paid for in a ledger."""
 
     @property
-    def history(self) -> History: ...
+    def history(self) -> History:
+        """Events of one run."""
+
     @property
-    def relation(self) -> Neighbouring: ...
+    def relation(self) -> Neighbouring:
+        """Neighbouring relation of the two datasets."""
 
 
 def certified(experiment: Ledgered, adversary: str, points: int = 40) -> Prepared:

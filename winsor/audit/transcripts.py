@@ -68,6 +68,7 @@ class RandomRuleExperiment(StackedExperiment):
         return Likelihoods.of(table, self.setting.mechanism.std(table), weights)
 
     def play(self, dataset: int, runs: int, door: Door, key: bytes) -> Floats:
+        """Return log-likelihood ratios of single steps, each with coins of its own."""
         released = door.release(0, self._values(dataset, runs, key))
         return self._likelihoods.ratio(in_noise_units(released))
 
@@ -82,6 +83,7 @@ class TranscriptExperiment(StackedExperiment):
 
     def play(self, dataset: int, runs: int, door: Door, key: bytes) -> Floats:
         # One door for all runs, each with step numbers of its own: fresh noise, one noise source.
+        """Return the evidence of whole runs, state included."""
         steps = self.setting.steps
         return np.array([sum(self._steps(dataset, door, run * steps)) for run in range(runs)])
 

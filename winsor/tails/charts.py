@@ -104,10 +104,12 @@ class Trade:
 
     @property
     def total(self) -> Floats:
+        """Bias and noise together at each threshold: the root of the sum of their squares."""
         return np.sqrt(self.bias**2 + self.noise**2)
 
     @property
     def best(self) -> float:
+        """Threshold with the smallest `total`."""
         return float(self.thresholds[int(np.argmin(self.total))])
 
 

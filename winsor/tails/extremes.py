@@ -51,6 +51,7 @@ class Index:
 
     @property
     def alpha_interval(self) -> tuple[float, float]:
+        """Confidence interval of the power alpha = 1/gamma of the tail."""
         low, high = self.interval
         return (1 / high if high > 0 else float("inf"), 1 / low if low > 0 else float("inf"))
 

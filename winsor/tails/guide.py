@@ -80,6 +80,7 @@ class Setting:
 
     @property
     def sampling_rate(self) -> float:
+        """Probability with which a row is in a batch."""
         return min(1.0, (self.batch_size or math.sqrt(self.n)) / self.n)
 
     def steps_or_theorem(self) -> float:

@@ -41,6 +41,7 @@ class TailPoints:
 
     @property
     def size(self) -> float:
+        """Number of norms, those below the threshold included."""
         return float(self.weight.sum() + self.below)
 
 

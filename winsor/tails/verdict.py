@@ -41,6 +41,7 @@ class Verdict:
 
     @property
     def confidence(self) -> float:
+        """Probability of the most probable class."""
         return self.probabilities[self.tail]
 
     def __str__(self) -> str:

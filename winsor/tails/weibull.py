@@ -54,6 +54,7 @@ class WeibullFit:
 
     @property
     def params(self) -> Floats:
+        """log K, log theta and xi, as an array."""
         return np.array([self.log_scale, self.log_theta, self.xi])
 
     @property

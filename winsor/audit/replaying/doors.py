@@ -45,6 +45,8 @@ class Taps:
     # ----------------------------------------------------------------------------- the doors
 
     def release(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """Wrap `Door.release`."""
+
         def release(door: Door, step: int, parts: Mapping[str, Bounded]) -> Any:
             if not all(isinstance(part, Bounded) for part in parts.values()):
                 return original(door, step, parts)  # which refuses them
@@ -76,6 +78,8 @@ class Taps:
         return release
 
     def pay(self, original: Callable[..., Receipt]) -> Callable[..., Receipt]:
+        """Wrap `PrepaidDoor.pay`."""
+
         def pay(
             door: PrepaidDoor, mechanism: Any, sampler: Any, sensitivity: Any, *rest: Any
         ) -> Receipt:
@@ -92,6 +96,8 @@ class Taps:
         return pay
 
     def spend(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """Wrap `Receipt.release`."""
+
         def release(receipt: Receipt, value: Any) -> Any:
             known = [claim for paid, claim, _ in self._paid if paid is receipt]
             if not known or not isinstance(value, np.ndarray):

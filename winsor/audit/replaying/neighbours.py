@@ -84,6 +84,7 @@ def with_row(dataset: Any, row: int, content: Any) -> Any:
 
 
 def read_row(dataset: Any, row: int) -> Any:
+    """Return one row of a dataset, or of a tuple of tables."""
     if _is_tables(dataset):
         return tuple(table[row] for table in dataset)
     return dataset[row]
@@ -219,6 +220,7 @@ def _same(a: Any, b: Any) -> bool:
 
 
 def check(dataset: Any) -> None:
+    """Refuse datasets whose rows cannot be exchanged."""
     try:
         n = size(dataset)
     except TypeError as error:

@@ -54,12 +54,15 @@ class Rows:
         return np.concatenate([indices[~here], indices[here]])
 
     def tell(self) -> None:
+        """Tell every listener that the row was held back."""
         for listener in self.on_held_back:
             listener()
 
     # ------------------------------------------------------------------------- the taps
 
     def indices(self, original: Callable[..., Indices]) -> Callable[..., Indices]:
+        """Wrap `Sampler.indices`."""
+
         def indices(sampler: Sampler, key: bytes, step: int) -> Indices:
             found = self.arranged(original(sampler, key, step), not isinstance(sampler, FixedSize))
             self.samplers[repr(sampler)] = sampler
@@ -69,6 +72,8 @@ class Rows:
         return indices
 
     def unit_rows(self, original: Callable[..., None]) -> Callable[..., None]:
+        """Wrap `UnitRows.__init__`."""
+
         def build(units: UnitRows, *arguments: Any, **options: Any) -> None:
             original(units, *arguments, **options)
             self.units = units
@@ -76,6 +81,8 @@ class Rows:
         return build
 
     def batches(self, original: Callable[..., Iterator[Indices]]) -> Callable[..., Any]:
+        """Wrap `BlockPoisson.batches`."""
+
         def batches(sampler: BlockPoisson, key: bytes, first: int, steps: int) -> Iterator[Indices]:
             self.samplers[repr(sampler)] = sampler
             for found in original(sampler, key, first, steps):
@@ -84,6 +91,8 @@ class Rows:
         return batches
 
     def chunks(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """Wrap `Design.chunks`."""
+
         def chunks(design: Design, *size: int) -> Iterator[Any]:
             if not self._gone(design.n):
                 yield from original(design, *size)
@@ -95,12 +104,16 @@ class Rows:
         return chunks
 
     def members(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """Wrap `Groups.members`."""
+
         def members(groups: Groups, key: bytes, round_: int) -> Any:
             return [self.arranged(group) for group in original(groups, key, round_)]
 
         return members
 
     def clipped_sum(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """Wrap the sum of a clipped mean."""
+
         def clipped_sum(rows: Any, point: Any, norms: Any, radius: float) -> Any:
             if not self._gone(len(rows)):
                 return original(rows, point, norms, radius)

@@ -21,6 +21,9 @@ from winsor.audit.replaying.reachable import Leaf, difference, weights_of
 from winsor.audit.replaying.rows import Rows
 from winsor.core.contract import Neighbouring, Sensitivity
 
+Array = NDArray[np.float64]
+MOST_FINDINGS = 4  # of one run: the rest follows from them
+
 
 @dataclass(frozen=True)
 class Finding:
@@ -62,10 +65,12 @@ class ReplayReport:
 
     @property
     def passed(self) -> bool:
+        """Whether nothing was found."""
         return not self.findings
 
     @property
     def verdict(self) -> str:
+        """The outcome as a word."""
         return "passed" if self.passed else "VIOLATED"
 
     def assert_passed(self) -> None:
@@ -74,6 +79,7 @@ class ReplayReport:
             raise AssertionError(str(self))
 
     def as_dict(self) -> dict[str, Any]:
+        """Return the report as plain values."""
         return {"verdict": self.verdict, **asdict(self)}
 
     def __str__(self) -> str:
@@ -85,10 +91,6 @@ class ReplayReport:
         lines += [f"  {finding}" for finding in self.findings]
         lines += [f"  note: {note}" for note in self.notes]
         return "\n".join(lines)
-
-
-Array = NDArray[np.float64]
-MOST_FINDINGS = 4  # of one run: the rest follows from them
 
 
 class Diverged(BaseException):
@@ -238,6 +240,7 @@ class Transcript:
         self.coins.reset(len(self.passages))
 
     def finished(self) -> None:
+        """Note that the run is over: it must have released as often as the first."""
         if self.master is not None and len(self.passages) < len(self.master.passages):
             detail = (
                 f"this run made {len(self.passages)} releases and payments, the first one "
@@ -327,6 +330,7 @@ class Transcript:
         self, kind: str, detail: str, step: int | None, part: str = "",
         measured: float | None = None, claimed: float | None = None,
     ) -> None:  # fmt: skip
+        """Note a finding, unless there are enough of them."""
         if len(self.findings) < MOST_FINDINGS:
             found = Finding(
                 kind, detail, self.neighbour, self.rows.row, step, part, measured, claimed
@@ -334,6 +338,7 @@ class Transcript:
             self.findings.append(found)
 
     def left_behind(self, name: str, detail: str) -> None:
+        """Note that something which depends on the row was left behind."""
         self.find("left behind", detail, None, name)
 
 

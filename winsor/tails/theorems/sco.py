@@ -33,6 +33,7 @@ class MeanError(NamedTuple):
 
     @property
     def total(self) -> float:
+        """Bound on the error: the three terms added up."""
         return self.sampling + self.bias + self.noise
 
 

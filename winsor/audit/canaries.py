@@ -46,7 +46,7 @@ def plant(dataset: Dataset[Any], canaries: Dataset[Any], seed: int | None) -> Pl
 def random_canaries(
     dataset: Dataset[Any], count: int, scale: float = 3.0, seed: int | None = None
 ) -> TensorDataset:
-    """``count`` records in the shape of the dataset's, filled with noise.
+    """Return ``count`` records in the shape of the dataset's, filled with noise.
 
     Floating-point fields become Gaussian noise of ``scale`` times the field's root mean square,
     whole-number fields (labels, tokens) uniform draws from the range seen in the dataset.
@@ -59,7 +59,7 @@ def random_canaries(
 
 
 def rows(dataset: Dataset[Any], indices: range | list[int]) -> tuple[Tensor, ...]:
-    """Some rows of a dataset, collated into one tensor per field."""
+    """Return some rows of a dataset, collated into one tensor per field."""
     if isinstance(dataset, TensorDataset):
         return tuple(tensor[list(indices)] for tensor in dataset.tensors)
     batch = default_collate([dataset[i] for i in indices])

@@ -59,18 +59,18 @@ class Claim:
             )
 
     def power(self, false_positive: Floats | float) -> Floats:
-        """The largest true-positive rate that the claim allows at this false-positive rate."""
+        """Return the largest true-positive rate that the claim allows at a false-positive rate."""
         forward, reversed_ = self._limits(false_positive)
         return np.minimum(np.minimum(forward.min(axis=-1), reversed_.min(axis=-1)), 1.0)
 
     def least_false_positive(self, true_positive: float) -> float:
-        """The inverse of `power`: the smallest false-positive rate the claim allows."""
+        """Return the inverse of `power`: the smallest false-positive rate the claim allows."""
         forward = (true_positive - self.deltas) / self._odds
         reversed_ = 1 - self.deltas - self._odds * (1 - true_positive)
         return max(float(forward.max()), float(reversed_.max()), 0.0)
 
     def binding_epsilon(self, false_positive: float) -> float:
-        """The epsilon whose constraint is the tightest at this false-positive rate."""
+        """Return the epsilon whose constraint is the tightest at this false-positive rate."""
         return float(self.epsilons[np.argmin(np.minimum(*self._limits(false_positive)))])
 
     def _limits(self, false_positive: Floats | float) -> tuple[Floats, Floats]:
@@ -79,7 +79,7 @@ class Claim:
         return self._odds * b + self.deltas, 1 - (1 - self.deltas - b) / self._odds
 
     def epsilon(self, delta: float) -> float:
-        """The claimed epsilon at ``delta``: infinite if no point of the claim reaches it."""
+        """Return the claimed epsilon at ``delta``: infinite if no point of the claim reaches it."""
         reached = np.flatnonzero(self.deltas <= delta)
         if not len(reached):
             return math.inf
@@ -96,7 +96,7 @@ class Claim:
 
 
 def gaussian_delta(epsilon: Floats | float, mu: float) -> Floats:
-    """delta(epsilon) of N(0,1) against N(mu,1) (Balle and Wang 2018, Theorem 8)."""
+    """Return delta(epsilon) of N(0,1) against N(mu,1) (Balle and Wang 2018, Theorem 8)."""
     e = np.asarray(epsilon, dtype=np.float64)
     first, second = log_ndtr(mu / 2 - e / mu), log_ndtr(-mu / 2 - e / mu)
     # Phi(a) - e^eps Phi(b) = Phi(a) (1 - exp(eps + log Phi(b) - log Phi(a))): no cancellation.
@@ -104,24 +104,24 @@ def gaussian_delta(epsilon: Floats | float, mu: float) -> Floats:
 
 
 def gaussian_claim(mu: float, name: str = "") -> Claim:
-    """mu-Gaussian DP: as private as one Gaussian release of shift/noise ``mu``."""
+    """Return the claim of mu-Gaussian DP: as private as one release of shift/noise ``mu``."""
     if not (math.isfinite(mu) and mu > 0):
         raise ConfigurationError(f"mu must be a positive finite number. Got {mu!r} instead.")
     return Claim(name or f"{mu:.4g}-GDP", GRID, gaussian_delta(GRID, mu))
 
 
 def point_claim(epsilon: float, delta: float, name: str = "") -> Claim:
-    """(epsilon, delta)-DP and nothing more, as most papers state it."""
+    """Return the claim of (epsilon, delta)-DP and nothing more, as most papers state it."""
     return Claim(name or f"({epsilon:g}, {delta:g})-DP", np.array([epsilon]), np.array([delta]))
 
 
 def gaussian_mu(epsilon: float, delta: float) -> float:
-    """The mu at which Gaussian DP has this epsilon at this delta."""
+    """Return the mu at which Gaussian DP has this epsilon at this delta."""
     return float(brentq(lambda mu: float(gaussian_delta(epsilon, mu)) - delta, 1e-6, 1e3))
 
 
 def gaussian_epsilon(mu: float, delta: float) -> float:
-    """The epsilon of mu-Gaussian DP at this delta: 0 where delta alone covers it."""
+    """Return the epsilon of mu-Gaussian DP at this delta: 0 where delta alone covers it."""
     if mu <= 0 or gaussian_delta(0.0, mu) <= delta:
         return 0.0
     top = mu * mu / 2 + mu * 40
@@ -129,14 +129,14 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
 
 
 def claim_of(delta_at: Callable[[Floats], Floats], name: str) -> Claim:
-    """A claim from any curve, evaluated on the fixed grid."""
+    """Return a claim from any curve, evaluated on the fixed grid."""
     return Claim(name, GRID, np.clip(delta_at(GRID), 0.0, 1.0))
 
 
 def certified_claim(
     history: History, relation: Neighbouring, points: int = 40, name: str = "certified"
 ) -> Claim:
-    """What winsor's accountant certifies for a ledger: the curve that the audit tries to break.
+    """Return what winsor's accountant certifies for a ledger: the curve to be broken.
 
     The epsilons run evenly from 0 to where delta is `SMALLEST_DELTA`.
     """

@@ -66,7 +66,7 @@ class Roc:
     alpha: float
 
     def margin(self, claim: Claim) -> float:
-        """By how much the best test beats the claim; positive means violated."""
+        """Return by how much the best test beats the claim; positive means violated."""
         return float((self.true_positive - claim.power(self.false_positive)).max())
 
     def refutes(self, claim: Claim) -> bool:
@@ -74,18 +74,18 @@ class Roc:
         return self.margin(claim) > 0
 
     def violated_epsilon(self, claim: Claim) -> float:
-        """The epsilon at which the violation (or the closest approach to it) was seen."""
+        """Return the epsilon at which the violation (or the closest approach to it) was seen."""
         best = np.argmax(self.true_positive - claim.power(self.false_positive))
         return claim.binding_epsilon(float(self.false_positive[best]))
 
     def epsilon(self, delta: float) -> float:
-        """Lower bound on epsilon at ``delta``, for any mechanism."""
+        """Return a lower bound on epsilon at ``delta``, for any mechanism."""
         forward = _log_ratio(self.true_positive - delta, self.false_positive)
         reversed_ = _log_ratio(1 - self.false_positive - delta, 1 - self.true_positive)
         return float(max(forward.max(), reversed_.max(), 0.0))
 
     def mu(self) -> float:
-        """Lower bound on mu, for a mechanism that satisfies Gaussian DP for some mu."""
+        """Return a lower bound on mu, for a mechanism that satisfies Gaussian DP for some mu."""
         inside = (self.true_positive > 0) & (self.false_positive < 1)
         if not inside.any():
             return 0.0
@@ -93,7 +93,7 @@ class Roc:
         return float(max((ndtri(a) - ndtri(b)).max(), 0.0))
 
     def gaussian_epsilon(self, delta: float) -> float:
-        """`mu` expressed as an epsilon."""
+        """Return `mu` expressed as an epsilon."""
         return gaussian_epsilon(self.mu(), delta)
 
 
@@ -162,7 +162,7 @@ def measure(experiment: Experiment, thresholds: Floats, runs: int, alpha: float 
 def choose_thresholds(
     absent: Floats, present: Floats, claim: Claim, runs: int, delta: float, alpha: float = ALPHA
 ) -> Floats:
-    """The thresholds that promise most on the pilot, one for each of four purposes.
+    """Return the thresholds that promise most on the pilot, one for each of four purposes.
 
     The best chance of refuting the claim, the best epsilon at delta in each direction, and the
     best mu, all as predicted for ``runs`` fresh runs.

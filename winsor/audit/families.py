@@ -32,7 +32,7 @@ def measured_epsilon(
     refutes: Refutes,
     noise: tuple[float, float] = (0.5, 4.0),
 ) -> float | None:
-    """Epsilon of the history at the largest noise factor in ``noise`` that is not refuted.
+    """Return epsilon of the history at the largest noise factor in ``noise`` that is not refuted.
 
     0 where not even the most noise is refuted, None if some event's noise cannot be scaled.
     """
@@ -55,7 +55,7 @@ def invert(
     high: float,
     tolerance: float = 5e-4,
 ) -> float:
-    """The largest noise in [low, high] whose claim is not refuted.
+    """Return the largest noise in [low, high] whose claim is not refuted.
 
     ``family`` maps a noise scale to a claim and must promise more privacy for more noise. Returns
     ``low`` when even that claim is refuted, ``high`` when nothing is.
@@ -70,7 +70,7 @@ def invert(
 
 
 def scaled(history: History, factor: float) -> list[tuple[DpEvent, int]]:
-    """The same history with ``factor`` times the noise."""
+    """Return the same history with ``factor`` times the noise."""
     return [(_scaled_event(event, factor), count) for event, count in history]
 
 

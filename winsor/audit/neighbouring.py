@@ -64,7 +64,7 @@ STACK = 1 << 16
 
 
 def audit_key(*labels: object, seed: int = 0) -> bytes:
-    """The key of everything that is drawn under these labels."""
+    """Return the key of everything that is drawn under these labels."""
     text = repr((seed, labels)).encode()
     return hashlib.blake2b(text, digest_size=32, person=b"winsor-audit").digest()
 
@@ -94,7 +94,7 @@ class AuditSetting:
 
 
 def batches(sampler: Sampler, n: int) -> tuple[NDArray[np.bool_], Floats]:
-    """Every batch a sampler can draw from n records, as masks, with its probability."""
+    """Return every batch a sampler can draw from n records, as masks, and its probability."""
     if isinstance(sampler, FullBatch):
         return np.ones((1, n), dtype=bool), np.ones(1)
     masks = np.array(list(itertools.product([False, True], repeat=n)), dtype=bool).reshape(2**n, n)
@@ -113,7 +113,7 @@ def batches(sampler: Sampler, n: int) -> tuple[NDArray[np.bool_], Floats]:
 def drawn_batches(
     sampler: Sampler, n: int, runs: int, key: bytes, step: int = 0, steps: int = 1
 ) -> NDArray[np.int64]:
-    """Which of `batches` each run gets at one of its steps, drawn by the sampler itself.
+    """Return which of `batches` each run gets at one of its steps, drawn by the sampler.
 
     Runs are consecutive stretches of ``steps`` steps under one key, as steps of a training are.
     """
@@ -132,7 +132,7 @@ def drawn_batches(
 
 
 def in_noise_units(released: Released) -> Floats:
-    """(runs, coordinates) of everything released, each part over its declared noise."""
+    """Return (runs, coordinates) of everything released, each part over its declared noise."""
     parts = [flat(value).double() / released.std[name] for name, value in released.values.items()]
     return np.asarray(torch.cat(parts, dim=1).numpy())
 
@@ -154,13 +154,13 @@ class Likelihoods:
             return cls(centres, np.log(merged))
 
     def ratio(self, x: Floats) -> Floats:
-        """(runs,) log-likelihood ratios of present against absent."""
+        """Return (runs,) log-likelihood ratios of present against absent."""
         affinity = self.log_densities(x)
         present, absent = (affinity + self.log_weights[dataset] for dataset in (PRESENT, ABSENT))
         return log_sum(present) - log_sum(absent)
 
     def log_densities(self, x: Floats) -> Floats:
-        """(runs, batches), up to a term that is the same for all batches."""
+        """Return (runs, batches) log-densities, up to a term that is the same for all batches."""
         return np.asarray(x @ self.centres.T - 0.5 * (self.centres**2).sum(1))
 
 
@@ -174,7 +174,7 @@ class LaplaceLikelihoods(Likelihoods):
 
 
 def log_sum(terms: Floats) -> Floats:
-    """(runs,) logarithms of sums of exponentials."""
+    """Return (runs,) logarithms of sums of exponentials."""
     peak = terms.max(axis=1, keepdims=True)
     return np.asarray(np.log(np.exp(terms - peak).sum(axis=1)) + peak[:, 0])
 
@@ -194,7 +194,7 @@ class StackedExperiment(ABC):
 
     @abstractmethod
     def play(self, dataset: int, runs: int, door: Door, key: bytes) -> Floats:
-        """(runs,) scores of so many runs in one dataset, all releases through ``door``."""
+        """Return (runs,) scores of runs on one dataset, all releases through ``door``."""
 
     @property
     def relation(self) -> Neighbouring:
@@ -279,7 +279,7 @@ class RuleExperiment(StackedExperiment):
         return float(np.linalg.norm(np.ptp(likelihoods.centres, axis=0)))
 
     def play(self, dataset: int, runs: int, door: Door, key: bytes) -> Floats:
-        """Return log-likelihood ratios of whole runs, summed over steps."""
+        """Return the log-likelihood ratios of whole runs, summed over steps."""
         total = np.zeros(runs)
         for step in range(self.setting.steps):
             table, likelihoods = self._steps[step % len(self._steps)]
@@ -315,7 +315,7 @@ SCALES = (1e6, 1e2, 3.0, 1.0, 0.3, 0.02)
 
 
 def directions(shapes: Shapes) -> dict[str, Tensor]:
-    """One coordinate alone, all coordinates alike, and one that is neither."""
+    """Return one coordinate alone, all coordinates alike, and one that is neither."""
     d = dimension(shapes)
     one_hot = torch.zeros(d)
     one_hot[0] = 1.0
@@ -331,7 +331,7 @@ def directions(shapes: Shapes) -> dict[str, Tensor]:
 def pairs(
     relation: Neighbouring, shapes: Shapes = MODEL, few: bool = False
 ) -> Iterator[GradientRecords]:
-    """Every pair of datasets tried, under one relation; or a ``few``, long and in one direction."""
+    """Return every pair of datasets tried, or a ``few``, long and in one direction."""
     for label, u in directions(shapes).items():
         if few and label != "mixed":
             continue
@@ -365,7 +365,7 @@ def _stories(g: Tensor) -> Iterator[tuple[str, Tensor, Tensor, Tensor]]:
 
 
 def worst(rule: Rule, setting: AuditSetting, shapes: Shapes = MODEL) -> RuleExperiment:
-    """The pair with the largest shift, in units of the declared noise, on the full batch.
+    """Return the pair with the largest shift, in units of the declared noise, on all rows.
 
     A rule that draws coins is given to an adversary who knows them: its sensitivity is stated for
     the worst draw, so it must hold for the worst of a few. (A rule whose *event* rests on its coins
@@ -382,7 +382,7 @@ def worst(rule: Rule, setting: AuditSetting, shapes: Shapes = MODEL) -> RuleExpe
 
 
 def canary(relation: Neighbouring, silent: int = 0) -> GradientRecords:
-    """One huge coordinate, among ``silent`` zero records: the worst case of per-sample clipping."""
+    """Return one huge coordinate among ``silent`` zeros, which hurts per-sample clipping most."""
     z = torch.tensor([[1e6]])
     other = -z if relation is Neighbouring.REPLACE_ONE else z.new_zeros((0, 1))
     return GradientRecords("Dirac canary", z.new_zeros((silent, 1)), other, z, LINE)

@@ -152,7 +152,7 @@ def correct_guesses(scores: Floats, coins: NDArray[np.bool_], guesses: int) -> i
 
 
 def report(private: PrivateTraining, m: int, guesses: int, right: int) -> OneRunReport:
-    """The bounds that so many right guesses give, beside the run's own certified claim."""
+    """Return the bounds that so many right guesses give, beside the run's certified claim."""
     delta = private.budget.delta
     history, relation = private.ledger.history(), private._door.relation
     mu = gaussian_mu_bound(m, guesses, right, ALPHA)
@@ -178,7 +178,7 @@ def report(private: PrivateTraining, m: int, guesses: int, right: int) -> OneRun
 def curve_epsilon(
     history: History, relation: Neighbouring, delta: float, counts: tuple[int, int, int]
 ) -> float | None:
-    """Epsilon of the ledger at the largest noise that (m, guesses, right) do not refute.
+    """Return epsilon of the ledger at the largest noise that the guesses do not refute.
 
     None if the events of the ledger do not form a family.
     """
@@ -208,7 +208,7 @@ class Chosen(Protocol):
 
 
 def twin(private: PrivateTraining, dataset: Dataset[Any], seed: int | None) -> PrivateTraining:
-    """The same training on another dataset, with copies of the model and the optimiser."""
+    """Build the same training on another dataset, with copies of model and optimiser."""
     update, feed = private._update, private._feed
     if not isinstance(update, Stepped):
         raise ConfigurationError(

@@ -44,7 +44,7 @@ class Records(Protocol):
         """Return the rule's state before the first step."""
 
     def output(self, rule: Rule, dataset: int, batch: Mask, state: State) -> Parts:
-        """What the real rule hands to the door for this batch of that dataset."""
+        """Return what the real rule hands to the door for this batch of the dataset."""
 
 
 def _length(rows: Tensor) -> Tensor:
@@ -92,7 +92,7 @@ def dimension(shapes: Shapes) -> int:
 
 
 def as_tree(rows: Tensor, shapes: Shapes) -> dict[str, Tensor]:
-    """(n, dimension) -> {name: (n, *shape)}."""
+    """Unfold (n, dimension) rows to a tree {name: (n, *shape)}."""
     pieces = torch.split(rows, [math.prod(shape) for shape in shapes.values()], dim=1)
     return {
         name: piece.reshape(len(rows), *shape)
@@ -104,7 +104,7 @@ def as_tree(rows: Tensor, shapes: Shapes) -> dict[str, Tensor]:
 
 
 def stacked(outputs: Sequence[Parts]) -> Parts:
-    """One `Bounded` per part whose value has a leading dimension over ``outputs``.
+    """Return one `Bounded` per part, whose value has a leading dimension over ``outputs``.
 
     The bounds must be the same for every batch: noise or an event that depends on the data would
     itself be a leak.
@@ -130,7 +130,7 @@ def _stack(values: list[Any]) -> Any:
 
 
 def chosen(table: Parts, which: NDArray[np.int64]) -> Parts:
-    """A fresh stack of runs: run r gets row ``which[r]`` of the table."""
+    """Return a fresh stack of runs: run r gets row ``which[r]`` of the table."""
     index = torch.from_numpy(which)
 
     def pick(value: Any) -> Any:
@@ -142,6 +142,6 @@ def chosen(table: Parts, which: NDArray[np.int64]) -> Parts:
 
 
 def flat(part: Any) -> Tensor:
-    """(runs, coordinates) of a stacked part."""
+    """Fold a stacked part to (runs, coordinates)."""
     leaves = list(part.values()) if isinstance(part, dict) else [part]
     return torch.cat([leaf.reshape(len(leaf), -1) for leaf in leaves], dim=1)

@@ -119,7 +119,7 @@ def run(audit: Audit, quick: bool = False, alpha: float = ALPHA) -> Row:
 
 
 def run_or_explain(audit: Audit, quick: bool = False) -> Row:
-    """`run`, with an audit that cannot be carried out as a row of its own: never a pass."""
+    """Do as `run`, but make an audit that cannot be carried out a row of its own: never a pass."""
     start = time.process_time()
     try:
         return run(audit, quick)
@@ -146,7 +146,7 @@ class Ledgered(Experiment, Protocol):
 
 
 def certified(experiment: Ledgered, adversary: str, points: int = 40) -> Prepared:
-    """An experiment with a ledger, tested against the curve certified for that ledger."""
+    """Prepare an experiment with a ledger for a test against the curve certified for it."""
     history, relation = experiment.history, experiment.relation
     claim = certified_claim(history, relation, points)
     return Prepared(experiment, claim, adversary, history, relation)
@@ -156,7 +156,7 @@ def certified(experiment: Ledgered, adversary: str, points: int = 40) -> Prepare
 
 
 def lower_bound(verdict: CurveVerdict, prepared: Prepared, quick: bool) -> tuple[float, str]:
-    """The best epsilon at delta: within the family of the recorded history, where there is one.
+    """Return the best epsilon at delta, within the family of the recorded history if it has one.
 
     Without one, the bound that holds for any mechanism.
     """

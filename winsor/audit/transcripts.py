@@ -68,7 +68,7 @@ class RandomRuleExperiment(StackedExperiment):
         return Likelihoods.of(table, self.setting.mechanism.std(table), weights)
 
     def play(self, dataset: int, runs: int, door: Door, key: bytes) -> Floats:
-        """Return log-likelihood ratios of single steps, each with coins of its own."""
+        """Return the log-likelihood ratios of single steps, each with coins of its own."""
         released = door.release(0, self._values(dataset, runs, key))
         return self._likelihoods.ratio(in_noise_units(released))
 

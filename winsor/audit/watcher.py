@@ -83,7 +83,7 @@ class GradientWatcher:
         self._gradient = [p.grad.detach().flatten().clone() for p in found if p.grad is not None]
 
     def moment(self) -> Moment:
-        """To be called before each step."""
+        """Return the public facts of the next step; to be called before each step."""
         private = self._private
         parts = private.public_parts()
         name = "grad" if "grad" in parts else next(iter(parts))
@@ -158,7 +158,7 @@ class GradientWatcher:
 
 
 def batches(fields: Fields) -> Iterator[Any]:
-    """Rows in chunks, in the form that a loss function expects."""
+    """Yield rows in chunks, in the form that a loss function expects."""
     for start in range(0, len(fields[0]), CHUNK):
         batch = tuple(field[start : start + CHUNK] for field in fields)
         yield batch if len(batch) > 1 else batch[0]
@@ -172,7 +172,7 @@ def _evidence(y: Floats, a: Floats, q: float) -> Floats:
 
 
 def model_scores(model: nn.Module, loss: Loss, canaries: Dataset[Any]) -> Floats:
-    """Minus the final loss of each canary."""
+    """Return minus the final loss of each canary."""
     fields = rows(canaries, list(range(size(canaries))))
     with torch.no_grad():
         pieces = [-loss(model, batch) for batch in batches(fields)]

@@ -84,14 +84,14 @@ class Setting:
         return min(1.0, (self.batch_size or math.sqrt(self.n)) / self.n)
 
     def steps_or_theorem(self) -> float:
-        """The steps that were fixed, or those of paper 1's theorems."""
+        """Return the steps that were fixed, or those of paper 1's theorems."""
         if self.steps is not None:
             return float(self.steps)
         return body_and_tail.dc_dpsgd_steps(self.n, self.epsilon, self.d, self.delta)
 
 
 def advise(fitted: TailFit, setting: Setting) -> list[Advice]:
-    """All the advice that a fitted tail and a setting allow, the practical default first."""
+    """Return all advice that a fitted tail and a setting allow, the practical default first."""
     return [
         private_quantile(fitted, setting),
         flat_threshold(fitted, setting),
@@ -115,7 +115,7 @@ TARGETS = (0.7, 0.97)
 
 
 def private_quantile(fitted: TailFit | None, setting: Setting) -> Advice:
-    """Nothing known: let a private quantile of the norms set the threshold as training goes on.
+    """Advise a private quantile of the norms as the threshold, for when nothing is known.
 
     Clipping at C removes at most E max(|g| - C, 0) from the mean gradient, and noise of length
     nu C is added to it, nu = sigma sqrt(d)/B. Their sum is least where P(|g| > C) = nu: the target
@@ -155,7 +155,7 @@ def private_quantile(fitted: TailFit | None, setting: Setting) -> Advice:
 
 @functools.lru_cache(maxsize=64)
 def noise_multiplier(n: int, batch_size: int, steps: int, epsilon: float, delta: float) -> float:
-    """The certified multiplier of a per-sample rule with Poisson batches, add/remove-one."""
+    """Return the certified multiplier of a per-sample rule: Poisson batches, add/remove-one."""
     from dp_accounting.dp_event import GaussianDpEvent, PoissonSampledDpEvent
 
     from winsor.planning import calibrate
@@ -179,7 +179,7 @@ def _theta(fitted: TailFit) -> float:
 
 
 def flat_threshold(fitted: TailFit, setting: Setting) -> Advice:
-    """Paper 1, Theorem 4.1: one threshold c for DP-SGD under a sub-Weibull tail."""
+    """Advise by paper 1, Theorem 4.1: one threshold c for DP-SGD under a sub-Weibull tail."""
     theta, steps = _theta(fitted), setting.steps_or_theorem()
     scale = fitted.envelope(theta)
     c = body_and_tail.heavy_tailed_dpsgd_threshold(theta, scale, steps, setting.failure)
@@ -195,7 +195,7 @@ def flat_threshold(fitted: TailFit, setting: Setting) -> Advice:
 
 
 def discriminative_thresholds(fitted: TailFit, setting: Setting) -> Advice:
-    """Paper 1, Theorem 5.3: c1 for the tail and c2 for the body."""
+    """Advise by paper 1, Theorem 5.3: c1 for the tail and c2 for the body."""
     theta, steps = _theta(fitted), setting.steps_or_theorem()
     scale = fitted.envelope(theta)
     tail, body = body_and_tail.dc_dpsgd_thresholds(theta, scale, steps, setting.failure)
@@ -221,7 +221,7 @@ def discriminative_thresholds(fitted: TailFit, setting: Setting) -> Advice:
 
 
 def simple_clipping(fitted: TailFit, setting: Setting) -> Advice:
-    """Paper 2, Theorem 4: R, T and eta for full-batch clipped gradients with p moments.
+    """Advise by paper 2, Theorem 4: R, T and eta for full-batch clipped gradients.
 
     The theorem's M bounds directional moments and enters R as sqrt(d) M, a bound on the norm's
     p-th moment; that moment is what the norms show, so M = (E|g|^p)^(1/p) / sqrt(d).
@@ -248,7 +248,7 @@ def simple_clipping(fitted: TailFit, setting: Setting) -> Advice:
 
 
 def no_clipping(fitted: TailFit, setting: Setting) -> Advice:
-    """Paper 3, eq. (2): the C above which, with high probability, nothing is ever clipped."""
+    """Advise by paper 3, eq. (2): the C above which, with high probability, nothing is clipped."""
     scale = fitted.envelope(0.5)
     rho = scale * math.sqrt(1 + 2 / (math.e - 1))  # E exp(X^2/rho^2) <= e from the tail bound
     steps = float(setting.steps or max(1.0, (setting.n * setting.epsilon) ** 2 / setting.d))
@@ -275,7 +275,7 @@ def no_clipping(fitted: TailFit, setting: Setting) -> Advice:
 
 
 def averaged_clipping(fitted: TailFit, setting: Setting) -> Advice:
-    """Paper 4, Theorem 4: lambda, m, gamma and N for clipping the batch mean."""
+    """Advise by paper 4, Theorem 4: lambda, m, gamma and N for clipping the batch mean."""
     problem = averaged.AclipProblem(
         smoothness=setting.smoothness,
         radius=setting.radius,
@@ -310,7 +310,7 @@ def averaged_clipping(fitted: TailFit, setting: Setting) -> Advice:
 
 
 def sampling_noise_scale(fitted: TailFit) -> float:
-    """kappa with P(X >= t) <= exp(-t/kappa) beyond the 90 % point, along the fitted curve.
+    """Return kappa with P(X >= t) <= exp(-t/kappa) beyond the 90 % point of the fitted curve.
 
     The proof of Theorem B.1 uses the tail from c/4 >= kappa log 10 on, hence from S = 1/10.
     """
@@ -320,7 +320,7 @@ def sampling_noise_scale(fitted: TailFit) -> float:
 
 
 def modelmix(fitted: TailFit, setting: Setting) -> Advice:
-    """Paper 5, Theorems 3.2 and B.1: c above the sampling noise, and tau against eta."""
+    """Advise by paper 5, Theorems 3.2 and B.1: c above the sampling noise, tau against eta."""
     kappa = sampling_noise_scale(fitted)
     names = ("n", "epsilon", "d", "delta", "risk_range", "smoothness")
     facts: dict[str, Any] = {name: getattr(setting, name) for name in names}

@@ -46,7 +46,7 @@ class TailPoints:
 
 
 def log_norms(norms: ArrayLike) -> tuple[Floats, int]:
-    """Decreasing logarithms of the positive norms, and the number of zeros.
+    """Return the decreasing logarithms of the positive norms, and the number of zeros.
 
     Raises `ConfigurationError` for negative or non-finite norms and for samples too small or too
     concentrated to have a tail.
@@ -80,7 +80,7 @@ def log_norms(norms: ArrayLike) -> tuple[Floats, int]:
 
 
 def tail_points(z: Floats, zeros: int, fraction: float) -> TailPoints:
-    """The largest ``fraction`` of the sample (zeros included) as weighted points."""
+    """Return the largest ``fraction`` of the sample (zeros included) as weighted points."""
     n = z.size + zeros
     k = min(z.size - 1, max(2, round(fraction * n)))
     edges = _edges(k)
@@ -100,7 +100,7 @@ def _edges(k: int) -> NDArray[np.int64]:
 
 
 def tail_line(points: TailPoints, weight: Floats, below: Floats) -> tuple[Floats, Floats]:
-    """Slope and intercept for each row of resampled weights (B, m), with counts below (B,)."""
+    """Return slope and intercept for rows of resampled weights (B, m), with counts below (B,)."""
     total = weight.sum(axis=1) + below
     rank = np.cumsum(weight, axis=1) - 0.5 * weight
     depth = np.log(total[:, None] / np.maximum(rank, 0.25))

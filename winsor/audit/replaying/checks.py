@@ -26,7 +26,7 @@ _DRAWS = 200
 
 
 def noise_findings(transcript: Transcript) -> Iterator[Finding]:
-    """Noise that is not there, and the same noise under two different sums."""
+    """Find noise that is not there, and the same noise under two different sums."""
     seen: dict[int, list[tuple[Array, Passage, str]]] = {}
     for passage in transcript.passages:
         for name, part in passage.parts.items():
@@ -53,7 +53,7 @@ def noise_findings(transcript: Transcript) -> Iterator[Finding]:
 
 
 def loudness_findings(transcript: Transcript) -> Iterator[Finding]:
-    """Gaussian noise that is softer than was paid for, or louder: added twice, by every rank."""
+    """Find Gaussian noise that is softer than was paid for, or louder, added by every rank."""
     squares, count, free = 0.0, 0, 0.0
     for passage in transcript.passages:
         for name, part in passage.parts.items():
@@ -104,7 +104,7 @@ def _noisy(passage: Passage, name: str) -> Array:
 
 
 def sampling_findings(transcript: Transcript) -> Iterator[Finding]:
-    """Samplers whose draws are more than the ledger says. Called outside the taps."""
+    """Find samplers whose draws are more than the ledger says. Called outside the taps."""
     for sampler, ledger in transcript.samplers_paid:
         if isinstance(sampler, BlockSampler):
             yield from _returns(sampler)
@@ -155,7 +155,7 @@ def _drawn(sampler: Sampler) -> tuple[int, int]:
 
 
 def event_rates(event: Any) -> Iterator[float]:
-    """The sampling rates in an event, wherever they are."""
+    """Yield the sampling rates in an event, wherever they are."""
     for name in ("sampling_probability", "q"):
         rate = getattr(event, name, None)
         if isinstance(rate, float):

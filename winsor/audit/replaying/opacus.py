@@ -34,7 +34,7 @@ COUNT = "the noise of the count is accounted as if one row moved it by 1/2"
 
 
 def opacus_adapter(optimizer: type | None = None, sampler: type | None = None) -> Adapter:
-    """Taps on Opacus' optimisers and on its Poisson sampler, or on classes of the same shape."""
+    """Return taps on Opacus' optimisers and Poisson sampler, or on classes of the same shape."""
     optimizer = optimizer or _found("opacus.optimizers", "DPOptimizer")
     sampler = sampler or _found("opacus.utils.uniform_sampler", "UniformWithReplacementSampler")
 

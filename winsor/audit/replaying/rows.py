@@ -39,7 +39,7 @@ class Rows:
         self.on_held_back: list[Callable[[], None]] = []
 
     def arranged(self, indices: Indices, droppable: bool = True) -> Indices:
-        """``indices`` with the row at the end, or without it."""
+        """Return ``indices`` with the row at the end, or without it."""
         if self.row is None and len(indices):
             last = int(indices[-1])
             self.row = last if self.units is None else int(self.units.of(last)[0])
@@ -130,7 +130,7 @@ class Rows:
 
 
 def kinds_of_sampler() -> list[type[Sampler]]:
-    """Every sampler class that draws in a way of its own, the user's included."""
+    """Return every sampler class that draws in a way of its own, the user's included."""
     found: list[type[Sampler]] = []
     waiting: list[Any] = [Sampler]
     while waiting:

@@ -148,7 +148,7 @@ class _Comparison:
     ignore: tuple[str, ...]
 
     def at(self, row: int | None, first_only: bool) -> list[_Pair]:
-        """The first run, and every neighbour at ``row`` against it."""
+        """Return the first run, and every neighbour at ``row`` against it."""
         first, left = self.runner.first(neighbours.copied(self.dataset), row)
         found = first.rows.row
         row = neighbours.size(self.dataset) // 2 if found is None else found

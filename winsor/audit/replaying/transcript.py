@@ -108,7 +108,7 @@ class Claim(NamedTuple):
     """Whether the noise of each value is known to be its own, over parts and steps."""
 
     def bounds(self, removed: bool) -> list[tuple[str, float, float]]:
-        """(name, order of the norm, bound) of every bound that the noise or the event rests on."""
+        """Return (name, order, bound) of every norm that the noise or the event rests on."""
         claimed = self.sensitivity
         twice = 1 if removed else 2
         if removed or self.relation is Neighbouring.ADD_OR_REMOVE_ONE:
@@ -149,7 +149,7 @@ class Passage:
 
 
 def part_of(value: Any, claim: Claim) -> Part:
-    """A copy of a tensor, an array or a tree of tensors, as one vector."""
+    """Return a copy of a tensor, an array or a tree of tensors, as one vector."""
     leaves = list(value.values()) if isinstance(value, Mapping) else [value]
     names = list(value) if isinstance(value, Mapping) else [""]
     flat = [_vector(leaf) for leaf in leaves]

@@ -38,7 +38,7 @@ def sampling_noise_threshold(
     risk_range: float = 1.0,
     smoothness: float = 1.0,
 ) -> float:
-    """The smallest c that clears the sampling noise P(|g_i - grad F| >= t) <= exp(-t/kappa).
+    """Return the smallest c that clears the sampling noise P(|g_i - grad F| >= t) <= e^(-t/kappa).
 
     Theorem 3.2 states (12): c >= max(4 kappa log 10, -psi kappa log(kappa) log(sqrt(d log(1/delta))
     / (n epsilon))) with an unnamed psi, and a log(kappa) that changes sign with the unit of
@@ -83,7 +83,7 @@ def clipped_sgd_schedule(
     smoothness: float = 1.0,
     mixing: bool = True,
 ) -> ClippedSchedule:
-    """T and eta for a threshold c.
+    """Return T and eta for a threshold c.
 
     T = (n epsilon)^2 / (d log(1/delta)),
     eta = q sqrt(R_F d log(1/delta)) / (n epsilon c sqrt(beta)).
@@ -107,7 +107,7 @@ def mixing_width(
     risk_range: float = 1.0,
     smoothness: float = 1.0,
 ) -> float:
-    """The tau at which mixing costs as much as the noise: the last term of (13) equals the first.
+    """Return the tau at which mixing costs as much as the noise: (13)'s last term is its first.
 
     With v = 0 (its smallest value, so tau errs on the small side) and T of `clipped_sgd_schedule`:
     T d tau^2 / 12 = (5/2) R_F q / (beta sqrt(d log(1/delta))). A larger tau amplifies more and
@@ -130,7 +130,7 @@ def no_clipping_threshold(
     c1: float = 1.0,
     c2: float = 1.0,
 ) -> float:
-    """The C at which, with probability 1 - 2 delta', no gradient is ever clipped (eq. (2)).
+    """Return the C of eq. (2): with probability 1 - 2 delta' no gradient is clipped.
 
     C = sqrt(4L(f(w0) - f*) + 2 c1 L^2 log(2/delta') + 64 c2 L^2 log(2T/delta'))
         + rho sqrt(1 + log(n(T+1)/delta'))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from winsor.rules.debug_monitor import DebugMonitor
     from winsor.rules.monitor import PrivateMonitor
+    from winsor.tails import datasets
     from winsor.tails.fitting import Estimate, TailFit, fit
     from winsor.tails.guide import Advice, Setting, advise
     from winsor.tails.verdict import TailClass, Verdict
@@ -25,6 +26,7 @@ _HOMES = {
     "TailFit": "winsor.tails.fitting",
     "Verdict": "winsor.tails.verdict",
     "advise": "winsor.tails.guide",
+    "datasets": "winsor.tails.datasets",
     "fit": "winsor.tails.fitting",
 }
 
@@ -38,6 +40,7 @@ __all__ = [
     "TailFit",
     "Verdict",
     "advise",
+    "datasets",
     "fit",
 ]
 
@@ -47,7 +50,8 @@ if not TYPE_CHECKING:  # or a type checker would believe in any name
     def __getattr__(name: str) -> Any:
         if name not in _HOMES:
             raise AttributeError(f"module 'winsor.tails' has no attribute {name!r}")
-        globals()[name] = value = getattr(import_module(_HOMES[name]), name)
+        home = import_module(_HOMES[name])
+        globals()[name] = value = getattr(home, name, home)  # `datasets` is a module
         return value
 
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from typing import Any
-from unittest import mock
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from winsor.audit.replaying.rows import Rows
+from winsor.audit.replaying.rows import Rows, patched
 from winsor.audit.replaying.transcript import Claim, Transcript, part_of
 from winsor.core.contract import Bounded
 from winsor.core.door import Door
@@ -127,20 +126,17 @@ class Taps:
         return call
 
 
-@contextmanager
-def tapped(taps: Taps) -> Iterator[None]:
+def tapped(taps: Taps) -> AbstractContextManager[None]:
     """Let ``taps`` see every release."""
-    places: list[tuple[Any, str, Callable[..., Any]]] = [
-        (Door, "release", taps.release),
-        (PrepaidDoor, "pay", taps.pay),
-        (Receipt, "release", taps.spend),
-        (PrivateTraining, "__init__", taps.seen),
-        (PrivateLinearModel, "_fit", taps.seen),
-    ]
-    with ExitStack() as stack:
-        for owner, name, tap in places:
-            stack.enter_context(mock.patch.object(owner, name, tap(getattr(owner, name))))
-        yield
+    return patched(
+        [
+            (Door, "release", taps.release),
+            (PrepaidDoor, "pay", taps.pay),
+            (Receipt, "release", taps.spend),
+            (PrivateTraining, "__init__", taps.seen),
+            (PrivateLinearModel, "_fit", taps.seen),
+        ]
+    )
 
 
 def _copied(values: Mapping[str, Any]) -> dict[str, Any]:

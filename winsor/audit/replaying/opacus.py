@@ -16,15 +16,14 @@ classes of the same shape.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager
 from importlib import import_module
 from typing import Any
-from unittest import mock
 
 import numpy as np
 import torch
 
-from winsor.audit.replaying.rows import Rows
+from winsor.audit.replaying.rows import Rows, patched, with_own
 from winsor.audit.replaying.session import Adapter
 from winsor.audit.replaying.transcript import Claim, Transcript, part_of
 from winsor.core.contract import ConfigurationError, Neighbouring, Sensitivity
@@ -38,17 +37,11 @@ def opacus_adapter(optimizer: type | None = None, sampler: type | None = None) -
     optimizer = optimizer or _found("opacus.optimizers", "DPOptimizer")
     sampler = sampler or _found("opacus.utils.uniform_sampler", "UniformWithReplacementSampler")
 
-    @contextmanager
-    def adapter(transcript: Transcript, rows: Rows) -> Iterator[None]:
+    def adapter(transcript: Transcript, rows: Rows) -> AbstractContextManager[None]:
         taps = _Taps(transcript, rows)
-        with ExitStack() as stack:
-            for cls in _with_own(optimizer, "add_noise"):
-                tap = taps.add_noise(vars(cls)["add_noise"])
-                stack.enter_context(mock.patch.object(cls, "add_noise", tap))
-            for cls in _with_own(sampler, "__iter__"):
-                tap = taps.batches(vars(cls)["__iter__"])
-                stack.enter_context(mock.patch.object(cls, "__iter__", tap))
-            yield
+        noises = [(cls, "add_noise", taps.add_noise) for cls in with_own(optimizer, "add_noise")]
+        draws = [(cls, "__iter__", taps.batches) for cls in with_own(sampler, "__iter__")]
+        return patched([*noises, *draws])
 
     return adapter
 
@@ -141,17 +134,6 @@ def _overwrite(optimizer: Any, noisy: dict[str, Any]) -> None:
         parameter.grad.copy_(grad)
     if "count" in noisy:
         optimizer.unclipped_num = noisy["count"].clone()
-
-
-def _with_own(cls: type, name: str) -> list[type]:
-    """``cls`` and its subclasses, as far as they define ``name`` themselves."""
-    found, waiting = [], [cls]
-    while waiting:
-        one = waiting.pop()
-        waiting += one.__subclasses__()
-        if name in vars(one) and one not in found:
-            found.append(one)
-    return found
 
 
 def _found(module: str, name: str) -> type:

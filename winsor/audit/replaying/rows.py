@@ -8,8 +8,8 @@ release counts as one in which the row was replaced.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 from unittest import mock
 
@@ -129,30 +129,36 @@ class Rows:
         return self.held_back
 
 
-def kinds_of_sampler() -> list[type[Sampler]]:
-    """Return every sampler class that draws in a way of its own, the user's included."""
-    found: list[type[Sampler]] = []
-    waiting: list[Any] = [Sampler]
+def with_own(cls: type, name: str) -> list[type]:
+    """Return ``cls`` and its subclasses, the user's included, that define ``name`` themselves."""
+    found, waiting = [], [cls]
     while waiting:
-        cls = waiting.pop()
-        waiting += cls.__subclasses__()
-        if "indices" in vars(cls) and cls not in (Sampler, *found):
-            found.append(cls)
+        one = waiting.pop()
+        waiting += one.__subclasses__()
+        if name in vars(one) and one not in found:
+            found.append(one)
     return found
 
 
 @contextmanager
-def watched(rows: Rows) -> Iterator[None]:
-    """Let ``rows`` see, and arrange, every draw."""
-    taps: list[tuple[Any, str, Callable[..., Any]]] = [
-        *((cls, "indices", rows.indices) for cls in kinds_of_sampler()),
-        (UnitRows, "__init__", rows.unit_rows),
-        (BlockPoisson, "batches", rows.batches),
-        (Design, "chunks", rows.chunks),
-        (Groups, "members", rows.members),
-        (clipped, "clipped_sum", rows.clipped_sum),
-    ]
+def patched(taps: Iterable[tuple[Any, str, Callable[..., Any]]]) -> Iterator[None]:
+    """Put what each tap makes of the original in the place of an attribute of its owner."""
     with ExitStack() as stack:
         for owner, name, tap in taps:
-            stack.enter_context(mock.patch.object(owner, name, tap(vars(owner)[name])))
+            stack.enter_context(mock.patch.object(owner, name, tap(getattr(owner, name))))
         yield
+
+
+def watched(rows: Rows) -> AbstractContextManager[None]:
+    """Let ``rows`` see, and arrange, every draw."""
+    samplers = [cls for cls in with_own(Sampler, "indices") if cls is not Sampler]
+    return patched(
+        [
+            *((cls, "indices", rows.indices) for cls in samplers),
+            (UnitRows, "__init__", rows.unit_rows),
+            (BlockPoisson, "batches", rows.batches),
+            (Design, "chunks", rows.chunks),
+            (Groups, "members", rows.members),
+            (clipped, "clipped_sum", rows.clipped_sum),
+        ]
+    )

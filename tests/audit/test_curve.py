@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from winsor.audit.claims import gaussian_claim, gaussian_mu, point_claim
+from winsor.audit.claims import gaussian_claim, gaussian_mu, invert, point_claim
 from winsor.audit.curve import ABSENT, MOST_THRESHOLDS, Roc, choose_thresholds, curve_test, measure
-from winsor.audit.families import invert
 from winsor.core.contract import ConfigurationError
 
 

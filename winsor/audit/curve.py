@@ -10,7 +10,7 @@
 
 The same a and b also give lower bounds that need no claim: epsilon at delta, log((a - delta)/b);
 Gaussian DP, mu = Phi^-1(a) - Phi^-1(b); and, within a family of claims ordered by their noise, the
-largest noise that is not refuted (`families.py`).
+largest noise that is not refuted (`claims.measured_epsilon`).
 
 Guarantee
 ---------

@@ -31,12 +31,17 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
-from winsor.audit.canaries import plant, random_canaries, size
-from winsor.audit.claims import Claim, certified_claim, gaussian_epsilon
+from winsor.audit.canaries import (
+    GradientWatcher,
+    Moment,
+    model_scores,
+    plant,
+    random_canaries,
+    size,
+)
+from winsor.audit.claims import Claim, certified_claim, gaussian_epsilon, measured_epsilon
 from winsor.audit.curve import ALPHA as VERDICT_ALPHA
-from winsor.audit.families import measured_epsilon
 from winsor.audit.guesses import claim_refuted, gaussian_mu_bound, pointwise_epsilon
-from winsor.audit.watcher import GradientWatcher, Moment, model_scores
 from winsor.core.contract import ConfigurationError, Neighbouring
 from winsor.core.noise.laplace import Laplace
 from winsor.core.noise.protocol import Choice

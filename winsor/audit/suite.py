@@ -10,9 +10,8 @@ from typing import Any, Protocol
 
 from dp_accounting import dp_event
 
-from winsor.audit.claims import USUAL_DELTA, Claim, certified_claim
+from winsor.audit.claims import USUAL_DELTA, Claim, certified_claim, measured_epsilon, scaled
 from winsor.audit.curve import ALPHA, CurveVerdict, Experiment, curve_test
-from winsor.audit.families import measured_epsilon, scaled
 from winsor.core.contract import Neighbouring
 
 History = list[tuple[dp_event.DpEvent, int]]

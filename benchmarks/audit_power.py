@@ -28,16 +28,14 @@ import numpy as np
 import torch
 from saving import save
 from selfaudit.honest import ADD, SINGLE, calibrated
-from selfaudit.mutants import LowNoise
+from selfaudit.mistakes import LowNoise
 
-from winsor.audit.adversaries import NOMINAL, canary
-from winsor.audit.claims import USUAL_DELTA, certified_claim, gaussian_mu
+from winsor.audit.claims import USUAL_DELTA, certified_claim, gaussian_mu, measured_epsilon
 from winsor.audit.curve import curve_test
 from winsor.audit.example import example
-from winsor.audit.families import measured_epsilon
+from winsor.audit.neighbouring import NOMINAL, AuditSetting, RuleExperiment, canary
 from winsor.audit.one_run import audit_training
 from winsor.audit.suite import run
-from winsor.audit.worlds import AuditSetting, RuleExperiment
 from winsor.core.noise.gaussian import Gaussian
 from winsor.core.sampling.samplers import FullBatch, Poisson
 from winsor.rules.averaged import Averaged

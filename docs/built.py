@@ -18,6 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent
 BUILT = ROOT / "build" / "docs"
 WRITERS = (
     "rule_pages",
+    "statistic_pages",
     "paper_page",
     "fidelity_page",
     "theory_page",

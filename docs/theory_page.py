@@ -2,8 +2,8 @@
 
     python docs/theory_page.py
 
-Functions and sources from docstrings and the ``FIDELITY`` rows of winsor_papers.theory, numbers
-from experiments/2026-11-theory-risk/results/theory_risk.json.
+Functions from docstrings, their sources from `papers/winsor_papers/fidelity/`, numbers from
+experiments/2026-11-theory-risk/results/theory_risk.json.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-import fidelity_page
 from built import write
 from winsor_papers import theory
+from winsor_papers.fidelity import read
 
 from winsor.charts import Chart, Series
 from winsor.charts.files import drawing
@@ -36,6 +36,7 @@ and the source says so. Suspected misprints are available as printed and as corr
 
 ```python
 from winsor_papers import theory
+from winsor_papers.fidelity import read
 
 rate = theory.simple_clipping_rate(2.0, n=1e5, d=100, epsilon=0.5, delta=1e-6)
 print(rate)            # value, source, warnings: epsilon is above 1/sqrt(d) here
@@ -43,8 +44,8 @@ rate.terms             # sampling, privacy, tail
 rate.assumed           # what no number can decide
 ```
 
-`winsor tails FILE --n N --d D` and `winsor plan ... --d D` print the main rates of all papers with
-their assumptions and warnings.
+`winsor promises FILE --n N --d D` (a tail) and `winsor promises --n N --d D ...` (a plan) print the
+main rates of all papers with their assumptions and warnings.
 """
 
 READING = """
@@ -62,11 +63,14 @@ not compared.
 """
 
 
+HOMES = ("winsor_papers.theory.", "winsor.tails.theorems.", "winsor.rules.body_and_tail.")
+
+
 def sources() -> dict[str, list[str]]:
     """Function name -> "paper, item" of every row that names it."""
     found: dict[str, list[str]] = {}
-    for row in fidelity_page.gathered():
-        if row.where.startswith("winsor_papers.theory."):
+    for row in read()[1]:
+        if row.where.startswith(HOMES):
             found.setdefault(row.where.rsplit(".", 1)[1], []).append(f"{row.paper}: {row.item}")
     return found
 

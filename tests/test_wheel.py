@@ -34,7 +34,7 @@ def wheel(tmp_path_factory) -> Path:
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
     junk = shutil.ignore_patterns("__pycache__", "*.egg-info", "results")
-    for name in ("winsor", "tests", "reproductions", "benchmarks", "docs", "examples"):
+    for name in ("winsor", "tests", "papers", "benchmarks", "docs", "examples"):
         shutil.copytree(ROOT / name, source / name, ignore=junk)
     target = tmp_path_factory.mktemp("wheel")
     pip("wheel", source, "--no-deps", "--no-build-isolation", "--wheel-dir", target)
@@ -67,15 +67,14 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel):
     }
     assert shipped == here
     words = re.compile(r"(^|[/_])(tests?|conftest|reproductions?|benchmarks?|docs)([/_.]|$)")
-    allowed = {"papers/winsor_papers/reproduce.py"}  # the command that looks for the reproductions
-    assert {name for name in shipped if words.search(name)} <= allowed
+    assert {name for name in shipped if words.search(name) or "papers" in name} == set()
 
 
 def test_the_version_has_one_home(wheel):
     assert "version" in PROJECT["project"]["dynamic"] and "version" not in PROJECT["project"]
     assert wheel.name.startswith(f"winsor-{winsor.__version__}-")
     assert f"## {winsor.__version__}" in (ROOT / "CHANGELOG.md").read_text()
-    beside = tomllib.loads((ROOT / "reproductions" / "pyproject.toml").read_text())
+    beside = tomllib.loads((ROOT / "papers" / "pyproject.toml").read_text())
     assert beside["project"].get("version", winsor.__version__) == winsor.__version__
 
 
@@ -83,7 +82,7 @@ def test_every_readme_snippet_runs_with_the_installed_wheel(installed, tmp_path)
     ending = (
         "\nimport sys\n"
         f"assert winsor.__file__.startswith({str(installed)!r}), winsor.__file__\n"
-        "assert 'winsor_papers.reproductions' not in sys.modules\n"
+        "assert 'winsor_papers' not in sys.modules\n"
     )
     program = tmp_path / "readme.py"
     program.write_text(readme.program() + ending)
@@ -128,7 +127,7 @@ def foreign_imports(*, lazy: bool) -> set[str]:
                 found |= {alias.name.split(".")[0] for alias in node.names}
             elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
                 found.add(node.module.split(".")[0])
-    return found - set(sys.stdlib_module_names) - {"winsor", "winsor_papers.reproductions"}
+    return found - set(sys.stdlib_module_names) - {"winsor"}
 
 
 def test_dependencies_are_what_is_imported():

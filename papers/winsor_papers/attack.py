@@ -1,7 +1,7 @@
 """Attacks on published claims: what they have in common.
 
 Each attack (``attacks.py`` in the folder of its paper) runs the real rule with the noise that the
-paper adds, in two neighbouring worlds chosen against the paper's argument, and measures a lower
+paper adds, on two neighbouring datasets chosen against the paper's argument, and measures a lower
 bound on epsilon. VIOLATED means that the bound exceeds the claim (or that the claim fails at its
 own point), with the audit's confidence; *not violated by this attack* means no more than it says.
 Every claim is read in the way most favourable to its paper, as documented beside it.

@@ -17,7 +17,6 @@ import tempfile
 import time
 from collections.abc import Mapping
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -36,10 +35,6 @@ SMOKE = "it shows that the table can be made; too small for a verdict."
 
 RESULTS = Path("benchmarks/results/reproduce")
 """Where the queue keeps tables and cells unless told otherwise: in a checkout of the repository."""
-
-EXPERIMENTS = "winsor_papers.reproductions"
-"""A package of its own: the folder papers/winsor_papers/reproductions/ of the repository, not part
-of winsor's wheel."""
 
 
 def reproduce(
@@ -65,7 +60,10 @@ def reproduce(
     ] = False,
     json: Json = False,
 ) -> None:
-    """Make a paper's table again: its figures, ours as published, ours certified, and a verdict."""
+    """A paper's table, published and certified.
+
+    Prints the paper's figures, ours as published, ours certified, and a verdict.
+    """
     if paper == "list":
         _list(json)
         return
@@ -164,14 +162,8 @@ def _show_status(queue: Any, found: Any, json: bool) -> None:
 
 
 def _experiments(module: str) -> Any:
-    """A module of the experiments, which must be installed beside winsor."""
-    if find_spec(EXPERIMENTS) is None:
-        raise ConfigurationError(
-            "winsor reproduce must find the experiments of the papers. Got a winsor without them "
-            "instead. They are not in the wheel: clone the repository and run "
-            "`pip install -e reproductions` in it."
-        )
-    return import_module(f"{EXPERIMENTS}.{module}")
+    """Import a module of the experiments; most load torch, so none is imported at the top."""
+    return import_module(f"winsor_papers.reproductions.{module}")
 
 
 def _wanted(paper: str, table: str | None) -> list[tuple[str, str, Reproduction]]:

@@ -3,8 +3,7 @@
 import pytest
 
 from winsor import rules
-from winsor.audit.adversaries import NOMINAL, pairs, worst
-from winsor.audit.worlds import AuditSetting
+from winsor.audit.neighbouring import NOMINAL, AuditSetting, pairs, worst
 from winsor.core.contract import Neighbouring
 from winsor.core.noise.gaussian import Gaussian
 from winsor.core.sampling.samplers import FullBatch

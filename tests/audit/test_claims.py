@@ -17,8 +17,8 @@ from winsor.audit.claims import (
     gaussian_epsilon,
     gaussian_mu,
     point_claim,
+    scaled,
 )
-from winsor.audit.families import scaled
 from winsor.core.accounting import account
 from winsor.core.contract import ConfigurationError, Neighbouring, UnsupportedEvent
 

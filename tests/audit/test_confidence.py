@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from winsor.audit.confidence import lower, upper
+from winsor.audit.curve import lower, upper
 from winsor.core.contract import ConfigurationError
 
 

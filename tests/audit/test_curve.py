@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from winsor.audit.claims import gaussian_claim, gaussian_mu, point_claim
+from winsor.audit.claims import gaussian_claim, gaussian_mu, invert, point_claim
 from winsor.audit.curve import ABSENT, MOST_THRESHOLDS, Roc, choose_thresholds, curve_test, measure
-from winsor.audit.families import invert
 from winsor.core.contract import ConfigurationError
 
 
@@ -16,9 +15,9 @@ class Shift:
     def __init__(self, mu, seed=0):
         self.mu, self.seed = mu, seed
 
-    def scores(self, world, runs, part):
-        noise = np.random.default_rng([self.seed, world, part]).standard_normal(runs)
-        return noise + self.mu * world
+    def scores(self, dataset, runs, part):
+        noise = np.random.default_rng([self.seed, dataset, part]).standard_normal(runs)
+        return noise + self.mu * dataset
 
 
 MU = gaussian_mu(4.0, 1e-5)
@@ -82,9 +81,9 @@ def test_violation_in_the_reverse_direction_counts():
     """A mechanism may betray absence only: a rare output that presence rules out."""
 
     class Vanishing:
-        def scores(self, world, runs, part):
-            uniform = np.random.default_rng([world, part]).random(runs)
-            return np.where((uniform < 0.05) & (world == ABSENT), -1.0, 1.0)
+        def scores(self, dataset, runs, part):
+            uniform = np.random.default_rng([dataset, part]).random(runs)
+            return np.where((uniform < 0.05) & (dataset == ABSENT), -1.0, 1.0)
 
     verdict = curve_test(Vanishing(), gaussian_claim(0.1), 20_000)
     assert verdict.violated
@@ -95,8 +94,8 @@ def test_infinite_scores_are_evidence_and_nan_is_refused():
     class Certain:
         value = np.inf
 
-        def scores(self, world, runs, part):
-            return np.full(runs, self.value if world else -self.value)
+        def scores(self, dataset, runs, part):
+            return np.full(runs, self.value if dataset else -self.value)
 
     assert curve_test(Certain(), gaussian_claim(3.0), 5_000).violated
     broken = Certain()
@@ -119,13 +118,13 @@ def test_the_pilot_is_never_counted():
     seen = []
 
     class Watched(Shift):
-        def scores(self, world, runs, part):
-            seen.append((world, part, runs))
-            return super().scores(world, runs, part)
+        def scores(self, dataset, runs, part):
+            seen.append((dataset, part, runs))
+            return super().scores(dataset, runs, part)
 
     curve_test(Watched(1.0), gaussian_claim(1.0), 10_000)
-    assert [(world, part) for world, part, _ in seen] == [(0, 0), (1, 0), (0, 1), (1, 1)]
-    assert sum(runs for world, _, runs in seen if world == 0) == 10_000
+    assert [(dataset, part) for dataset, part, _ in seen] == [(0, 0), (1, 0), (0, 1), (1, 1)]
+    assert sum(runs for dataset, _, runs in seen if dataset == 0) == 10_000
 
 
 def test_too_few_runs_are_refused():

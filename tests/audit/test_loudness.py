@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from winsor.audit.replaying.checks import loudness_findings
-from winsor.audit.replaying.tape import Claim, Passage, part_of
+from winsor.audit.replaying.transcript import Claim, Passage, part_of
 from winsor.core.contract import Neighbouring, Sensitivity
 
 VALUES, STEPS = 163, 5

@@ -9,9 +9,8 @@ from torch.utils.data import Dataset, TensorDataset
 
 import winsor
 from winsor.audit.canaries import plant, random_canaries, rows
-from winsor.audit.claims import gaussian_epsilon
+from winsor.audit.claims import gaussian_epsilon, scaled
 from winsor.audit.example import clusters
-from winsor.audit.families import scaled
 from winsor.audit.one_run import audit_training, correct_guesses, curve_epsilon, twin
 from winsor.contrib.modelmix.mechanism import ModelMix
 from winsor.core.contract import ConfigurationError, Neighbouring

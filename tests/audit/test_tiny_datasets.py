@@ -1,7 +1,8 @@
 """Datasets of one, two and three rows: the rate is given, so their size is nobody's business.
 
-Two worlds, n - 1 rows and n, under the sampler's own draws and the door's own noise. What an attack
-with 99.99 % confidence finds must stay below what is certified, and comes within a factor of it.
+Two datasets, n - 1 rows and n, under the sampler's own draws and the door's own noise. What an
+attack with 99.99 % confidence finds must stay below what is certified, and comes within a factor
+of it.
 """
 
 from __future__ import annotations

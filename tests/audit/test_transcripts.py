@@ -3,13 +3,12 @@
 import numpy as np
 import pytest
 import torch
-from selfaudit.mutants import LeakyQuantile
+from selfaudit.mistakes import LeakyQuantile
 
-from winsor.audit.adversaries import pairs
 from winsor.audit.curve import ABSENT, PRESENT
+from winsor.audit.neighbouring import AuditSetting, pairs
 from winsor.audit.records import LINE, GradientRecords
 from winsor.audit.transcripts import CERTAIN, RandomRuleExperiment, TranscriptExperiment
-from winsor.audit.worlds import AuditSetting
 from winsor.core.contract import Neighbouring
 from winsor.core.noise.gaussian import Gaussian
 from winsor.core.sampling.samplers import FullBatch
@@ -37,7 +36,7 @@ def test_coins_are_drawn_afresh_for_every_run():
 def transcript(rule, runs=20):
     setting = AuditSetting(Gaussian(1.0), FullBatch(10), ADD, steps=2)
     experiment = TranscriptExperiment(rule, next(iter(pairs(ADD))), setting)
-    return [experiment.scores(world, runs, 0) for world in (ABSENT, PRESENT)]
+    return [experiment.scores(dataset, runs, 0) for dataset in (ABSENT, PRESENT)]
 
 
 def test_a_state_that_follows_releases_gives_no_certainty():

@@ -18,7 +18,7 @@ from rule_battery import (
     check_noise_is_as_claimed,
     check_permutation_invariant,
 )
-from selfaudit.mutants import LeakyQuantile
+from selfaudit.mistakes import LeakyQuantile
 
 from winsor.rules.flat import Flat
 

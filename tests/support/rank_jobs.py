@@ -19,7 +19,7 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 from dp_accounting.dp_event import GaussianDpEvent
-from selfaudit.training_worlds import TrainingExperiment
+from selfaudit.trainings import TrainingExperiment
 from torch import nn
 from torch.distributed import checkpoint
 from torch.distributed.device_mesh import init_device_mesh
@@ -468,16 +468,17 @@ def curve_tested(rank: int, mutants: list[str], repeats: int, first: int = 0) ->
     """How often the curve test refutes the certificate that two ranks print."""
     found = {}
     for mutant in mutants:
-        worlds = [SpoiltRanks(1.0, q=1.0, mutant=mutant, repeat=first + i) for i in range(repeats)]
-        claim = certified(worlds[0], "a record that speaks among silent ones").claim
+        numbers = range(first, first + repeats)
+        experiments = [SpoiltRanks(1.0, q=1.0, mutant=mutant, repeat=i) for i in numbers]
+        claim = certified(experiments[0], "a record that speaks among silent ones").claim
         runs = RUNS["none" if mutant == "none" else "other"]
-        found[mutant] = sum(curve_test(world, claim, runs).violated for world in worlds)
+        found[mutant] = sum(curve_test(one, claim, runs).violated for one in experiments)
     return found
 
 
 RUNS = {"none": 150, "other": 600}
-"""Of each world: enough to tell halved noise from whole noise every time (300 missed it in 3 of 50
-repeats); a quarter of them tell no noise."""
+"""On each dataset: enough to tell halved noise from whole noise every time (300 missed it in 3 of
+50 repeats); a quarter of them tell no noise."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -487,9 +488,9 @@ class SpoiltRanks(TrainingExperiment):
     mutant: str = "honest"
     repeat: int = 0
 
-    def training(self, world: int, steps: int, part: int) -> Any:
+    def training(self, dataset: int, steps: int, part: int) -> Any:
         torch.manual_seed(1)
-        private, optimizer = super().training(world, steps, part + 8 * self.repeat)
+        private, optimizer = super().training(dataset, steps, part + 8 * self.repeat)
         _spoil(private, self.mutant)
         return private, optimizer
 

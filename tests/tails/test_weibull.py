@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from winsor.tails import weibull
-from winsor.tails.points import log_norms, tail_points
-from winsor.tails.regression import tail_line
+from winsor.tails.points import log_norms, tail_line, tail_points
 
 
 def sample(n: int = 2000, seed: int = 0, shape: float = 1.0, fraction: float = 0.5):

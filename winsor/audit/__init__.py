@@ -1,10 +1,13 @@
-"""Audits: try to break every privacy claim, and say how far the attempt went.
+"""Audits: try to break a privacy claim, and say how far the attempt went.
 
-`curve.py` has the test, `honest.py` every mechanism with its worst adversary, `mutants.py` wrong
-mechanisms that the test must catch, `one_run.py` the audit of a user's own training, `replaying/`
-the one that compares runs on neighbouring datasets step by step (`replay`). Ideas of
-`winsor/contrib` and the claims of `winsor/papers` bring audits of their own. On the command line:
-``winsor audit mechanisms | published | mutants | run | replay``.
+Curve test     `curve.py`, on pairs of datasets (`neighbouring.py`, `transcripts.py`) that hurt a
+               rule; `suite.py` makes it a row of a table
+One run        `one_run.py` plants canaries in a training of one's own
+Replay         `replaying/` compares runs on neighbouring datasets step by step
+
+winsor's own mechanisms, and mistakes that must be found, are audited by `tests/support/selfaudit`
+in a clone; published claims by winsor-papers. On the command line: ``winsor audit mechanisms |
+published | mutants | run | replay``.
 """
 
 from __future__ import annotations
@@ -13,14 +16,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from winsor.audit.replaying.report import Finding, ReplayReport
     from winsor.audit.replaying.session import replay
+    from winsor.audit.replaying.transcript import Finding, ReplayReport
 
 __all__ = ["Finding", "ReplayReport", "replay"]
 
 _HOMES = {
-    "Finding": "winsor.audit.replaying.report",
-    "ReplayReport": "winsor.audit.replaying.report",
+    "Finding": "winsor.audit.replaying.transcript",
+    "ReplayReport": "winsor.audit.replaying.transcript",
     "replay": "winsor.audit.replaying.session",
 }
 

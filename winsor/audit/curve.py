@@ -1,6 +1,7 @@
 """The curve test: is the claimed privacy curve violated at any epsilon?
 
-1. Draw scores in two neighbouring worlds, "absent" and "present"; high scores speak for present.
+1. Draw scores on two neighbouring datasets: the record in question is absent from one and present
+   in the other. High scores speak for present.
 2. A pilot sample, used for nothing else, fixes a few thresholds.
 3. On fresh runs count the scores above each threshold. Clopper-Pearson gives, for all thresholds
    at once and with confidence 1 - alpha, a lower bound a on the true-positive rate and an upper
@@ -9,7 +10,7 @@
 
 The same a and b also give lower bounds that need no claim: epsilon at delta, log((a - delta)/b);
 Gaussian DP, mu = Phi^-1(a) - Phi^-1(b); and, within a family of claims ordered by their noise, the
-largest noise that is not refuted (`families.py`).
+largest noise that is not refuted (`claims.measured_epsilon`).
 
 Guarantee
 ---------
@@ -26,16 +27,16 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy.special import ndtri
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import betainccinv, betaincinv, ndtri
 
 from winsor.audit.claims import Claim, gaussian_epsilon
-from winsor.audit.confidence import lower, upper
 from winsor.core.contract import ConfigurationError
 
 Floats = NDArray[np.float64]
 
-ABSENT, PRESENT = WORLDS = 0, 1
+ABSENT, PRESENT = DATASETS = 0, 1
+"""The pair of neighbouring datasets: without the record in question, and with it."""
 ALPHA = 1e-4
 """Probability of accusing an honest mechanism. Ten times below the promised 1 in 1,000."""
 MOST_THRESHOLDS = 4
@@ -45,11 +46,13 @@ CHUNK = 1 << 18
 
 
 class Experiment(Protocol):
-    """Two neighbouring worlds and a score that was fixed before any run."""
+    """A mechanism on two neighbouring datasets, and a score that was fixed before any run."""
 
-    def scores(self, world: int, runs: int, part: int) -> Floats:
-        """(runs,) independent scores. Different ``part`` or ``world``: independent randomness."""
-        ...
+    def scores(self, dataset: int, runs: int, part: int) -> Floats:
+        """Return (runs,) independent scores of runs on ``dataset``, which is ABSENT or PRESENT.
+
+        Runs of a different ``part`` or ``dataset`` have independent randomness.
+        """
 
 
 @dataclass(frozen=True)
@@ -63,25 +66,26 @@ class Roc:
     alpha: float
 
     def margin(self, claim: Claim) -> float:
-        """By how much the best test beats the claim; positive means violated."""
+        """Return by how much the best test beats the claim; positive means violated."""
         return float((self.true_positive - claim.power(self.false_positive)).max())
 
     def refutes(self, claim: Claim) -> bool:
+        """Return whether the runs refute ``claim``."""
         return self.margin(claim) > 0
 
     def violated_epsilon(self, claim: Claim) -> float:
-        """The epsilon at which the violation (or the closest approach to it) was seen."""
+        """Return the epsilon at which the violation (or the closest approach to it) was seen."""
         best = np.argmax(self.true_positive - claim.power(self.false_positive))
         return claim.binding_epsilon(float(self.false_positive[best]))
 
     def epsilon(self, delta: float) -> float:
-        """Lower bound on epsilon at ``delta``, for any mechanism."""
+        """Return a lower bound on epsilon at ``delta``, for any mechanism."""
         forward = _log_ratio(self.true_positive - delta, self.false_positive)
         reversed_ = _log_ratio(1 - self.false_positive - delta, 1 - self.true_positive)
         return float(max(forward.max(), reversed_.max(), 0.0))
 
     def mu(self) -> float:
-        """Lower bound on mu, for a mechanism that satisfies Gaussian DP for some mu."""
+        """Return a lower bound on mu, for a mechanism that satisfies Gaussian DP for some mu."""
         inside = (self.true_positive > 0) & (self.false_positive < 1)
         if not inside.any():
             return 0.0
@@ -89,7 +93,7 @@ class Roc:
         return float(max((ndtri(a) - ndtri(b)).max(), 0.0))
 
     def gaussian_epsilon(self, delta: float) -> float:
-        """`mu` expressed as an epsilon."""
+        """Return `mu` expressed as an epsilon."""
         return gaussian_epsilon(self.mu(), delta)
 
 
@@ -104,6 +108,7 @@ class CurveVerdict:
 
     @property
     def violated(self) -> bool:
+        """Whether the claim is refuted."""
         return self.margin > 0
 
 
@@ -115,14 +120,14 @@ def curve_test(
     alpha: float = ALPHA,
     steer: Claim | None = None,
 ) -> CurveVerdict:
-    """Try to refute ``claim`` with ``runs`` runs per world (the pilot included).
+    """Try to refute ``claim`` with ``runs`` runs per dataset (the pilot included).
 
     ``delta`` and ``steer`` (default: the claim) only say what the thresholds should be good for:
     epsilon at delta, and refuting or measuring along the curve ``steer``.
     """
     pilot = max(1, round(runs * PILOT_SHARE))
     if runs - pilot < 100:
-        raise ConfigurationError(f"runs must be at least 125 per world. Got {runs!r} instead.")
+        raise ConfigurationError(f"runs must be at least 125 per dataset. Got {runs!r} instead.")
     absent = experiment.scores(ABSENT, pilot, 0)
     present = experiment.scores(PRESENT, pilot, 0)
     thresholds = choose_thresholds(absent, present, steer or claim, runs - pilot, delta, alpha)
@@ -137,10 +142,10 @@ def measure(experiment: Experiment, thresholds: Floats, runs: int, alpha: float 
             f"thresholds must be 1 to {MOST_THRESHOLDS} numbers. Got {len(thresholds)} instead."
         )
     above = np.zeros((2, len(thresholds)), dtype=np.int64)
-    for world in WORLDS:
+    for dataset in DATASETS:
         for part, size in _parts(runs):
-            scores = _finite_order(experiment.scores(world, size, part))
-            above[world] += (scores[:, None] > thresholds).sum(axis=0)
+            scores = _finite_order(experiment.scores(dataset, size, part))
+            above[dataset] += (scores[:, None] > thresholds).sum(axis=0)
     each = alpha / (2 * MOST_THRESHOLDS)
     return Roc(
         thresholds,
@@ -157,7 +162,7 @@ def measure(experiment: Experiment, thresholds: Floats, runs: int, alpha: float 
 def choose_thresholds(
     absent: Floats, present: Floats, claim: Claim, runs: int, delta: float, alpha: float = ALPHA
 ) -> Floats:
-    """The thresholds that promise most on the pilot, one for each of four purposes.
+    """Return the thresholds that promise most on the pilot, one for each of four purposes.
 
     The best chance of refuting the claim, the best epsilon at delta in each direction, and the
     best mu, all as predicted for ``runs`` fresh runs.
@@ -210,7 +215,7 @@ def _log_ratio(numerator: Floats, denominator: Floats) -> Floats:
 
 
 def _finite_order(scores: Floats) -> Floats:
-    """Infinite scores (a transcript possible in one world only) become very large ones."""
+    """Infinite scores (a transcript possible on one dataset only) become very large ones."""
     if np.isnan(scores).any():
         raise ConfigurationError("scores must be numbers. Got NaN: the score is not defined there.")
     return np.clip(scores, -1e300, 1e300)
@@ -220,3 +225,38 @@ def _parts(runs: int) -> Iterator[tuple[int, int]]:
     """Chunks of runs, numbered from 1: part 0 is the pilot's."""
     for part, start in enumerate(range(0, runs, CHUNK), start=1):
         yield part, min(CHUNK, runs - start)
+
+
+# ---------------------------------------------------------------------------- binomial bounds
+
+
+def lower(successes: ArrayLike, trials: int, alpha: float) -> Floats:
+    """Return the p at which ``successes`` or more of ``trials`` have probability ``alpha``.
+
+    The true probability is below it with probability at most ``alpha``, whatever it is: the bound
+    of Clopper and Pearson (1934) is exact, and takes no prior.
+    """
+    k = _checked(successes, trials, alpha)
+    return np.where(k > 0, betaincinv(np.maximum(k, 1), trials - k + 1, alpha), 0.0)
+
+
+def upper(successes: ArrayLike, trials: int, alpha: float) -> Floats:
+    """Return the p at which ``successes`` or fewer of ``trials`` have probability ``alpha``.
+
+    The true probability is above it with probability at most ``alpha``, as for `lower`.
+    """
+    k = _checked(successes, trials, alpha)
+    missed = np.maximum(trials - k, 1)
+    return np.where(k < trials, betainccinv(k + 1, missed, alpha), 1.0)
+
+
+def _checked(successes: ArrayLike, trials: int, alpha: float) -> Floats:
+    k = np.asarray(successes, dtype=np.float64)
+    if trials < 1 or not ((k >= 0) & (k <= trials)).all():
+        raise ConfigurationError(
+            f"successes must lie between 0 and trials = {trials}, which must be at least 1. "
+            f"Got {successes!r} instead."
+        )
+    if not 0 < alpha < 1:
+        raise ConfigurationError(f"alpha must be strictly between 0 and 1. Got {alpha!r} instead.")
+    return k

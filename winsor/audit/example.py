@@ -15,7 +15,7 @@ from winsor.training.make_private import make_private
 
 
 def clusters(n: int, inputs: int = 784, classes: int = 10) -> tuple[Tensor, Tensor]:
-    """``n`` points around ``classes`` centres."""
+    """Return ``n`` points around ``classes`` centres."""
     generator = torch.Generator().manual_seed(0)
     centres = torch.randn(classes, inputs, generator=generator)
     labels = torch.randint(0, classes, (n,), generator=generator)
@@ -23,7 +23,7 @@ def clusters(n: int, inputs: int = 784, classes: int = 10) -> tuple[Tensor, Tens
 
 
 def example(epsilon: float = 8.0, steps: int = 60) -> tuple[PrivateTraining, Any]:
-    """The run, not trained yet, and its loss."""
+    """Return the run, not trained yet, and its loss."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(784, 64), nn.ReLU(), nn.Linear(64, 10))
     private = make_private(

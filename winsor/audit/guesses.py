@@ -43,7 +43,7 @@ LeastFalsePositive = Callable[[float], float]
 
 
 def pointwise_p_value(m: int, guesses: int, right: int, epsilon: float, delta: float) -> float:
-    """Probability bound of so many right guesses under (epsilon, delta)-DP."""
+    """Bound the probability of so many right guesses under (epsilon, delta)-DP."""
     _check(m, guesses, right)
     if right == 0:
         return 1.0
@@ -54,7 +54,7 @@ def pointwise_p_value(m: int, guesses: int, right: int, epsilon: float, delta: f
 
 
 def pointwise_epsilon(m: int, guesses: int, right: int, delta: float, alpha: float) -> float:
-    """The largest epsilon that so many right guesses refute at level alpha (0 if none)."""
+    """Return the largest epsilon that so many right guesses refute at level alpha, or 0."""
     return _largest(
         lambda epsilon: pointwise_p_value(m, guesses, right, epsilon, delta) <= alpha, 60.0
     )
@@ -63,7 +63,7 @@ def pointwise_epsilon(m: int, guesses: int, right: int, delta: float, alpha: flo
 def curve_refuted(
     least: LeastFalsePositive, m: int, guesses: int, right: int, alpha: float
 ) -> bool:
-    """Whether so many right guesses have probability below alpha under the claimed curve."""
+    """Return whether so many right guesses have probability below alpha under the curve."""
     _check(m, guesses, right)
     tail = weighted = alpha  # s_v and E_v, taking tails beyond v as 0: the cautious choice
     for i in range(right, 0, -1):
@@ -76,12 +76,12 @@ def curve_refuted(
 
 
 def claim_refuted(claim: Claim, m: int, guesses: int, right: int, alpha: float) -> bool:
-    """`curve_refuted` for a claim on a grid of epsilons."""
+    """Apply `curve_refuted` to a claim on a grid of epsilons."""
     return curve_refuted(claim.least_false_positive, m, guesses, right, alpha)
 
 
 def gaussian_mu_bound(m: int, guesses: int, right: int, alpha: float) -> float:
-    """The largest mu for which mu-Gaussian DP is refuted at level alpha (0 if none)."""
+    """Return the largest mu at which mu-Gaussian DP is refuted at level alpha, or 0."""
 
     def refuted(mu: float) -> bool:
         least = lambda a: float(ndtr(ndtri(min(a, 1.0)) - mu)) if a > 0 else 0.0  # noqa: E731

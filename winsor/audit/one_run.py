@@ -31,12 +31,17 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
-from winsor.audit.canaries import plant, random_canaries, size
-from winsor.audit.claims import Claim, certified_claim, gaussian_epsilon
+from winsor.audit.canaries import (
+    GradientWatcher,
+    Moment,
+    model_scores,
+    plant,
+    random_canaries,
+    size,
+)
+from winsor.audit.claims import Claim, certified_claim, gaussian_epsilon, measured_epsilon
 from winsor.audit.curve import ALPHA as VERDICT_ALPHA
-from winsor.audit.families import measured_epsilon
 from winsor.audit.guesses import claim_refuted, gaussian_mu_bound, pointwise_epsilon
-from winsor.audit.watcher import GradientWatcher, Moment, model_scores
 from winsor.core.contract import ConfigurationError, Neighbouring
 from winsor.core.noise.laplace import Laplace
 from winsor.core.noise.protocol import Choice
@@ -75,6 +80,7 @@ class OneRunReport:
     violated: bool  # the certified curve itself is refuted, with confidence 99.99 %
 
     def as_dict(self) -> dict[str, Any]:
+        """Return the report as plain values."""
         return asdict(self)
 
     def __str__(self) -> str:
@@ -151,7 +157,7 @@ def correct_guesses(scores: Floats, coins: NDArray[np.bool_], guesses: int) -> i
 
 
 def report(private: PrivateTraining, m: int, guesses: int, right: int) -> OneRunReport:
-    """The bounds that so many right guesses give, beside the run's own certified claim."""
+    """Return the bounds that so many right guesses give, beside the run's certified claim."""
     delta = private.budget.delta
     history, relation = private.ledger.history(), private._door.relation
     mu = gaussian_mu_bound(m, guesses, right, ALPHA)
@@ -177,7 +183,7 @@ def report(private: PrivateTraining, m: int, guesses: int, right: int) -> OneRun
 def curve_epsilon(
     history: History, relation: Neighbouring, delta: float, counts: tuple[int, int, int]
 ) -> float | None:
-    """Epsilon of the ledger at the largest noise that (m, guesses, right) do not refute.
+    """Return epsilon of the ledger at the largest noise that the guesses do not refute.
 
     None if the events of the ledger do not form a family.
     """
@@ -207,7 +213,7 @@ class Chosen(Protocol):
 
 
 def twin(private: PrivateTraining, dataset: Dataset[Any], seed: int | None) -> PrivateTraining:
-    """The same training on another dataset, with copies of the model and the optimiser."""
+    """Build the same training on another dataset, with copies of model and optimiser."""
     update, feed = private._update, private._feed
     if not isinstance(update, Stepped):
         raise ConfigurationError(

@@ -15,7 +15,7 @@ from typing import Any
 
 
 def checked_replay(*args: Any, **options: Any) -> Any:
-    """`winsor.audit.replay`, and an AssertionError with the report unless it passed."""
+    """Run `winsor.audit.replay`, and raise AssertionError with its report if it did not pass."""
     from winsor.audit.replaying.session import replay  # torch loads when a test asks for it
 
     report = replay(*args, **options)

@@ -1,8 +1,6 @@
 """Two neighbouring sets of records, and what the real rule makes of any batch of them.
 
 `GradientRecords` are explicit per-sample gradients: rules see them through the real `RowsView`.
-`ModelRecords` are rows of data for a real network, seen through a real engine; the rules that bound
-gradients from the forward pass need them.
 """
 
 from __future__ import annotations
@@ -15,15 +13,12 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
-from torch.nn import functional as F
+from torch import Tensor
 
 from winsor.audit.curve import PRESENT
-from winsor.contrib.value.engine import ForwardEngine
 from winsor.core.contract import Bounded, UnsoundRelease
-from winsor.gradients import Engine, Need, make_engine, trainable_parameters
 from winsor.gradients.rows import RowsView
-from winsor.rules.rule import Rule, State, no_rows
+from winsor.rules.rule import Rule, State
 
 Mask = NDArray[np.bool_]
 Parts = dict[str, Bounded]
@@ -39,12 +34,17 @@ class Records(Protocol):
     """Two datasets that differ in one record."""
 
     @property
-    def name(self) -> str: ...
-    def count(self, world: int) -> int: ...
-    def start(self, rule: Rule, expected_size: float) -> State: ...
-    def output(self, rule: Rule, world: int, batch: Mask, state: State) -> Parts:
-        """What the real rule hands to the door for this batch of that world."""
-        ...
+    def name(self) -> str:
+        """What the report calls the pair."""
+
+    def count(self, dataset: int) -> int:
+        """Return the number of records of one of the datasets."""
+
+    def start(self, rule: Rule, expected_size: float) -> State:
+        """Return the rule's state before the first step."""
+
+    def output(self, rule: Rule, dataset: int, batch: Mask, state: State) -> Parts:
+        """Return what the real rule hands to the door for this batch of the dataset."""
 
 
 def _length(rows: Tensor) -> Tensor:
@@ -62,74 +62,37 @@ class GradientRecords:
     shapes: Shapes = field(default_factory=lambda: MODEL)
     loss: Callable[[Tensor], Tensor] = _length  # a long gradient has a large loss
 
-    def rows(self, world: int) -> Tensor:
-        return torch.cat([self.common, self.present if world == PRESENT else self.absent])
+    def rows(self, dataset: int) -> Tensor:
+        """Return the gradients of one of the datasets, the record in question last."""
+        return torch.cat([self.common, self.present if dataset == PRESENT else self.absent])
 
-    def count(self, world: int) -> int:
-        return len(self.rows(world))
+    def count(self, dataset: int) -> int:
+        """Return the number of records of one of the datasets."""
+        return len(self.rows(dataset))
 
     def start(self, rule: Rule, expected_size: float) -> State:
+        """Return the state of a rule for parameters of these shapes."""
         parameters = {name: torch.zeros(shape) for name, shape in self.shapes.items()}
         return rule.init(parameters, expected_size)
 
-    def output(self, rule: Rule, world: int, batch: Mask, state: State) -> Parts:
-        rows = self.rows(world)[torch.from_numpy(batch)]
+    def output(self, rule: Rule, dataset: int, batch: Mask, state: State) -> Parts:
+        """Return what the rule hands to the door for the records of ``batch``."""
+        rows = self.rows(dataset)[torch.from_numpy(batch)]
         view = RowsView(as_tree(rows, self.shapes), self.loss(rows))
         return rule.bounded(rule.contributions(view, state), state)
 
     def turned(self) -> GradientRecords:
+        """Return the pair with every gradient turned round."""
         return replace(self, common=-self.common, absent=-self.absent, present=-self.present)
 
 
-@dataclass(frozen=True, eq=False)
-class ModelRecords:
-    """Rows (inputs, labels) for a classifier. The record in question comes last and is added."""
-
-    name: str
-    model: nn.Module
-    common: tuple[Tensor, Tensor]
-    present: tuple[Tensor, Tensor]
-
-    def count(self, world: int) -> int:
-        return len(self.common[1]) + (len(self.present[1]) if world == PRESENT else 0)
-
-    def start(self, rule: Rule, expected_size: float) -> State:
-        return rule.init(dict(trainable_parameters(self.model)), expected_size)
-
-    def output(self, rule: Rule, world: int, batch: Mask, state: State) -> Parts:
-        parameters = trainable_parameters(self.model)
-        if not batch.any():
-            return rule.bounded(rule.contributions(no_rows(parameters), state), state)
-        pairs = zip(self.common, self.present, strict=True)
-        inputs, labels = (torch.cat([a, b] if world == PRESENT else [a]) for a, b in pairs)
-        chosen = torch.from_numpy(batch)
-        engine = _engine(self.model, rule.needs)
-        engine.attach()
-        engine.recording(True)
-        try:
-            losses = F.cross_entropy(self.model(inputs[chosen]), labels[chosen], reduction="none")
-            view = engine.view(losses)
-            return rule.bounded(rule.contributions(view, state), state)
-        finally:
-            engine.recording(False)
-            engine.detach()
-
-
-def _engine(model: nn.Module, needs: Need) -> Engine:
-    """The engine that training would choose for a rule with these needs; bounds from the forward
-    pass are audited as such, also on models of linear layers, where training takes the norms."""
-    parameters = trainable_parameters(model)
-    if Need.FORWARD in needs:
-        return ForwardEngine(model, parameters)
-    return make_engine(model, parameters, "auto", needs)
-
-
 def dimension(shapes: Shapes) -> int:
+    """Return the number of coordinates of all shapes together."""
     return sum(math.prod(shape) for shape in shapes.values())
 
 
 def as_tree(rows: Tensor, shapes: Shapes) -> dict[str, Tensor]:
-    """(n, dimension) -> {name: (n, *shape)}."""
+    """Unfold (n, dimension) rows to a tree {name: (n, *shape)}."""
     pieces = torch.split(rows, [math.prod(shape) for shape in shapes.values()], dim=1)
     return {
         name: piece.reshape(len(rows), *shape)
@@ -141,7 +104,7 @@ def as_tree(rows: Tensor, shapes: Shapes) -> dict[str, Tensor]:
 
 
 def stacked(outputs: Sequence[Parts]) -> Parts:
-    """One `Bounded` per part whose value has a leading dimension over ``outputs``.
+    """Return one `Bounded` per part, whose value has a leading dimension over ``outputs``.
 
     The bounds must be the same for every batch: noise or an event that depends on the data would
     itself be a leak.
@@ -167,7 +130,7 @@ def _stack(values: list[Any]) -> Any:
 
 
 def chosen(table: Parts, which: NDArray[np.int64]) -> Parts:
-    """A fresh stack of runs: run r gets row ``which[r]`` of the table."""
+    """Return a fresh stack of runs: run r gets row ``which[r]`` of the table."""
     index = torch.from_numpy(which)
 
     def pick(value: Any) -> Any:
@@ -179,6 +142,6 @@ def chosen(table: Parts, which: NDArray[np.int64]) -> Parts:
 
 
 def flat(part: Any) -> Tensor:
-    """(runs, coordinates) of a stacked part."""
+    """Fold a stacked part to (runs, coordinates)."""
     leaves = list(part.values()) if isinstance(part, dict) else [part]
     return torch.cat([leaf.reshape(len(leaf), -1) for leaf in leaves], dim=1)

@@ -1,4 +1,4 @@
-"""One audit: a claim, two worlds, a number of runs, and a row of the table."""
+"""One audit: a claim, a pair of datasets, a number of runs, and a row of the table."""
 
 from __future__ import annotations
 
@@ -10,15 +10,14 @@ from typing import Any, Protocol
 
 from dp_accounting import dp_event
 
-from winsor.audit.claims import USUAL_DELTA, Claim, certified_claim
+from winsor.audit.claims import USUAL_DELTA, Claim, certified_claim, measured_epsilon, scaled
 from winsor.audit.curve import ALPHA, CurveVerdict, Experiment, curve_test
-from winsor.audit.families import measured_epsilon, scaled
 from winsor.core.contract import Neighbouring
 
 History = list[tuple[dp_event.DpEvent, int]]
 
 VECTORISED = 200_000
-"""Runs per world where runs are stacked; a quarter in quick audits, where a ten per cent lie at
+"""Runs per dataset where runs are stacked; a quarter in quick audits, where a ten per cent lie at
 epsilon 4 is still caught (how often: `benchmarks/results/audit_power.json`)."""
 MORE_NOISE = 1.1
 """Thresholds that measure the noise of a known law are those that tell it from so much more."""
@@ -52,6 +51,7 @@ class Audit:
     quick_runs: int | None = None
 
     def runs_for(self, quick: bool) -> int:
+        """Return the number of runs on each dataset."""
         if not quick:
             return self.runs
         return self.quick_runs if self.quick_runs is not None else self.runs // 4
@@ -78,11 +78,13 @@ class Row:
 
     @property
     def verdict(self) -> str:
+        """The outcome in words."""
         if self.error:
             return f"ERROR: {self.error}"
         return "VIOLATED" if self.violated else "not violated"
 
     def as_dict(self) -> dict[str, Any]:
+        """Return the row as plain values."""
         return {**asdict(self), "verdict": self.verdict}
 
 
@@ -116,7 +118,7 @@ def run(audit: Audit, quick: bool = False, alpha: float = ALPHA) -> Row:
 
 
 def run_or_explain(audit: Audit, quick: bool = False) -> Row:
-    """`run`, with an audit that cannot be carried out as a row of its own: never a pass."""
+    """Do as `run`, but make an audit that cannot be carried out a row of its own: never a pass."""
     start = time.process_time()
     try:
         return run(audit, quick)
@@ -134,13 +136,16 @@ class Ledgered(Experiment, Protocol):
     """An experiment whose releases are paid for in a ledger."""
 
     @property
-    def history(self) -> History: ...
+    def history(self) -> History:
+        """Events of one run."""
+
     @property
-    def relation(self) -> Neighbouring: ...
+    def relation(self) -> Neighbouring:
+        """Neighbouring relation of the two datasets."""
 
 
 def certified(experiment: Ledgered, adversary: str, points: int = 40) -> Prepared:
-    """An experiment with a ledger, tested against the curve certified for that ledger."""
+    """Prepare an experiment with a ledger for a test against the curve certified for it."""
     history, relation = experiment.history, experiment.relation
     claim = certified_claim(history, relation, points)
     return Prepared(experiment, claim, adversary, history, relation)
@@ -150,7 +155,7 @@ def certified(experiment: Ledgered, adversary: str, points: int = 40) -> Prepare
 
 
 def lower_bound(verdict: CurveVerdict, prepared: Prepared, quick: bool) -> tuple[float, str]:
-    """The best epsilon at delta: within the family of the recorded history, where there is one.
+    """Return the best epsilon at delta, within the family of the recorded history if it has one.
 
     Without one, the bound that holds for any mechanism.
     """

@@ -20,17 +20,23 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from winsor.audit.curve import ABSENT, PRESENT, WORLDS
+from winsor.audit.curve import ABSENT, DATASETS, PRESENT
+from winsor.audit.neighbouring import (
+    AuditSetting,
+    Floats,
+    Likelihoods,
+    StackedExperiment,
+    in_noise_units,
+)
 from winsor.audit.records import Parts, Records, stacked
-from winsor.audit.worlds import AuditSetting, Floats, Likelihoods, StackedExperiment, in_noise_units
 from winsor.core.contract import Released
 from winsor.core.door import Door
 from winsor.rules.rule import Rule, State
 
 LAW_RUNS = 300
-"""Hold-out runs per world from which the law of a randomised rule is learnt."""
+"""Hold-out runs per dataset from which the law of a randomised rule is learnt."""
 CERTAIN = 1e6
-"""Score of a transcript that is possible in one world only."""
+"""Score of a transcript that is possible on one dataset only."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,24 +51,25 @@ class RandomRuleExperiment(StackedExperiment):
     def _state(self) -> State:
         return self.records.start(self.rule, self.setting.sampler.expected_size)
 
-    def _values(self, world: int, runs: int, label: bytes) -> Parts:
+    def _values(self, dataset: int, runs: int, label: bytes) -> Parts:
         """The rule's output for each run, with the draws of that run."""
-        return stacked(self._outputs(world, runs, label))
+        return stacked(self._outputs(dataset, runs, label))
 
-    def _outputs(self, world: int, runs: int, label: bytes) -> list[Parts]:
-        everyone = np.ones(self.records.count(world), dtype=bool)
+    def _outputs(self, dataset: int, runs: int, label: bytes) -> list[Parts]:
+        everyone = np.ones(self.records.count(dataset), dtype=bool)
         states = ({**self._state, "key": label.hex(), "step": run} for run in range(runs))
-        return [self.records.output(self.rule, world, everyone, s) for s in states]
+        return [self.records.output(self.rule, dataset, everyone, s) for s in states]
 
     @cached_property
     def _likelihoods(self) -> Likelihoods:
         key = self.setting.key
-        table = stacked([o for w in WORLDS for o in self._outputs(w, LAW_RUNS, key("law", w))])
+        table = stacked([o for w in DATASETS for o in self._outputs(w, LAW_RUNS, key("law", w))])
         weights = np.repeat(np.eye(2), LAW_RUNS, axis=1) / LAW_RUNS
         return Likelihoods.of(table, self.setting.mechanism.std(table), weights)
 
-    def play(self, world: int, runs: int, door: Door, key: bytes) -> Floats:
-        released = door.release(0, self._values(world, runs, key))
+    def play(self, dataset: int, runs: int, door: Door, key: bytes) -> Floats:
+        """Return the log-likelihood ratios of single steps, each with coins of its own."""
+        released = door.release(0, self._values(dataset, runs, key))
         return self._likelihoods.ratio(in_noise_units(released))
 
 
@@ -74,24 +81,27 @@ class TranscriptExperiment(StackedExperiment):
     records: Records
     setting: AuditSetting
 
-    def play(self, world: int, runs: int, door: Door, key: bytes) -> Floats:
+    def play(self, dataset: int, runs: int, door: Door, key: bytes) -> Floats:
         # One door for all runs, each with step numbers of its own: fresh noise, one noise source.
+        """Return the evidence of whole runs, state included."""
         steps = self.setting.steps
-        return np.array([sum(self._steps(world, door, run * steps)) for run in range(runs)])
+        return np.array([sum(self._steps(dataset, door, run * steps)) for run in range(runs)])
 
-    def _steps(self, world: int, door: Door, first: int) -> Iterator[float]:
+    def _steps(self, dataset: int, door: Door, first: int) -> Iterator[float]:
         """The evidence of each step of one run."""
         state = self.records.start(self.rule, self.setting.sampler.expected_size)
-        everyone = [np.ones(self.records.count(w), dtype=bool) for w in WORLDS]
+        everyone = [np.ones(self.records.count(w), dtype=bool) for w in DATASETS]
         for step in range(first, first + self.setting.steps):
             imagined = [dict(state), dict(state)]
-            outputs = [self.records.output(self.rule, w, everyone[w], imagined[w]) for w in WORLDS]
-            std = self.setting.mechanism.std(outputs[world])
+            outputs = [
+                self.records.output(self.rule, w, everyone[w], imagined[w]) for w in DATASETS
+            ]
+            std = self.setting.mechanism.std(outputs[dataset])
             absent, present = (_vector(_values(output), std) for output in outputs)
             unreleased = [
                 self._state_after(output, std, imagined[w]) for w, output in enumerate(outputs)
             ]
-            real = self.records.output(self.rule, world, everyone[world], state)
+            real = self.records.output(self.rule, dataset, everyone[dataset], state)
             released = door.release(step, real)
             x = _vector(released.values, std)
             _, state = self.rule.after(released, state)

@@ -38,7 +38,7 @@ def _marks(thresholds: Mapping[str, float] | None) -> tuple[Mark, ...]:
 
 
 def norm_histogram(norms: ArrayLike, thresholds: Mapping[str, float] | None = None) -> Chart:
-    """Histogram over logarithmic bins; each threshold's label says what share it clips."""
+    """Draw a histogram over logarithmic bins; labels of thresholds say what share they clip."""
     x = _positive(norms)
     low, high = np.quantile(x, 0.001), x.max()
     edges = np.geomspace(max(low, high * 1e-6), high * (1 + 1e-9), 61)
@@ -61,7 +61,7 @@ def norm_histogram(norms: ArrayLike, thresholds: Mapping[str, float] | None = No
 
 
 def tail_chart(fitted: TailFit, thresholds: Mapping[str, float] | None = None) -> Chart:
-    """The Weibull plot with the fitted curve, and the straight line through the same points."""
+    """Draw the Weibull plot with the fitted curve, and the line through the same points."""
     points = fitted.points
     rank = np.cumsum(points.weight) - 0.5 * points.weight
     depth = np.log(points.size / rank)
@@ -104,17 +104,19 @@ class Trade:
 
     @property
     def total(self) -> Floats:
+        """Bias and noise together at each threshold: the root of the sum of their squares."""
         return np.sqrt(self.bias**2 + self.noise**2)
 
     @property
     def best(self) -> float:
+        """Threshold with the smallest `total`."""
         return float(self.thresholds[int(np.argmin(self.total))])
 
 
 def bias_noise_trade(
     norms: ArrayLike, *, d: int, noise_multiplier: float, batch_size: float
 ) -> Trade:
-    """Clipping bias against noise, for flat clipping of these norms.
+    """Compare clipping bias with noise, for flat clipping of these norms.
 
     bias  = E max(|g| - C, 0), a bound on the length of the bias that clipping at C causes;
     noise = sigma C sqrt(d) / B, the root mean square length of the noise on the averaged gradient.
@@ -129,7 +131,7 @@ def bias_noise_trade(
 
 
 def trade_chart(trade: Trade, thresholds: Mapping[str, float] | None = None) -> Chart:
-    """Bias, noise and their root of summed squares over the threshold."""
+    """Draw bias, noise and the root of their summed squares over the threshold."""
     floor = float(trade.total.min()) / 30
     bias, noise = (np.where(y < floor, np.nan, y) for y in (trade.bias, trade.noise))
     marks = {"best": trade.best, **(thresholds or {})}
@@ -152,7 +154,7 @@ def trade_chart(trade: Trade, thresholds: Mapping[str, float] | None = None) -> 
 
 
 def stability_chart(fitted: TailFit) -> Chart:
-    """The three indices over k, with Hill's band; a flat stretch is what one looks for."""
+    """Draw the three indices over k, with Hill's band; look for a flat stretch."""
     hill = fitted.hill
     band = zip(hill.curve_k, hill.curve_low, hill.curve_high, strict=True)
     series = [

@@ -50,7 +50,7 @@ def _noise(name: str, rng: np.random.Generator, shape: tuple[int, ...]) -> Array
 def heavy_linear(
     noise: str, task: str = "ridge", *, n: int = 100_000, d: int = 10, seed: int = 0
 ) -> LinearProblem:
-    """The synthetic problems of paper 4: y = <x*, xi> + e (ridge) or its sign (logistic).
+    """Draw paper 4's synthetic problems: y = <x*, xi> + e (ridge) or its sign (logistic).
 
     Features and noise come from the same heavy-tailed law, both centred. x* is a random unit vector
     (the paper does not say). The paper prints the labels as 2 sign(1/exp(.) - 1/2) - 1, which is
@@ -70,7 +70,7 @@ def heavy_linear(
 def gaussian_design(
     n: int, d: int, *, task: str = "ridge", degrees: float = 3.0, scale: float = 1.0, seed: int = 0
 ) -> LinearProblem:
-    """Standard normal rows, Student-t noise: gradients have as many moments as the noise."""
+    """Draw normal rows with Student-t noise: gradients have as many moments as the noise."""
     _check_size(n, d)
     rng = np.random.default_rng(seed)
     x = rng.standard_normal((n, d))
@@ -92,7 +92,7 @@ def _target(signal: Array, task: str) -> Array:
 def moment_rows(
     n: int, d: int, p: float, *, family: str = "student_t", slack: float = 0.1, seed: int = 0
 ) -> tuple[Array, Array, float]:
-    """(rows, true mean, M): tail index p + ``slack``, and M with E|<u, x>|^p <= M^p for unit u.
+    """Draw rows with tail index p + ``slack``; also their mean, and M with E|<u, x>|^p <= M^p.
 
     * ``"student_t"``: spherical Student t with p + slack degrees of freedom;
     * ``"pareto"``: a Pareto variable minus its mean, along (1, .., 1)/sqrt(d): the hardest case for
@@ -130,7 +130,7 @@ def _t_moment(degrees: float, p: float) -> float:
 
 
 def claims_like(n: int = 20_000, *, seed: int = 0) -> LinearProblem:
-    """A stand-in for injury claims: 14 features, amounts whose logarithm is half explained.
+    """Draw a stand-in for injury claims: 14 features, log-amounts that are half explained.
 
     Features lie in [-1, 1] (public ranges); log amounts are linear in them plus noise, and one
     claim in fifty is multiplied by a Pareto(1.7) factor. ``y`` is the amount.

@@ -51,6 +51,7 @@ class Index:
 
     @property
     def alpha_interval(self) -> tuple[float, float]:
+        """Confidence interval of the power alpha = 1/gamma of the tail."""
         low, high = self.interval
         return (1 / high if high > 0 else float("inf"), 1 / low if low > 0 else float("inf"))
 
@@ -72,7 +73,7 @@ def _log_moments(z: Floats, k: Floats) -> tuple[Floats, Floats]:
 
 
 def second_order(z: Floats) -> tuple[float, float]:
-    """Estimates of (rho, beta) in U(t) = C t^gamma (1 + gamma beta t^rho / rho + ...)."""
+    """Return estimates of (rho, beta) in U(t) = C t^gamma (1 + gamma beta t^rho / rho + ...)."""
     n = z.size
     k = min(n - 1, int(n**0.999))
     d = z[:k] - z[k]
@@ -101,7 +102,7 @@ class ChosenK(NamedTuple):
 
 
 def choose_k(z: Floats) -> ChosenK:
-    """Half the number of order statistics that minimises Hill's mean square error."""
+    """Return half the number of order statistics that minimises Hill's mean square error."""
     n = z.size
     rho, beta = second_order(z)
     best = ((1 - rho) * n**-rho / (max(abs(beta), 1e-6) * np.sqrt(-2 * rho))) ** (2 / (1 - 2 * rho))
@@ -109,7 +110,7 @@ def choose_k(z: Floats) -> ChosenK:
 
 
 def hill(z: Floats, choice: ChosenK, confidence: float = 0.95) -> Index:
-    """Hill's index with the joined interval described above."""
+    """Return Hill's index with the joined interval described above."""
     n, quantile = z.size, normal_quantile(0.5 + confidence / 2)
     k, rho, beta = choice
     grid = _grid(n)
@@ -140,7 +141,7 @@ def _moment_variance(gamma: Floats) -> Floats:
 
 
 def moments(z: Floats, choice: ChosenK, confidence: float = 0.95) -> Index:
-    """The moment estimator of Dekkers, Einmahl and de Haan (1989)."""
+    """Return the moment estimator of Dekkers, Einmahl and de Haan (1989)."""
     quantile = normal_quantile(0.5 + confidence / 2)
 
     def at(k: Floats) -> tuple[Floats, Floats]:
@@ -158,7 +159,7 @@ def moments(z: Floats, choice: ChosenK, confidence: float = 0.95) -> Index:
 
 
 def pickands(z: Floats, choice: ChosenK, confidence: float = 0.95) -> Index:
-    """Pickands' (1975) estimator; the noisiest of the three, and free of any assumption on sign."""
+    """Return Pickands' (1975) estimator, the noisiest, which assumes nothing about the sign."""
     quantile = normal_quantile(0.5 + confidence / 2)
     x = np.exp(z - z[0])
 

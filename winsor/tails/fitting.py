@@ -24,8 +24,14 @@ from numpy.typing import ArrayLike
 from winsor.core.checks import probability
 from winsor.core.contract import ConfigurationError
 from winsor.tails import extremes, weibull
-from winsor.tails.points import Floats, TailPoints, log_norms, normal_quantile, tail_points
-from winsor.tails.regression import tail_line
+from winsor.tails.points import (
+    Floats,
+    TailPoints,
+    log_norms,
+    normal_quantile,
+    tail_line,
+    tail_points,
+)
 from winsor.tails.verdict import Verdict, bend_critical, bend_weight, judge
 
 FRACTIONS = (0.75, 0.5, 0.25, 0.1, 0.05, 0.025, 0.01, 0.005, 0.0025, 0.001)
@@ -92,6 +98,7 @@ class TailFit:
 
     @property
     def is_bent(self) -> bool:
+        """Whether the bent curve is used."""
         return self.bend_statistic > bend_critical(self.n)
 
     @property
@@ -105,7 +112,7 @@ class TailFit:
         return self.misfit <= MISFIT
 
     def envelope(self, theta: float) -> float:
-        """Smallest K with which the tail's points obey 2 exp(-(t/K)^(1/theta)) for this theta."""
+        """Return the smallest K with which the tail's points obey 2 exp(-(t/K)^(1/theta))."""
         points = self.points
         survival = np.cumsum(points.weight) / points.size
         last = points.threshold - theta * float(np.log(np.log(2 / survival[-1])))
@@ -113,18 +120,18 @@ class TailFit:
         return float(np.exp(max(float(inside.max()), last)))
 
     def body_quantile(self, probability: float) -> float:
-        """Norm that a share ``probability`` of the sample does not exceed, from the body too."""
+        """Return the norm that a share ``probability`` of the sample does not exceed."""
         return float(np.interp(probability, self.quantile_levels, self.quantile_values))
 
     def moment(self, p: float) -> float:
-        """(E X^p)^(1/p) of the sample, norms below the tail counted at its threshold: a bound."""
+        """Bound (E X^p)^(1/p) of the sample: norms below the tail count at its threshold."""
         points, top = self.points, float(self.points.z[0])
         above = float(points.weight @ np.exp(p * (points.z - top)))
         below = points.below * float(np.exp(p * (points.threshold - top)))
         return float(np.exp(top) * ((above + below) / points.size) ** (1 / p))
 
     def quantile(self, probability: float) -> float:
-        """Norm exceeded with the given (small) probability under the fitted curve."""
+        """Return the norm exceeded with a given (small) probability under the fitted curve."""
         return weibull.quantile(self.curve, probability)
 
 

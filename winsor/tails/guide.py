@@ -21,8 +21,10 @@ import numpy as np
 
 from winsor.core.checks import positive, probability
 from winsor.core.contract import ConfigurationError, Neighbouring
-from winsor.tails import theorems, weibull
+from winsor.rules import body_and_tail
+from winsor.tails import weibull
 from winsor.tails.fitting import TailFit
+from winsor.tails.theorems import averaged, sco, thresholds
 from winsor.tails.verdict import TailClass
 
 
@@ -78,17 +80,18 @@ class Setting:
 
     @property
     def sampling_rate(self) -> float:
+        """Probability with which a row is in a batch."""
         return min(1.0, (self.batch_size or math.sqrt(self.n)) / self.n)
 
     def steps_or_theorem(self) -> float:
-        """The steps that were fixed, or those of paper 1's theorems."""
+        """Return the steps that were fixed, or those of paper 1's theorems."""
         if self.steps is not None:
             return float(self.steps)
-        return theorems.dc_dpsgd_steps(self.n, self.epsilon, self.d, self.delta)
+        return body_and_tail.dc_dpsgd_steps(self.n, self.epsilon, self.d, self.delta)
 
 
 def advise(fitted: TailFit, setting: Setting) -> list[Advice]:
-    """All the advice that a fitted tail and a setting allow, the practical default first."""
+    """Return all advice that a fitted tail and a setting allow, the practical default first."""
     return [
         private_quantile(fitted, setting),
         flat_threshold(fitted, setting),
@@ -112,7 +115,7 @@ TARGETS = (0.7, 0.97)
 
 
 def private_quantile(fitted: TailFit | None, setting: Setting) -> Advice:
-    """Nothing known: let a private quantile of the norms set the threshold as training goes on.
+    """Advise a private quantile of the norms as the threshold, for when nothing is known.
 
     Clipping at C removes at most E max(|g| - C, 0) from the mean gradient, and noise of length
     nu C is added to it, nu = sigma sqrt(d)/B. Their sum is least where P(|g| > C) = nu: the target
@@ -152,7 +155,7 @@ def private_quantile(fitted: TailFit | None, setting: Setting) -> Advice:
 
 @functools.lru_cache(maxsize=64)
 def noise_multiplier(n: int, batch_size: int, steps: int, epsilon: float, delta: float) -> float:
-    """The certified multiplier of a per-sample rule with Poisson batches, add/remove-one."""
+    """Return the certified multiplier of a per-sample rule: Poisson batches, add/remove-one."""
     from dp_accounting.dp_event import GaussianDpEvent, PoissonSampledDpEvent
 
     from winsor.planning import calibrate
@@ -176,11 +179,11 @@ def _theta(fitted: TailFit) -> float:
 
 
 def flat_threshold(fitted: TailFit, setting: Setting) -> Advice:
-    """Paper 1, Theorem 4.1: one threshold c for DP-SGD under a sub-Weibull tail."""
+    """Advise by paper 1, Theorem 4.1: one threshold c for DP-SGD under a sub-Weibull tail."""
     theta, steps = _theta(fitted), setting.steps_or_theorem()
     scale = fitted.envelope(theta)
-    c = theorems.heavy_tailed_dpsgd_threshold(theta, scale, steps, setting.failure)
-    bound = theorems.sub_weibull_bound(theta, scale, setting.failure)
+    c = body_and_tail.heavy_tailed_dpsgd_threshold(theta, scale, steps, setting.failure)
+    bound = body_and_tail.sub_weibull_bound(theta, scale, setting.failure)
     return Advice(
         "flat threshold",
         {"c": c, "T": steps, "eta": 1 / math.sqrt(steps), "c without 39": bound},
@@ -192,11 +195,11 @@ def flat_threshold(fitted: TailFit, setting: Setting) -> Advice:
 
 
 def discriminative_thresholds(fitted: TailFit, setting: Setting) -> Advice:
-    """Paper 1, Theorem 5.3: c1 for the tail and c2 for the body."""
+    """Advise by paper 1, Theorem 5.3: c1 for the tail and c2 for the body."""
     theta, steps = _theta(fitted), setting.steps_or_theorem()
     scale = fitted.envelope(theta)
-    tail, body = theorems.dc_dpsgd_thresholds(theta, scale, steps, setting.failure)
-    ratio = theorems.dc_dpsgd_ratio(theta, setting.failure)
+    tail, body = body_and_tail.dc_dpsgd_thresholds(theta, scale, steps, setting.failure)
+    ratio = body_and_tail.dc_dpsgd_ratio(theta, setting.failure)
     order = () if tail >= body else ("the constants put c2 above c1 here: keep c2 <= c1",)
     return Advice(
         "body and tail thresholds",
@@ -218,17 +221,15 @@ def discriminative_thresholds(fitted: TailFit, setting: Setting) -> Advice:
 
 
 def simple_clipping(fitted: TailFit, setting: Setting) -> Advice:
-    """Paper 2, Theorem 4: R, T and eta for full-batch clipped gradients with p moments.
+    """Advise by paper 2, Theorem 4: R, T and eta for full-batch clipped gradients.
 
     The theorem's M bounds directional moments and enters R as sqrt(d) M, a bound on the norm's
     p-th moment; that moment is what the norms show, so M = (E|g|^p)^(1/p) / sqrt(d).
     """
     p = float(min(max(2.0, fitted.safe_moment), 8.0))
     moment = fitted.moment(p) / math.sqrt(setting.d)
-    rho = theorems.zcdp_budget_exact(setting.epsilon, setting.delta)
-    found = theorems.simple_clipping(
-        p, moment, setting.n, setting.d, rho, smoothness=setting.smoothness
-    )
+    rho = sco.zcdp_budget_exact(setting.epsilon, setting.delta)
+    found = sco.simple_clipping(p, moment, setting.n, setting.d, rho, smoothness=setting.smoothness)
     return Advice(
         "simple clipping (full batch)",
         {"R": found.radius, "T": found.steps, "eta": found.step_size, "p": p, "M": moment},
@@ -247,11 +248,11 @@ def simple_clipping(fitted: TailFit, setting: Setting) -> Advice:
 
 
 def no_clipping(fitted: TailFit, setting: Setting) -> Advice:
-    """Paper 3, eq. (2): the C above which, with high probability, nothing is ever clipped."""
+    """Advise by paper 3, eq. (2): the C above which, with high probability, nothing is clipped."""
     scale = fitted.envelope(0.5)
     rho = scale * math.sqrt(1 + 2 / (math.e - 1))  # E exp(X^2/rho^2) <= e from the tail bound
     steps = float(setting.steps or max(1.0, (setting.n * setting.epsilon) ** 2 / setting.d))
-    c = theorems.no_clipping_threshold(
+    c = thresholds.no_clipping_threshold(
         smoothness=setting.smoothness,
         gap=setting.risk_range,
         noise=rho,
@@ -274,8 +275,8 @@ def no_clipping(fitted: TailFit, setting: Setting) -> Advice:
 
 
 def averaged_clipping(fitted: TailFit, setting: Setting) -> Advice:
-    """Paper 4, Theorem 4: lambda, m, gamma and N for clipping the batch mean."""
-    problem = theorems.AclipProblem(
+    """Advise by paper 4, Theorem 4: lambda, m, gamma and N for clipping the batch mean."""
+    problem = averaged.AclipProblem(
         smoothness=setting.smoothness,
         radius=setting.radius,
         deviation=fitted.moment(2.0),
@@ -285,7 +286,7 @@ def averaged_clipping(fitted: TailFit, setting: Setting) -> Advice:
         delta=setting.delta,
         beta=setting.failure,
     )
-    found = theorems.aclip_unconstrained(problem, setting.steps)
+    found = averaged.aclip_unconstrained(problem, setting.steps)
     return Advice(
         "averaged clipping",
         {
@@ -309,7 +310,7 @@ def averaged_clipping(fitted: TailFit, setting: Setting) -> Advice:
 
 
 def sampling_noise_scale(fitted: TailFit) -> float:
-    """kappa with P(X >= t) <= exp(-t/kappa) beyond the 90 % point, along the fitted curve.
+    """Return kappa with P(X >= t) <= exp(-t/kappa) beyond the 90 % point of the fitted curve.
 
     The proof of Theorem B.1 uses the tail from c/4 >= kappa log 10 on, hence from S = 1/10.
     """
@@ -319,14 +320,14 @@ def sampling_noise_scale(fitted: TailFit) -> float:
 
 
 def modelmix(fitted: TailFit, setting: Setting) -> Advice:
-    """Paper 5, Theorems 3.2 and B.1: c above the sampling noise, and tau against eta."""
+    """Advise by paper 5, Theorems 3.2 and B.1: c above the sampling noise, tau against eta."""
     kappa = sampling_noise_scale(fitted)
     names = ("n", "epsilon", "d", "delta", "risk_range", "smoothness")
     facts: dict[str, Any] = {name: getattr(setting, name) for name in names}
     rate = setting.sampling_rate
-    c = theorems.sampling_noise_threshold(kappa, **facts)
-    schedule = theorems.clipped_sgd_schedule(c, sampling_rate=rate, **facts)
-    tau = theorems.mixing_width(sampling_rate=rate, **facts)
+    c = thresholds.sampling_noise_threshold(kappa, **facts)
+    schedule = thresholds.clipped_sgd_schedule(c, sampling_rate=rate, **facts)
+    tau = thresholds.mixing_width(sampling_rate=rate, **facts)
     return Advice(
         "c above the sampling noise, mixing width",
         {
@@ -335,7 +336,7 @@ def modelmix(fitted: TailFit, setting: Setting) -> Advice:
             "T": schedule.steps,
             "eta": schedule.step_size,
             "tau where mixing costs as much as noise": tau,
-            "tau/eta tried first": theorems.MIXING_RATIOS[0],
+            "tau/eta tried first": thresholds.MIXING_RATIOS[0],
         },
         "paper 5, Theorem 3.2 (condition from the proof of B.1)",
         (

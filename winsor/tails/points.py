@@ -41,11 +41,12 @@ class TailPoints:
 
     @property
     def size(self) -> float:
+        """Number of norms, those below the threshold included."""
         return float(self.weight.sum() + self.below)
 
 
 def log_norms(norms: ArrayLike) -> tuple[Floats, int]:
-    """Decreasing logarithms of the positive norms, and the number of zeros.
+    """Return the decreasing logarithms of the positive norms, and the number of zeros.
 
     Raises `ConfigurationError` for negative or non-finite norms and for samples too small or too
     concentrated to have a tail.
@@ -79,7 +80,7 @@ def log_norms(norms: ArrayLike) -> tuple[Floats, int]:
 
 
 def tail_points(z: Floats, zeros: int, fraction: float) -> TailPoints:
-    """The largest ``fraction`` of the sample (zeros included) as weighted points."""
+    """Return the largest ``fraction`` of the sample (zeros included) as weighted points."""
     n = z.size + zeros
     k = min(z.size - 1, max(2, round(fraction * n)))
     edges = _edges(k)
@@ -96,3 +97,17 @@ def _edges(k: int) -> NDArray[np.int64]:
     cells = int(np.ceil(np.log(k / EXACT) / np.log(CELL_GROWTH)))
     grown = np.unique(np.round(EXACT * (k / EXACT) ** (np.arange(cells + 1) / cells)).astype(int))
     return np.concatenate([singles, grown]).astype(np.int64)
+
+
+def tail_line(points: TailPoints, weight: Floats, below: Floats) -> tuple[Floats, Floats]:
+    """Return slope and intercept for rows of resampled weights (B, m), with counts below (B,)."""
+    total = weight.sum(axis=1) + below
+    rank = np.cumsum(weight, axis=1) - 0.5 * weight
+    depth = np.log(total[:, None] / np.maximum(rank, 0.25))
+    y = np.log(np.maximum(depth, 1e-12))
+    above = weight.sum(axis=1)
+    z_mean = weight @ points.z / above
+    y_mean = (weight * y).sum(axis=1) / above
+    dz = points.z - z_mean[:, None]
+    slope = (weight * dz * (y - y_mean[:, None])).sum(axis=1) / (weight * dz**2).sum(axis=1)
+    return slope, y_mean - slope * z_mean

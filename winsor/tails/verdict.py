@@ -41,6 +41,7 @@ class Verdict:
 
     @property
     def confidence(self) -> float:
+        """Probability of the most probable class."""
         return self.probabilities[self.tail]
 
     def __str__(self) -> str:
@@ -48,7 +49,7 @@ class Verdict:
 
 
 def bend_critical(n: float) -> float:
-    """Likelihood ratio statistic from which the bent curve is used: max(1.7, log n - 4.5).
+    """Return the likelihood ratio from which the bent curve is used: max(1.7, log n - 4.5).
 
     By simulation a straight tail of 500 norms passes 1.7 in one sample of fourteen, and the
     power against a Student t with 3 degrees of freedom is then about as far from one. From there
@@ -59,12 +60,12 @@ def bend_critical(n: float) -> float:
 
 
 def bend_weight(statistic: float, n: float) -> float:
-    """Weight of the bent curve given the likelihood ratio statistic; 1/2 at the critical value."""
+    """Return the weight of the bent curve for a likelihood ratio; 1/2 at the critical value."""
     return float(1 / (1 + np.exp(np.clip((bend_critical(n) - statistic) / 2, -700.0, 700.0))))
 
 
 def class_shares(theta: Floats) -> dict[TailClass, float]:
-    """Share of the values of theta in each band."""
+    """Return the share of the values of theta in each band."""
     light = float(np.mean(theta < LIGHT_BELOW))
     heavy = float(np.mean(theta > HEAVY_ABOVE))
     return {

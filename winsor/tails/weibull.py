@@ -26,8 +26,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from winsor.tails.points import Floats, TailPoints
-from winsor.tails.regression import tail_line
+from winsor.tails.points import Floats, TailPoints, tail_line
 
 XI_MAX = 10.0
 """Here the upper half of the curve is a Pareto law to within 0.1 %. Well before that, xi and theta
@@ -55,6 +54,7 @@ class WeibullFit:
 
     @property
     def params(self) -> Floats:
+        """log K, log theta and xi, as an array."""
         return np.array([self.log_scale, self.log_theta, self.xi])
 
     @property
@@ -63,29 +63,29 @@ class WeibullFit:
         return self.xi * float(np.exp(self.log_theta))
 
     def gamma_deviation(self) -> float:
-        """Standard error of gamma by the delta method."""
+        """Return the standard error of gamma by the delta method."""
         theta = float(np.exp(self.log_theta))
         slope = np.array([0.0, self.gamma, theta])[list(self.free)]
         return float(np.sqrt(max(0.0, slope @ self.covariance @ slope)))
 
     def depth(self, z: Floats) -> Floats:
-        """H = -log S of the fitted curve at z = log x."""
+        """Return H = -log S of the fitted curve at z = log x."""
         return _curve(z, self.params)[3]
 
     def survival(self, x: Floats) -> Floats:
-        """S(x) of the fitted curve."""
+        """Return S(x) of the fitted curve."""
         return np.exp(-self.depth(np.log(x)))
 
 
 def quantile(fitted: WeibullFit, probability: float) -> float:
-    """The x with S(x) = probability."""
+    """Return the x with S(x) = probability."""
     depth = -np.log(probability)
     log_y = np.log(np.expm1(fitted.xi * depth) / fitted.xi) if fitted.xi > _SMALL else np.log(depth)
     return float(np.exp(fitted.log_scale + np.exp(fitted.log_theta) * log_y))
 
 
 def index_at_depth(log_theta: Floats, xi: Floats, depth: float) -> Floats:
-    """theta(h), the sub-Weibull index at depth h = log(1/S)."""
+    """Return theta(h), the sub-Weibull index at depth h = log(1/S)."""
     product = np.maximum(np.asarray(xi, dtype=np.float64) * depth, 1e-12)
     return np.exp(log_theta) * product / -np.expm1(-product)
 
@@ -105,7 +105,7 @@ def _curve(z: Floats, params: Floats) -> tuple[Floats, Floats, Floats, Floats]:
 def likelihood_and_score(
     points: TailPoints, weight: Floats, below: Floats, params: Floats
 ) -> tuple[Floats, Floats]:
-    """Log-likelihood and its gradient in (log K, log theta, xi).
+    """Return the log-likelihood and its gradient in (log K, log theta, xi).
 
     ``params`` is (3,) with ``weight`` (m,), or (3, B, 1) with ``weight`` (B, m) and ``below`` (B,);
     the gradient is (3,) or (3, B).
@@ -214,14 +214,14 @@ def _finish(points: TailPoints, params: Floats, loglik: float, free: tuple[int, 
 
 
 def fit_weibull(points: TailPoints) -> WeibullFit:
-    """The straight curve: xi = 0, theta and K by maximum likelihood."""
+    """Fit the straight curve: xi = 0, theta and K by maximum likelihood."""
     log_scale, log_theta = _start(points)
     params, loglik = _maximise(points, np.array([log_scale, log_theta, 0.0]), (0, 1))
     return _finish(points, params, loglik, (0, 1))
 
 
 def fit_bent(points: TailPoints, straight: WeibullFit) -> WeibullFit:
-    """The curve with xi >= 0 free, started from several bends of the straight fit."""
+    """Fit the curve with xi >= 0 free, from several bends of the straight fit."""
     best = straight.params, straight.loglik
     for xi in (0.2, 1.0, 8.0):
         start = straight.params + np.array([0.0, -0.5 * np.log1p(2 * xi), xi])
@@ -235,7 +235,7 @@ def fit_bent(points: TailPoints, straight: WeibullFit) -> WeibullFit:
 def bootstrap(
     points: TailPoints, fitted: WeibullFit, repeats: int, rng: np.random.Generator
 ) -> tuple[Floats, Floats, Floats]:
-    """Parameters (3, B) refitted on resampled data, and the resampled weights and counts below.
+    """Refit parameters (3, B) on resampled data; return also the weights and the counts below.
 
     Each of the n observations is drawn a Poisson(1) number of times. The refit is Newton's
     iteration with the information of the original fit, which contracts by a factor of the order

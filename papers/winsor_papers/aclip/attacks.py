@@ -7,10 +7,9 @@ from functools import partial
 
 from dp_accounting.dp_event import GaussianDpEvent
 
-from winsor.audit.adversaries import worst
+from winsor.audit.neighbouring import AuditSetting, RuleExperiment, worst
 from winsor.audit.records import LINE
 from winsor.audit.suite import Audit, Prepared
-from winsor.audit.worlds import AuditSetting, RuleExperiment
 from winsor.core.noise.gaussian import Gaussian
 from winsor.core.sampling.samplers import FullBatch
 from winsor_papers.aclip.claim import AclipRun

@@ -11,9 +11,15 @@ import torch
 from dp_accounting.dp_event import DpEvent, MixtureOfGaussiansDpEvent
 
 from winsor.audit.curve import ABSENT, PRESENT
+from winsor.audit.neighbouring import (
+    AuditSetting,
+    Floats,
+    Likelihoods,
+    StackedExperiment,
+    in_noise_units,
+)
 from winsor.audit.records import LINE, GradientRecords, Parts, chosen, stacked
 from winsor.audit.suite import Audit, Prepared
-from winsor.audit.worlds import AuditSetting, Floats, Likelihoods, StackedExperiment, in_noise_units
 from winsor.core.door import Door
 from winsor.core.noise.gaussian import Gaussian
 from winsor.core.randomness import stream
@@ -77,13 +83,13 @@ class RankInstance(StackedExperiment):
         shifts = (2 * run.c1 - run.c2, run.c2)
         return MixtureOfGaussiansDpEvent(run.noise_std, shifts, (p, 1 - p))
 
-    def outcome(self, world: int, draw: int) -> Parts:
+    def outcome(self, dataset: int, draw: int) -> Parts:
         """The real rule's output with the tie-breaking keys of one draw."""
         records, rule = self.records, self.run.rule("rank")
         rule = type(rule)(rule.c1, rule.c2, selection="rank", rank_by="norm", seed=0)
         state = {**records.start(rule, self.run.batch), "step": draw}
-        everyone = np.ones(records.count(world), dtype=bool)
-        return records.output(rule, world, everyone, state)
+        everyone = np.ones(records.count(dataset), dtype=bool)
+        return records.output(rule, dataset, everyone, state)
 
     @cached_property
     def _table(self) -> Parts:
@@ -98,9 +104,9 @@ class RankInstance(StackedExperiment):
         weights = np.array([[1.0, 0.0, 0.0], [0.0, self.in_tail, 1 - self.in_tail]])
         return Likelihoods.of(self._table, self.setting.mechanism.std(self._table), weights)
 
-    def play(self, world: int, runs: int, door: Door, key: bytes) -> Floats:
+    def play(self, dataset: int, runs: int, door: Door, key: bytes) -> Floats:
         which = np.zeros(runs, dtype=np.int64)
-        if world == PRESENT:
+        if dataset == PRESENT:
             outside = stream(key, "rank", 0).random(runs) >= self.in_tail
             which = 1 + outside.astype(np.int64)
         released = door.release(0, chosen(self._table, which))

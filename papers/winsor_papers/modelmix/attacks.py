@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from selfaudit.modelmix_worlds import MixingExperiment
-
 from winsor.audit.suite import Audit, Prepared
 from winsor.contrib.modelmix.mixed_gaussian import MixedGaussianDpEvent
 from winsor_papers.attack import DELTA, attack
 from winsor_papers.modelmix.claim import modelmix_claim
+from winsor_papers.modelmix.experiment import MixingExperiment
 
 
 def modelmix_audits() -> Iterator[Audit]:

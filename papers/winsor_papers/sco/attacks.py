@@ -11,8 +11,8 @@ from dp_accounting.dp_event import GaussianDpEvent
 from scipy.special import ndtri_exp
 
 from winsor.audit.curve import PRESENT
+from winsor.audit.neighbouring import Floats, audit_key
 from winsor.audit.suite import Audit, Prepared
-from winsor.audit.worlds import Floats, audit_key
 from winsor.core.ledger.ledger import Ledger
 from winsor.core.noise.gaussian import Gaussian
 from winsor.core.prepaid import PrepaidDoor
@@ -49,8 +49,8 @@ class ShuffledGroups:
     size: int = 100_000
     radius: float = 1.0
 
-    def scores(self, world: int, runs: int, part: int) -> Floats:
-        key = audit_key(world, part)
+    def scores(self, dataset: int, runs: int, part: int) -> Floats:
+        key = audit_key(dataset, part)
         groups = Groups(self.k * self.size, self.k, "partition", REPLACE)
         door = PrepaidDoor(Ledger({}), REPLACE, key)
         sensitivity = groups.sensitivity(self.radius)
@@ -58,7 +58,7 @@ class ShuffledGroups:
         mechanism = Gaussian(math.sqrt(2 / self.rho))
         receipt = door.pay(mechanism, groups.sampler, sensitivity, 1, (runs,))
         # One record of group 1 at +R instead of -R moves its mean by 2R/m.
-        mean = -self.radius + (2 * self.radius / self.size if world == PRESENT else 0.0)
+        mean = -self.radius + (2 * self.radius / self.size if dataset == PRESENT else 0.0)
         first = receipt.release(np.full(runs, mean))
         uniform = stream(key, "others", 0).random(runs)
         others = self.radius + receipt.std * _smallest_normal(uniform, self.k - 1)

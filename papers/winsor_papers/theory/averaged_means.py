@@ -10,16 +10,7 @@ import math
 
 from winsor.core.checks import all_positive, all_probabilities, at_least
 from winsor.core.contract import ConfigurationError
-from winsor.tails.theorems.averaged import (
-    aclip_bias,
-    aclip_constrained,
-    aclip_holder,
-    aclip_restarts,
-    aclip_steps,
-    aclip_unconstrained,
-)
 from winsor_papers.theory.bound import Bound, Condition, stated
-from winsor_papers.theory.fidelity import rows_of
 
 _MOMENT = "second moment of the gradient noise bounded by sigma^2 (Assumption 1)"
 
@@ -187,59 +178,7 @@ def section_5_label(score: float, *, as_printed: bool = True) -> int:
     return 2 * ((gap > 0) - (gap < 0)) - 1
 
 
-FIDELITY = rows_of(
-    4,
-    "tests/papers/theory/test_averaged_rates.py",
-    ("Lemma 1, eq. (6)", aclip_spread, "test_equation_6_holds_for_a_heavy_tail"),
-    ("Theorem 1 (m)", aclip_batch_size, "test_equation_8"),
-    ("Theorem 1, eq. (8)", aclip_accumulated_error, "test_equation_8"),
-    ("Theorem 2, eq. (9)", aclip_noise, "test_equation_8"),
-    (
-        "Section 5 (ridge loss)",
-        section_5_ridge_loss,
-        "test_the_losses_of_section_5",
-        "also halved",
-        "winsor minimises half the squared residual; printed steps belong to the whole",
-    ),
-    (
-        "Section 5 (logistic loss)",
-        section_5_logistic_loss,
-        "test_the_losses_of_section_5",
-        "also log(1 + exp(-y s))",
-        "the printed log(1 + exp(1 + y s)) rewards disagreement with the label",
-    ),
-    (
-        "Section 5 (labels)",
-        section_5_label,
-        "test_the_losses_of_section_5",
-        "also the sign of the score",
-        "the printed rule gives 1 and -3",
-    ),
-) + rows_of(
-    4,
-    "tests/papers/theory/test_theorems.py",
-    ("Theorem 3 (N)", aclip_steps, "test_theorem_3_steps_balance_the_two_terms_of_the_risk"),
-    (
-        "Theorem 3 (lambda, m, gamma)",
-        aclip_constrained,
-        "test_theorem_3_is_theorem_1_with_lambda_2lr",
-    ),
-    (
-        "Theorem 4 (lambda, m, gamma)",
-        aclip_unconstrained,
-        "test_theorem_4_satisfies_the_condition_before_a8",
-    ),
-    (
-        "Theorem 6 (schedule)",
-        aclip_restarts,
-        "test_theorem_6_schedule_meets_its_conditions",
-        "ceil(log2 n) runs by default",
-        "the printed (L/mu) log n is more than the bound needs",
-    ),
-    (
-        "Theorem 7 (lambda, m, gamma)",
-        aclip_holder,
-        "test_theorem_7_keeps_the_iterates_in_the_ball",
-    ),
-    ("Lemma 1 (bias)", aclip_bias, "test_lemma_1_bias_falls_with_the_batch"),
-)
+def aclip_bias(clip: float, batch_size: float, deviation: float) -> float:
+    """2 sigma^2 / (m lambda): bias of the clipped mean, if |gradient| <= lambda/2 (Lemma 1)."""
+    all_positive(clip=clip, m=batch_size, sigma=deviation)
+    return 2 * deviation**2 / (batch_size * clip)

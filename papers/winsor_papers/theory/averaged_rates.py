@@ -13,7 +13,6 @@ from winsor.core.checks import all_positive, all_probabilities, at_least
 from winsor.core.contract import ConfigurationError
 from winsor.tails.theorems.averaged import AclipProblem, aclip_holder, aclip_unconstrained
 from winsor_papers.theory.bound import Bound, Condition, stated
-from winsor_papers.theory.fidelity import rows_of
 
 _CONVEX = "convex, non-negative losses; grad f(x*) = 0 (Assumption 1)"
 _MOMENT = "second moment of the gradient noise bounded by sigma^2 (Assumption 1)"
@@ -370,24 +369,3 @@ def aclip_table_1(
         )
         for name, (risk, work) in lines.items()
     }
-
-
-FIDELITY = rows_of(
-    4,
-    "tests/papers/theory/test_averaged_rates.py",
-    ("Theorems 3 and 4, eqs. (10), (11)", aclip_convex_rate, "test_equations_10_and_11"),
-    ("Theorem 3 (before orders)", aclip_constrained_risk, "test_theorem_3_with_constants"),
-    (
-        "Theorem 4 (before orders)",
-        aclip_unconstrained_risk,
-        "test_theorem_4_with_constants",
-        "lambda^2 itself; as_printed=True takes 16 L^2 R^2 + 4 D",
-        "the printed line drops the cross term of (4LR + 2 sqrt(D))^2",
-    ),
-    ("Theorem 6, eq. (12)", aclip_strongly_convex_rate, "test_equation_12"),
-    ("Theorem 6 (first display)", aclip_restart_risk, "test_theorem_6_first_display"),
-    ("Theorem 7, eq. (14)", aclip_holder_rate, "test_equation_14"),
-    ("Theorem 7 (before orders)", aclip_holder_risk, "test_theorem_7_with_constants"),
-    ("Complexities", aclip_complexity, "test_complexities"),
-    ("Table 1", aclip_table_1, "test_table_1"),
-)

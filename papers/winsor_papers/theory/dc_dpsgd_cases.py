@@ -12,15 +12,9 @@ from winsor.core.checks import all_positive, all_probabilities
 from winsor.rules.body_and_tail import (
     DcThresholds,
     checked_tail,
-    dc_dpsgd_ratio,
-    dc_dpsgd_steps,
-    dc_dpsgd_thresholds,
     freedman_constant,
-    heavy_tailed_dpsgd_threshold,
-    sub_weibull_bound,
 )
 from winsor_papers.theory.bound import Bound, Condition, stated
-from winsor_papers.theory.fidelity import rows_of
 
 _TAIL = "gradient noise sub-Weibull(theta, K) (Assumption 3.1)"
 _SMOOTH = "beta-smooth loss (Assumption 3.2)"
@@ -156,37 +150,3 @@ def _by_noise(
         17 * math.pow(math.log(2 / failure), theta),
     )
     return DcThresholds(scale * heavy, body)
-
-
-FIDELITY = rows_of(
-    1,
-    "tests/papers/theory/test_dc_dpsgd_rates.py",
-    ("Theorem B.1 (sigma-hat)", dpsgd_noise_level, "test_theorem_b_1_cases"),
-    ("Theorem B.1 (c, all cases)", dpsgd_threshold_by_noise, "test_theorem_b_1_cases"),
-    ("Theorem E.1 (all cases)", discriminative_thresholds_by_noise, "test_theorem_e_1_cases"),
-    (
-        "Theorem 4.1 (T)",
-        dc_dpsgd_steps,
-        "test_theorem_4_1_prints_t_without_the_root",
-        "T = n epsilon / sqrt(d log(1/delta)) unless as_printed=True",
-        "the main text prints it without the root, the appendix that proves it with the root",
-    ),
-) + rows_of(
-    1,
-    "tests/papers/theory/test_theorems.py",
-    ("Lemma A.1", sub_weibull_bound, "test_theorem_4_1_at_a_worked_point"),
-    (
-        "Lemma A.3 (a)",
-        freedman_constant,
-        "test_freedman_constant_matches_lemma_a3_at_three_indices",
-    ),
-    ("Theorem 4.1 (c)", heavy_tailed_dpsgd_threshold, "test_theorem_4_1_at_a_worked_point"),
-    ("Theorem 5.3 (c1, c2)", dc_dpsgd_thresholds, "test_theorem_5_3_at_a_worked_point"),
-    (
-        "Section 6.3 (c1/c2)",
-        dc_dpsgd_ratio,
-        "test_section_6_3_ratio_is_eleven_only_with_base_ten",
-        "natural logarithms: 39 where the paper says about 10",
-        "the theorems' log is natural; only log10 gives the printed ratio",
-    ),
-)

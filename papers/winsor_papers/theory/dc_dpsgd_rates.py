@@ -13,7 +13,6 @@ import math
 from winsor.core.checks import all_positive, all_probabilities, choice
 from winsor.rules.body_and_tail import checked_tail
 from winsor_papers.theory.bound import Bound, Condition, stated
-from winsor_papers.theory.fidelity import rows_of
 
 _TAIL = "gradient noise sub-Weibull(theta, K) (Assumption 3.1)"
 _SMOOTH = "beta-smooth loss (Assumption 3.2)"
@@ -288,22 +287,3 @@ def dc_dpsgd_table_1(
         name: stated(f"paper 1, Table 1, {name}", "as printed", {name: value}, order=True)
         for name, value in values.items()
     }
-
-
-FIDELITY = rows_of(
-    1,
-    "tests/papers/theory/test_dc_dpsgd_rates.py",
-    ("Theorem 4.1 (rate)", heavy_tailed_dpsgd_rate, "test_theorem_4_1"),
-    ("Theorem 5.1 (noise)", split_noise_multiplier, "test_theorem_5_1"),
-    ("Theorem 5.2 (printed)", subspace_skewing, "test_theorem_5_2_as_printed"),
-    (
-        "Theorem 5.2",
-        subspace_skewing_corrected,
-        "test_theorem_5_2_as_its_proof_gives_it",
-        "2 sqrt(log(2d/f)/k) for 4 log(2d/f)/k; the noise with its own standard deviation",
-        "(49) of the proof does not hold, and sigma_tr contradicts Theorem 5.1",
-    ),
-    ("Theorem 5.3 (rates)", discriminative_rate, "test_theorem_5_3"),
-    ("Theorem 5.4", discriminative_uniform_rate, "test_theorem_5_4"),
-    ("Table 1", dc_dpsgd_table_1, "test_table_1"),
-)

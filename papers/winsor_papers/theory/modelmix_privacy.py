@@ -13,7 +13,6 @@ from typing import NamedTuple
 from winsor.core.checks import all_positive, all_probabilities, at_least, whole
 from winsor.core.contract import ConfigurationError
 from winsor_papers.theory.bound import Bound, Condition, stated
-from winsor_papers.theory.fidelity import rows_of
 
 _NOT_PRIVACY = "an order without its constants and logarithms: no privacy statement"
 
@@ -222,31 +221,3 @@ def corollary_4_1_epsilon(
     if as_printed:
         return (total + math.log(1 / delta)) / (1 - order)
     return (steps * total + math.log(1 / delta)) / (order - 1)
-
-
-FIDELITY = rows_of(
-    5,
-    "tests/papers/theory/test_modelmix_rates.py",
-    (
-        "Theorem 4.2, eq. (14)",
-        gaussian_mixing_order,
-        "test_equation_14",
-        "as printed, or with eta in delta, c for L and s not divided by n",
-        "the proof, (45), with sensitivity c/n and width tau/eta",
-    ),
-    ("Theorem 4.2, eq. (15)", laplace_mixing_order, "test_equation_15"),
-    (
-        "Lemma D.2",
-        laplace_mixing_moments,
-        "test_lemma_d_2_holds_by_quadrature",
-        "c for the s of the variance",
-        "s is defined nowhere; the mean has c in the same place",
-    ),
-    (
-        "Corollary 4.1 (algebra)",
-        corollary_4_1_epsilon,
-        "test_corollary_4_1",
-        "a - 1 for 1 - a, and the factor T",
-        "as printed epsilon is negative and one step costs as much as all",
-    ),
-)

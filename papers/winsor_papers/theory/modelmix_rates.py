@@ -15,13 +15,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from winsor.core.checks import all_positive, all_probabilities, at_least
 from winsor.core.contract import ConfigurationError
-from winsor.tails.theorems.modelmix import (
-    clipped_sgd_schedule,
-    mixing_width,
+from winsor.tails.theorems.thresholds import (
     sampling_noise_threshold,
 )
 from winsor_papers.theory.bound import Bound, Condition, stated
-from winsor_papers.theory.fidelity import rows_of
 
 Array = NDArray[np.float64]
 
@@ -293,36 +290,3 @@ def straw_man_round(
     new_second = b * new_first + (1 - b) * old_second
     new_second = new_second - step_size * (gradient(old_second) + noise_two)
     return new_first, new_second
-
-
-FIDELITY = rows_of(
-    5,
-    "tests/papers/theory/test_modelmix_rates.py",
-    ("Theorem 3.1, eq. (11)", modelmix_convex_risk, "test_theorem_3_1"),
-    ("Theorem 3.2, eq. (13)", modelmix_rate, "test_equation_13"),
-    ("Theorem B.1, eq. (23)", clipped_dpsgd_rate, "test_equation_23"),
-    ("Example 3.1", clipping_example, "test_example_3_1"),
-    ("eqs. (7), (8)", straw_man_round, "test_the_straw_man"),
-) + rows_of(
-    5,
-    "tests/papers/theory/test_theorems.py",
-    (
-        "eq. (12)",
-        sampling_noise_threshold,
-        "test_sampling_noise_threshold_is_the_smallest_that_the_proof_accepts",
-        "the condition of the proof is solved; no psi, no log(kappa)",
-        "psi is not named and log(kappa) changes sign with the unit of measurement",
-    ),
-    (
-        "Theorem 3.2 (T, eta)",
-        clipped_sgd_schedule,
-        "test_schedule_and_mixing_width_balance_the_bound_13",
-    ),
-    (
-        "Section 3.3 (tau)",
-        mixing_width,
-        "test_schedule_and_mixing_width_balance_the_bound_13",
-        "a width at which two terms of (13) balance",
-        "the paper asks for tau = O(eta) only",
-    ),
-)

@@ -10,8 +10,7 @@ import math
 
 from winsor.core.checks import all_positive, all_probabilities, at_least
 from winsor.core.contract import ConfigurationError
-from winsor.tails.theorems.sco import ZcdpBudget, zcdp_budget, zcdp_to_dp
-from winsor_papers.theory.fidelity import rows_of
+from winsor.tails.theorems.sco import ZcdpBudget
 
 
 def dp_to_zcdp(epsilon: float) -> float:
@@ -67,16 +66,12 @@ def per_step_budget(epsilon: float, delta: float, steps: float) -> ZcdpBudget:
     return ZcdpBudget(each, delta / (2 * steps))
 
 
-FIDELITY = rows_of(
-    2,
-    "tests/papers/theory/test_sco_rates.py",
-    ("Lemma 1(1)", advanced_composition, "test_lemma_1"),
-    ("Lemma 1(2)", compose_zcdp, "test_lemma_1"),
-    ("Lemma 1(3)", dp_to_zcdp, "test_lemma_1"),
-    ("Lemma 1(4)", zcdp_to_dp, "test_lemma_1"),
-    ("eq. (27)", per_step_budget, "test_equation_27_composes_back_to_its_target"),
-) + rows_of(
-    2,
-    "tests/papers/theory/test_theorems.py",
-    ("Theorem 3, eq. (12)", zcdp_budget, "test_budget_12_is_weaker_than_the_exact_conversion"),
-)
+def zcdp_budget(epsilon: float, delta: float) -> float:
+    """rho of (12): epsilon^2 / (1 + 2 sqrt(ln(1/delta)))^2, for epsilon <= 1 (Theorem 3)."""
+    all_positive(epsilon=epsilon)
+    all_probabilities(delta=delta)
+    if epsilon > 1:
+        raise ConfigurationError(
+            f"epsilon must be at most 1 for (12). Got {epsilon!r} instead. Use `zcdp_budget_exact`."
+        )
+    return (epsilon / (1 + 2 * math.sqrt(math.log(1 / delta)))) ** 2

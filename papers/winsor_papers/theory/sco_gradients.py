@@ -16,11 +16,8 @@ from winsor.tails.theorems.sco import (
     checked_moments,
     iterative_error,
     iterative_groups,
-    iterative_inner_steps,
-    simple_clipping_error,
 )
 from winsor_papers.theory.bound import Bound, stated
-from winsor_papers.theory.fidelity import rows_of
 from winsor_papers.theory.sco_budgets import per_step_budget
 
 _MOMENT = "E|<u, grad l>|^p <= M^p for every unit u (Assumption 1c)"
@@ -331,47 +328,3 @@ def iterative_mean_bound(
             (k <= n, "at least one row per group", f"k = {k:g} groups of n = {n:g} rows"),
         ],
     )
-
-
-FIDELITY = (
-    rows_of(
-        2,
-        "tests/papers/theory/test_sco_rates.py",
-        ("Lemma 3, eq. (9)", descent_risk, "test_equation_9"),
-        (
-            "Lemma 5, eq. (14)",
-            simple_gradient_bias,
-            "test_equations_14_and_15",
-            "the second ln n of the middle term is dropped unless asked for",
-            "(15) is its square and (17) its consequence, and neither has it",
-        ),
-        ("Lemma 5, eq. (15)", simple_gradient_moment, "test_equations_14_and_15"),
-        ("Theorem 5, eq. (18)", iterative_mean_rate, "test_equation_18"),
-        ("eq. (28)", iterative_gradient_rate, "test_equation_28"),
-        ("eq. (26)", iterative_mean_bound, "test_equation_26_with_its_constant"),
-        ("Lemma 9 (B)", iterative_gradient_bias, "test_equation_29"),
-        (
-            "Lemma 9, eq. (29)",
-            iterative_gradient_moment,
-            "test_equation_29",
-            "as printed, or with the bracket squared",
-            "the square of (28) has the square",
-        ),
-    )
-    + rows_of(
-        2,
-        "tests/papers/theory/test_theorems.py",
-        ("Theorem 2, eq. (11)", simple_clipping_error, "test_error_bound_11_term_by_term"),
-        ("Lemma 6 (k)", iterative_groups, "test_iterative_method_of_theorem_7_and_lemmas_6_and_8"),
-        (
-            "Lemma 8 (t_c)",
-            iterative_inner_steps,
-            "test_iterative_method_of_theorem_7_and_lemmas_6_and_8",
-        ),
-    )
-    + rows_of(
-        2,
-        "tests/tables/means/test_iterative.py",
-        ("Lemma 6, eq. (21)", iterative_error, "test_the_terms_of_the_error_bound"),
-    )
-)

@@ -11,12 +11,8 @@ import math
 from winsor.core.checks import all_probabilities, at_least
 from winsor.tails.theorems.sco import (
     checked_moments,
-    iterative_updating,
-    simple_clipping,
-    simple_clipping_radius,
 )
 from winsor_papers.theory.bound import Bound, Condition, stated
-from winsor_papers.theory.fidelity import rows_of
 
 _MOMENT = "E|<u, grad l>|^p <= M^p for every unit u (Assumption 1c)"
 _DOMAIN = "convex loss on a set of diameter L (Assumption 1a)"
@@ -155,23 +151,3 @@ def sco_table_1(p: float, *, n: float, d: float, epsilon: float) -> dict[str, Bo
         name: stated(f"paper 2, Table 1, {name}", "as printed", {name: value}, order=True)
         for name, value in values.items()
     }
-
-
-FIDELITY = rows_of(
-    2,
-    "tests/papers/theory/test_sco_rates.py",
-    ("Theorem 1, eq. (4)", minimax_risk, "test_theorem_1"),
-    ("Theorem 4, eq. (17)", simple_clipping_rate, "test_equation_17"),
-    ("Theorem 7 (rate)", iterative_updating_rate, "test_theorem_7"),
-    ("Table 1", sco_table_1, "test_table_1"),
-) + rows_of(
-    2,
-    "tests/papers/theory/test_theorems.py",
-    ("eq. (16)", simple_clipping_radius, "test_radius_16_and_schedule_of_theorem_4"),
-    ("Theorem 4 (T, eta)", simple_clipping, "test_radius_16_and_schedule_of_theorem_4"),
-    (
-        "Theorem 7 (R, T, eta)",
-        iterative_updating,
-        "test_iterative_method_of_theorem_7_and_lemmas_6_and_8",
-    ),
-)

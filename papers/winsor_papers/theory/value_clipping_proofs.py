@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 from winsor.core.checks import all_positive, all_probabilities, at_least
 from winsor_papers.theory.bound import Bound, stated
-from winsor_papers.theory.fidelity import rows_of
 
 _NOISE = "E exp(|noise|^2/s^2) <= e, and eta <= min(1/(2L), 1/(s sqrt(T)))"
 
@@ -135,19 +134,3 @@ def pessimistic_risk(
     factor = 2 * smoothness if gradient else 1.0
     scale = spread * d * noise_multiplier**2 / (c1 * batch_size**2)
     return SubExponential(factor * (2 * gap + spread), factor * scale)
-
-
-FIDELITY = rows_of(
-    3,
-    "tests/papers/theory/test_value_clipping_proofs.py",
-    ("Proposition 4.2", sgd_values, "test_proposition_4_2"),
-    ("Proposition 4.3, eq. (1)", largest_gradient, "test_proposition_4_3"),
-    ("Lemma A.9", expected_from_conditional, "test_lemma_a_9_holds_for_an_exponential"),
-    (
-        "Lemma B.1, eqs. (14), (15)",
-        pessimistic_risk,
-        "test_lemma_b_1_holds_for_runs_of_dp_sgd",
-        "c_1 = 1/2",
-        "the paper leaves c_1 open; the noise of all steps is one chi-squared variable",
-    ),
-)

@@ -11,9 +11,7 @@ from collections.abc import Sequence
 
 from winsor.core.checks import all_positive, all_probabilities, at_least
 from winsor.core.contract import ConfigurationError
-from winsor.tails.theorems.value_clipping import no_clipping_step_size, no_clipping_threshold
 from winsor_papers.theory.bound import Bound, Condition, stated
-from winsor_papers.theory.fidelity import rows_of
 
 _LIGHT = "sub-Gaussian gradient noise (Assumption 4.1)"
 _SMOOTH = "L-smooth f_i; convex for excess risk, else the bound is for |grad f|^2"
@@ -238,29 +236,18 @@ def value_clipping_table_1(*, n: float, d: float, epsilon: float) -> dict[str, B
     }
 
 
-FIDELITY = rows_of(
-    3,
-    "tests/papers/theory/test_value_clipping_rates.py",
-    ("Proposition 4.4 (rate)", no_clipping_rate, "test_proposition_4_4"),
-    ("Theorem 4.5 (rate)", gradient_clipping_rate, "test_theorem_4_5"),
-    ("Theorem 4.5 (T)", value_clipping_steps, "test_theorem_4_5"),
-    ("Remark 4.2", full_batch_rate, "test_table_1_and_remark_4_2"),
-    ("Lemma A.12", sgd_risk, "test_lemma_a_12_holds_on_a_quadratic"),
-    ("Lemma A.13", mean_growth, "test_lemma_a_13_bounds_the_mean_of_quadratics"),
-    ("Table 1", value_clipping_table_1, "test_table_1_and_remark_4_2"),
-) + rows_of(
-    3,
-    "tests/papers/theory/test_theorems.py",
-    (
-        "eq. (2) (C), eqs. (9)-(11)",
-        no_clipping_threshold,
-        "test_no_clipping_threshold_is_a_gradient_norm",
-        "L^2 in the second term, rho sqrt(log) in the third; delta' read in (0, 0.5)",
-        "(11) drops a square and (10) roots rho, each against its own unit",
-    ),
-    (
-        "eq. (2) (eta), eq. (12)",
-        no_clipping_step_size,
-        "test_no_clipping_step_size_takes_the_smaller_branch",
-    ),
-)
+def no_clipping_step_size(
+    *,
+    smoothness: float,
+    noise: float,
+    threshold: float,
+    noise_multiplier: float,
+    d: float,
+    batch_size: float,
+    steps: float,
+    c5: float = 1.0,
+) -> float:
+    """eta = min(1/(2L), 1/sqrt(c5 T (rho^2/B + C^2 d sigma^2/B^2))) (eqs. (2) and (12))."""
+    all_positive(smoothness=smoothness, noise=noise, C=threshold, d=d, B=batch_size, T=steps, c5=c5)
+    variance = noise**2 / batch_size + threshold**2 * d * noise_multiplier**2 / batch_size**2
+    return min(1 / (2 * smoothness), 1 / math.sqrt(c5 * variance * steps))

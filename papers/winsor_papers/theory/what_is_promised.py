@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from winsor.core.checks import all_positive, all_probabilities
 from winsor.core.contract import ConfigurationError
 from winsor.rules.body_and_tail import dc_dpsgd_steps
-from winsor.tails.theorems.modelmix import sampling_noise_threshold
+from winsor.tails.theorems.thresholds import sampling_noise_threshold
 from winsor_papers.theory.averaged_rates import aclip_convex_rate
 from winsor_papers.theory.bound import Bound
 from winsor_papers.theory.dc_dpsgd_rates import discriminative_uniform_rate, heavy_tailed_dpsgd_rate

@@ -9,9 +9,9 @@ import torch
 from dp_accounting.dp_event import GaussianDpEvent
 from torch import Tensor
 
+from winsor.audit.neighbouring import AuditSetting, RuleExperiment
 from winsor.audit.records import LINE, GradientRecords
 from winsor.audit.suite import Audit, Prepared
-from winsor.audit.worlds import AuditSetting, RuleExperiment
 from winsor.contrib.value.wgc import WeakGrowth
 from winsor.core.contract import Bounded, Sensitivity
 from winsor.core.noise.gaussian import Gaussian

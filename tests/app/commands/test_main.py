@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from winsor_papers import reproduce
 
+from winsor.app.commands import plugins
 from winsor.app.commands.main import COMMANDS, main
 
 
@@ -19,12 +19,16 @@ def run(capsys, *arguments):
     return stop.value.code or 0, out, err
 
 
+NUMBERS = ("--n", "1000", "--batch-size", "10", "--steps", "10", "--noise-multiplier", "1")
+
+
 @pytest.mark.parametrize("arguments", [(), ("-h",), ("--help",)])
 def test_winsor_alone_explains_itself(capsys, arguments):
     code, out, err = run(capsys, *arguments)
     assert (code, err) == (0, "")
     assert "every printed epsilon is certified" in out
     assert all(name in out for name in COMMANDS)
+    assert all(name in out for name in plugins.plugged(plugins.COMMANDS))
 
 
 def test_the_module_alone_explains_itself():
@@ -60,14 +64,68 @@ def test_names_in_brackets_are_not_markup(capsys):
     assert "scaled to [-1, 1]" in run(capsys, "plan", "--data", "x.npz", "--help")[1]
 
 
-def test_experiments_that_are_not_installed_are_said_to_be_elsewhere(capsys, monkeypatch):
-    monkeypatch.setattr(reproduce, "EXPERIMENTS", "winsor_reproductions_nowhere")
-    for arguments in (("list",), ("all",), ("sco", "rates")):
-        code, out, err = run(capsys, "reproduce", *arguments)
+def test_commands_that_are_not_installed_are_said_to_be_elsewhere(capsys, monkeypatch):
+    monkeypatch.setattr(plugins, "plugged", lambda group: {})
+    commands = ("reproduce list", "reproduce all", "reproduce", "promises --n 3", "audit published")
+    for command in commands:
+        code, out, err = run(capsys, *command.split())
         assert (code, out) == (2, "")
         assert err.startswith("winsor: error: ") and err.count("\n") == 1
-        assert "pip install -e reproductions" in err
-    assert run(capsys, "reproduce", "--help")[0] == 0
+        assert "Install winsor-papers" in err and "pip install -e papers" in err
+    code, out, _ = run(capsys, "--help")
+    assert code == 0 and "reproduce" not in out
+    code, out, _ = run(capsys, "plan", *NUMBERS, "--delta", "1e-5")
+    assert code == 0 and "promises" not in out
+
+
+@pytest.mark.parametrize("name", ["mechanisms", "mutants"])
+def test_the_self_test_needs_a_clone_and_finds_it(name, capsys, monkeypatch, tmp_path):
+    assert name in plugins.plugged(plugins.AUDITS)
+    assert plugins.self_test(name)() != []
+    monkeypatch.setattr(plugins, "plugged", lambda group: {})
+    monkeypatch.setattr(plugins, "__file__", str(tmp_path / "winsor" / "app" / "commands" / "p.py"))
+    code, out, err = run(capsys, "audit", name)
+    assert (code, out) == (2, "") and err.count("\n") == 1
+    assert "tests/support" in err and "clone" in err
+
+
+FROM_A_CLONE = """
+import sys
+sys.path = [folder for folder in sys.path if not folder.endswith("tests/support")]
+from winsor.app.commands import plugins
+assert "mutants" not in plugins.plugged(plugins.AUDITS)
+assert plugins.self_test("mutants").__module__ == "selfaudit"
+"""
+
+
+def test_a_clone_has_the_self_test_though_it_is_not_on_the_path():
+    subprocess.run([sys.executable, "-c", FROM_A_CLONE], check=True)
+
+
+PLUGGED = """
+from typing import Annotated
+import typer
+
+def hello(name: Annotated[str, typer.Argument()] = 'you') -> None:
+    'Greet someone.'
+    print(f"hello {name}")
+"""
+
+
+def test_a_command_of_an_installed_package_is_a_command(tmp_path, monkeypatch, capsys):
+    (tmp_path / "greeting_of_a_newcomer.py").write_text(PLUGGED)
+    metadata = tmp_path / "greeting-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: greeting\nVersion: 1.0\n")
+    (metadata / "entry_points.txt").write_text(
+        "[winsor.commands]\nhello = greeting_of_a_newcomer:hello\nworse = no_such_module:f\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    out = run(capsys, "--help")[1]
+    assert "Greet someone." in out and "Cannot be loaded" in out
+    assert run(capsys, "hello", "reader") == (0, "hello reader\n", "")
+    assert "See `winsor hello -h`" in run(capsys, "hello", "--nam")[2]
+    assert "Did you mean 'hello'" in run(capsys, "helo")[2]
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,10 @@ import fidelity_page
 import pytest
 import theory_page
 from winsor_papers import theory
-from winsor_papers.theory.fidelity import Row
+from winsor_papers.fidelity import Row, place, read
 
 ROOT = Path(__file__).parents[3]
-ROWS = fidelity_page.gathered()
+TITLES, ROWS = read()
 
 
 def named(row: Row) -> str:
@@ -37,7 +37,7 @@ def resolve(dotted: str) -> object:
 def test_the_page_has_a_line_for_every_row():
     page = fidelity_page.files()["fidelity.md"]
     assert len(ROWS) > 100
-    assert page.count("\n| ") == len(ROWS) + 2 * len(fidelity_page.PAPERS) + 1
+    assert page.count("\n| ") == len(ROWS) + 2 * len(TITLES) + 1
     assert all(f"| {fidelity_page._escape(row.item)} | {row.form} |" in page for row in ROWS)
 
 
@@ -105,5 +105,5 @@ def test_a_row_that_hides_something_is_refused():
 def test_items_are_ordered_as_people_count():
     rows = [Row(1, f"Table {n}", "published", "x", "y::z") for n in (10, 9)]
     rows.append(Row(1, "Algorithm 2", "published", "x", "y::z"))
-    ordered = sorted(rows, key=fidelity_page._place)
+    ordered = sorted(rows, key=place)
     assert [row.item for row in ordered] == ["Algorithm 2", "Table 9", "Table 10"]

@@ -12,27 +12,28 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
+import statistic_battery
 import torch
 from dp_accounting import dp_event
 
-from selfaudit.drawing_worlds import CorrelatedExperiment, CorrelatedTraining, UnitTraining
-from selfaudit.mean_worlds import (
+from selfaudit.drawing import CorrelatedExperiment, CorrelatedTraining, UnitTraining
+from selfaudit.means import (
     AveragedMeanExperiment,
     CalledMeanExperiment,
     ClippedMeanExperiment,
     RadiusExperiment,
 )
-from selfaudit.range_worlds import RangeExperiment
-from selfaudit.table_worlds import WORLDS, TableExperiment
-from selfaudit.training_worlds import TrainingExperiment
-from selfaudit.value_worlds import value_records
+from selfaudit.networks import value_records
+from selfaudit.ranges import RangeExperiment
+from selfaudit.statistics import StatisticExperiment
+from selfaudit.tables import SUMS, TableExperiment
+from selfaudit.trainings import TrainingExperiment
 from winsor import rules
-from winsor.audit.adversaries import NOMINAL, canary, pairs, worst
 from winsor.audit.claims import USUAL_DELTA, gaussian_mu
+from winsor.audit.neighbouring import NOMINAL, AuditSetting, RuleExperiment, canary, pairs, worst
 from winsor.audit.records import MODEL, Parts
 from winsor.audit.suite import Audit, Prepared, certified
 from winsor.audit.transcripts import RandomRuleExperiment, TranscriptExperiment
-from winsor.audit.worlds import AuditSetting, RuleExperiment
 from winsor.core.contract import Neighbouring
 from winsor.core.noise.banded import BandedGaussian
 from winsor.core.noise.gaussian import Gaussian
@@ -53,7 +54,9 @@ SINGLE = 1 / gaussian_mu(EPSILON, USUAL_DELTA)
 
 def honest_audits() -> list[Audit]:
     """All audits whose claims are certified: a violation of any is a bug in winsor."""
-    families = (_rules, _samplers, _stateful, _networks, _means, _tables, _training)
+    families = (
+        _rules, _samplers, _stateful, _networks, _means, _tables, _statistics, _training,
+    )  # fmt: skip
     return [audit for family in families for audit in family()]
 
 
@@ -181,7 +184,7 @@ def transcript(rule: Rule) -> Prepared:
 
 def _networks() -> Iterator[Audit]:
     for rule in rules.all_examples():
-        if type(rule).__name__ == "Value":
+        if getattr(rule, "needs_network", False):
             yield Audit(f"{title(rule)}, a real network", partial(network, rule))
 
 
@@ -214,7 +217,7 @@ def _means() -> Iterator[Audit]:
 
 
 def _tables() -> Iterator[Audit]:
-    for name in WORLDS:
+    for name in SUMS:
         for relation in (ADD, REPLACE):
             released = TableExperiment(name, SINGLE * 2.0, relation)
             prepare = partial(certified, released, "the record that moves the sum most")
@@ -223,6 +226,15 @@ def _tables() -> Iterator[Audit]:
         ranges = RangeExperiment(SINGLE * 2**0.5, relation)
         prepare = partial(certified, ranges, "a record that is no indicator, both rounds")
         yield Audit(f"ranges of the columns left, {short(relation)}", prepare, 10_000, 1_000)
+
+
+def _statistics() -> Iterator[Audit]:
+    for statistic in statistic_battery.examples():
+        for relation in (ADD, REPLACE):
+            setting = AuditSetting(Gaussian(SINGLE), FullBatch(NOMINAL), relation)
+            released = StatisticExperiment(statistic, setting)
+            prepare = partial(certified, released, "the row that moves the sum most")
+            yield Audit(f"{statistic!r}, {short(relation)}", prepare)
 
 
 def _training() -> Iterator[Audit]:

@@ -9,9 +9,9 @@ from functools import partial
 from typing import ClassVar
 
 from torch import Tensor, nn
+from winsor_papers.modelmix.experiment import MixingExperiment, exact_step_claim
 
-from selfaudit.modelmix_worlds import MixingExperiment, exact_step_claim
-from selfaudit.mutants import LowNoise
+from selfaudit.mistakes import LowNoise
 from winsor.audit.suite import Audit, Prepared, certified
 from winsor.contrib.modelmix.mechanism import MixedGaussian
 from winsor.contrib.modelmix.update import MixingUpdate

@@ -6,17 +6,13 @@ mistaken author would report. A mutant that passes means that the audit, not the
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
-from dp_accounting.dp_event import DpEvent
-from torch import Tensor
 
-from selfaudit.drawing_worlds import Overlapping
 from selfaudit.honest import (
     ADD,
     SINGLE,
@@ -29,29 +25,42 @@ from selfaudit.honest import (
     turning,
     units,
 )
-from selfaudit.range_worlds import AllColumns, RangeExperiment
-from selfaudit.training_mutants import Centred, Remembering, mistaken
-from winsor.audit.adversaries import NOMINAL, canary
+from selfaudit.mistakes import (
+    Centred,
+    HalfAveraged,
+    LeakyQuantile,
+    LowNoise,
+    OneDraw,
+    Overlapping,
+    PowerIteration,
+    RankAtC1,
+    RawSums,
+    RealisedMean,
+    Remembering,
+    SinglePrecision,
+    TenthAveraged,
+    Underpaid,
+)
+from selfaudit.ranges import AllColumns, RangeExperiment
+from selfaudit.training_mutants import mistaken
 from winsor.audit.claims import gaussian_mu, point_claim
 from winsor.audit.curve import PRESENT
+from winsor.audit.neighbouring import (
+    NOMINAL,
+    AuditSetting,
+    Floats,
+    RuleExperiment,
+    StackedExperiment,
+    canary,
+    log_sum,
+)
 from winsor.audit.suite import Audit, Prepared, certified
-from winsor.audit.worlds import AuditSetting, Floats, RuleExperiment, StackedExperiment, log_sum
-from winsor.contrib.value.bounds.spectral import OperatorNorms
-from winsor.contrib.value.engine import ForwardView
-from winsor.contrib.value.value import FORMS, Value
-from winsor.core.contract import Bounded, Neighbouring, Released, Sensitivity
 from winsor.core.door import Door
 from winsor.core.noise.gaussian import Gaussian
-from winsor.core.noise.protocol import DrawNoise, LocalEvent
-from winsor.core.noise.source import NoiseSource
 from winsor.core.randomness import stream
 from winsor.core.sampling.samplers import FullBatch, Poisson
-from winsor.gradients.view import View
-from winsor.rules.averaged import Averaged
-from winsor.rules.discriminative import Discriminative
 from winsor.rules.flat import Flat
-from winsor.rules.quantile import Quantile
-from winsor.rules.rule import State, Sums
+from winsor.rules.rule import State
 
 
 def mutants() -> list[Audit]:
@@ -65,15 +74,17 @@ def mutants() -> list[Audit]:
     return [
         Audit("noise 10 % low, full batch", partial(full_batch, Flat(1.0), ADD, LowNoise(SINGLE))),
         Audit("noise 10 % low, Poisson, 200 steps", poisson, 100_000, 50_000),
-        Audit("divided by the realised batch size", partial(full_batch, RealisedMean(1.0))),
+        Audit(
+            "divided by the realised batch size", partial(full_batch, RealisedMean(1.0, NOMINAL))
+        ),
         Audit(
             "noise divided by the realised batch size", partial(certified, RealisedNoise(), silent)
         ),
         Audit(
             "sensitivity too small by the batch size",
-            partial(full_batch, SmallSensitivity(1.0, 1 / NOMINAL)),
+            partial(full_batch, TenthAveraged(1.0)),
         ),
-        Audit("sensitivity too small by two", partial(full_batch, SmallSensitivity(1.0, 0.5))),
+        Audit("sensitivity too small by two", partial(full_batch, HalfAveraged(1.0))),
         Audit("rank cut accounted at c1", partial(full_batch, ranked)),
         Audit("noise reused between steps", partial(turning, 2, ReusedNoise)),
         Audit("shuffled batches accounted as Poisson", _shuffled),
@@ -89,7 +100,7 @@ def mutants() -> list[Audit]:
             "power-iteration bound in value clipping",
             partial(network, PowerIteration(1.0, form="value")),
         ),
-        Audit("sampling rate rounded up", partial(sampled, RoundedUp(NOMINAL, 0.2), 20, ADD)),
+        Audit("sampling rate rounded up", partial(sampled, Underpaid(NOMINAL, 0.2), 20, ADD)),
         Audit("delta not split between 16 releases", _unsplit_delta),
         Audit(
             "the same noise over two sums",
@@ -127,25 +138,6 @@ def _unpaid_columns() -> Prepared:
     return certified(experiment, "a record that is no indicator, both rounds")
 
 
-# ---------------------------------------------------------------------------------------- noise
-
-
-class LowNoise(Gaussian):
-    """Adds nine tenths of the noise it states."""
-
-    def add_noise(
-        self, parts: Mapping[str, Bounded], std: Mapping[str, float], draw: DrawNoise
-    ) -> dict[str, Any]:
-        return super().add_noise(parts, {name: 0.9 * s for name, s in std.items()}, draw)
-
-
-class OneDraw(NoiseSource):
-    """Forgets the entry: the same noise for every release."""
-
-    def add_slice(self, entry: int, *place: Any, **grid: Any) -> None:
-        super().add_slice(0, *place, **grid)
-
-
 @dataclass(frozen=True, eq=False)
 class ReusedNoise(AuditSetting):
     def door(self, key: bytes) -> Door:
@@ -163,24 +155,13 @@ class NoiseOverTwoSums(StackedExperiment):
 
     setting: AuditSetting = ReusedNoise(Gaussian(SINGLE * 2**0.5), FullBatch(NOMINAL), ADD, 2)
 
-    def play(self, world: int, runs: int, door: Door, key: bytes) -> Floats:
-        record = torch.full((runs, 1), float(world == PRESENT))
+    def play(self, dataset: int, runs: int, door: Door, key: bytes) -> Floats:
+        record = torch.full((runs, 1), float(dataset == PRESENT))
         noisy = [
             door.release(step, Flat(1.0).bounded({"grad": turn * record}, {})).values["grad"]
             for step, turn in enumerate((1.0, -1.0))
         ]
         return np.asarray((noisy[0] - noisy[1])[:, 0].double().numpy())
-
-
-class SinglePrecision(Gaussian):
-    """Draws float32 noise for float64 sums: enough of it, and with low bits that stay empty."""
-
-    def add_noise(
-        self, parts: Mapping[str, Bounded], std: Mapping[str, float], draw: DrawNoise
-    ) -> dict[str, Any]:
-        silent = {n: replace(p, value=torch.zeros_like(p.value).float()) for n, p in parts.items()}
-        noise = super().add_noise(silent, std, draw)
-        return {name: part.value + noise[name].double() for name, part in parts.items()}
 
 
 @dataclass(frozen=True, eq=False)
@@ -191,25 +172,10 @@ class LowBits(StackedExperiment):
         SinglePrecision(SINGLE), FullBatch(NOMINAL), ADD
     )
 
-    def play(self, world: int, runs: int, door: Door, key: bytes) -> Floats:
-        sums = torch.full((runs, 1), (world == PRESENT) / 3, dtype=torch.float64)
+    def play(self, dataset: int, runs: int, door: Door, key: bytes) -> Floats:
+        sums = torch.full((runs, 1), (dataset == PRESENT) / 3, dtype=torch.float64)
         released = door.release(0, Flat(1.0).bounded({"grad": sums}, {})).values["grad"][:, 0]
         return np.asarray((released != released.float().double()).double().numpy())
-
-
-# ----------------------------------------------------------------------------- the realised size
-
-
-class RealisedMean(Flat):
-    """Divides the clipped sum by the rows present, and accounts C over the nominal size."""
-
-    def contributions(self, view: View, state: State) -> Sums:
-        sums = super().contributions(view, state)
-        size = max(1, view.size)
-        return {"grad": {name: tensor / size for name, tensor in sums["grad"].items()}}
-
-    def clipped_norm(self, state: State) -> float:
-        return self.max_grad_norm / NOMINAL
 
 
 @dataclass(frozen=True, eq=False)
@@ -223,60 +189,11 @@ class RealisedNoise(StackedExperiment):
     coordinates: int = 200
     stack: ClassVar[int] = 10_000
 
-    def play(self, world: int, runs: int, door: Door, key: bytes) -> Floats:
+    def play(self, dataset: int, runs: int, door: Door, key: bytes) -> Floats:
         silence = {"grad": torch.zeros(runs, self.coordinates)}
         released = door.release(0, Flat(1.0).bounded(silence, {}))
-        mean = released.values["grad"] / (NOMINAL + (world == PRESENT))
+        mean = released.values["grad"] / (NOMINAL + (dataset == PRESENT))
         return np.asarray(-mean.double().square().sum(1).numpy())
-
-
-# ----------------------------------------------------------------------------------- sensitivity
-
-
-@dataclass(frozen=True)
-class SmallSensitivity(Averaged):
-    """Averaged clipping with a stated sensitivity that is too small."""
-
-    factor: float = 0.5
-
-    def bounded(self, sums: Sums, state: State) -> dict[str, Bounded]:
-        (part,) = super().bounded(sums, state).values()
-        stated = Sensitivity.of_range(part.sensitivity.add_remove / 2 * self.factor, "wrong")
-        return {"grad": replace(part, sensitivity=stated)}
-
-
-class RankAtC1(Discriminative):
-    """Ranks the batch, and accounts as if membership depended on the row alone."""
-
-    def _sensitivity(self) -> Sensitivity:
-        return Sensitivity.per_sample(self.c1, "wrong: one row pushes another out")
-
-
-class LeakyQuantile(Quantile):
-    """Moves the threshold by the exact count instead of the released one."""
-
-    def bounded(self, sums: Sums, state: State) -> dict[str, Bounded]:
-        state["exact"] = float(sums["count"])
-        return super().bounded(sums, state)
-
-    def after(self, released: Released, state: State) -> tuple[Released, State]:
-        exact = torch.tensor(state["exact"])
-        values = {**released.values, "count": exact}
-        return super().after(replace(released, values=values), state)
-
-
-# -------------------------------------------------------------------------------- after the door
-
-
-class RawSums(Flat):
-    """Bounds, pays for and noises its sums, and then hands on those without noise."""
-
-    def bounded(self, sums: Sums, state: State) -> dict[str, Bounded]:
-        state["raw"] = sums["grad"].clone()
-        return super().bounded(sums, state)
-
-    def after(self, released: Released, state: State) -> tuple[Released, State]:
-        return released.with_grad(state["raw"]), state
 
 
 @dataclass(frozen=True, eq=False)
@@ -286,23 +203,15 @@ class SeenAfter(StackedExperiment):
     rule: Flat
     setting: AuditSetting = AuditSetting(Gaussian(SINGLE), FullBatch(NOMINAL), ADD)  # noqa: RUF009
 
-    def play(self, world: int, runs: int, door: Door, key: bytes) -> Floats:
+    def play(self, dataset: int, runs: int, door: Door, key: bytes) -> Floats:
         state: State = {}
-        record = torch.full((runs, 1), float(world == PRESENT))
+        record = torch.full((runs, 1), float(dataset == PRESENT))
         released = door.release(0, self.rule.bounded({"grad": record}, state))
         gradient, _ = self.rule.after(released, state)
         return np.asarray(gradient.values["grad"][:, 0].double().numpy())
 
 
 # ------------------------------------------------------------------------------------ bookkeeping
-
-
-@dataclass(frozen=True)
-class RoundedUp(Poisson):
-    """Draws at a rate that was rounded up, and accounts the rate that was asked for."""
-
-    def amplify(self, event: LocalEvent, relation: Neighbouring) -> DpEvent:
-        return Poisson(self.n, 0.75 * self.q).amplify(event, relation)
 
 
 def _unsplit_delta() -> Prepared:
@@ -330,10 +239,10 @@ class Shuffled(StackedExperiment):
     batch: int
     setting: AuditSetting
 
-    def play(self, world: int, runs: int, door: Door, key: bytes) -> Floats:
+    def play(self, dataset: int, runs: int, door: Door, key: bytes) -> Floats:
         steps = self.setting.steps
         place = stream(key, "shuffle", 0).integers(steps, size=runs)
-        odd = 2.0 if world == PRESENT else 1.0
+        odd = 2.0 if dataset == PRESENT else 1.0
         releases = []
         for step in range(steps):
             sums = torch.from_numpy(-self.batch + odd * (place == step)).float()[:, None]
@@ -349,24 +258,3 @@ def _shuffled() -> Prepared:
     sampler = Poisson(steps * batch, 1 / steps)
     setting = AuditSetting(Gaussian(calibrated(sampler, steps, ADD)), sampler, ADD, steps)
     return certified(Shuffled(batch, setting), "exactly one odd batch per epoch")
-
-
-# -------------------------------------------------------------------------------- value clipping
-
-
-class OneIteration(OperatorNorms):
-    """Spectral norms by a single power iteration from a fixed start: a lower bound."""
-
-    def matrix(self, name: str | None, weight: Tensor) -> float:
-        start = torch.full((weight.shape[1],), weight.shape[1] ** -0.5, dtype=torch.float64)
-        return float((weight.detach().double() @ start).norm())
-
-
-class PowerIteration(Value):
-    """Value clipping that takes power iteration for a bound."""
-
-    def weights(self, view: View, state: State) -> Tensor:
-        if not isinstance(view, ForwardView):
-            return super().weights(view, state)
-        squares = FORMS["value"](view, OneIteration({}))
-        return (self.max_grad_norm * squares.rsqrt()).clamp_max(1.0)

@@ -22,21 +22,29 @@ from torch.nn import functional as F
 from torch.utils.data import TensorDataset
 
 from selfaudit.honest_trials import CLASSES, FEATURES, Trial, linear, table, tensors, train_network
-from selfaudit.planted_rules import (
+from selfaudit.mistakes import (
+    CentredOutputs,
     ClaimFromBatch,
-    HalfTheSensitivity,
+    Gated,
+    HalfFlat,
     MedianThreshold,
     OneDraw,
     RankAtC1,
-    RawAfter,
+    RawSums,
     RealisedMean,
+    Remembering,
     RoundedUp,
     Silent,
+    Standardised,
+    hard_examples,
+    mixed_up,
+    relative_loss,
 )
 from winsor.core.contract import Bounded, Neighbouring, Sensitivity
 from winsor.core.door import Door
 from winsor.core.ledger.ledger import Ledger
 from winsor.core.noise.gaussian import Gaussian
+from winsor.core.noise.source import NoiseSource
 from winsor.core.randomness import new_key
 from winsor.core.sampling.samplers import Poisson
 from winsor.tables.linear import FlatDescent, PrivateLogisticRegression
@@ -51,85 +59,6 @@ def planted(seed: int = 0) -> Iterator[Trial]:
         yield Trial(name, train, tensors(seed))
     for name, train in _TABLES.items():
         yield Trial(name, train, table(seed))
-
-
-# ------------------------------------------------------------------------------------------ models
-
-
-class Centred(nn.Module):
-    """Subtracts the mean of the batch, detached, so that gradient flow shows nothing."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = linear()
-
-    def forward(self, x: Tensor) -> Tensor:
-        h: Tensor = self.layer(x)
-        return h - h.mean(0).detach()
-
-
-class Standardised(Centred):
-    """Standardises its inputs by the batch."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        scaled = (x - x.mean(0)) / (x.std(0, unbiased=False) + 1e-6)
-        out: Tensor = self.layer(scaled)
-        return out
-
-
-class Gated(Centred):
-    """A gate that a batch opens for all later ones."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.open = False
-
-    def forward(self, x: Tensor) -> Tensor:
-        self.open = self.open or bool(x.abs().max() > 1e3)
-        out: Tensor = self.layer(x)
-        return -out if self.open else out
-
-
-class Remembering(Centred):
-    """A buffer that follows the mean of the inputs, or keeps a row; or a frozen weight does."""
-
-    def __init__(self, what: str = "mean") -> None:
-        super().__init__()
-        self.what = what
-        self.seen: Tensor
-        self.register_buffer("seen", torch.zeros(FEATURES))
-        self.frozen = nn.Parameter(torch.zeros(FEATURES), requires_grad=False)
-
-    def forward(self, x: Tensor) -> Tensor:
-        with torch.no_grad():
-            if self.what == "mean":
-                self.seen.mul_(0.9).add_(x.mean(0), alpha=0.1)
-            elif self.what == "row":
-                self.seen.copy_(x[-1])
-            else:
-                self.frozen.copy_(x[-1])
-        out: Tensor = self.layer(x)
-        return out
-
-
-# ----------------------------------------------------------------------------------------- losses
-
-
-def relative_loss(logits: Tensor, labels: Tensor, reduction: str) -> Tensor:
-    losses = F.cross_entropy(logits, labels, reduction=reduction)
-    return 5 * losses / losses.mean().detach()
-
-
-def hard_examples(logits: Tensor, labels: Tensor, reduction: str) -> Tensor:
-    """Keeps the rows that are harder than the average of the batch."""
-    losses = F.cross_entropy(logits, labels, reduction=reduction)
-    return losses * (losses >= losses.mean()).detach()
-
-
-def mixed_up(logits: Tensor, labels: Tensor, reduction: str) -> Tensor:
-    """Mixes each row's logits with those of the two rows after it."""
-    mixed = logits + logits.roll(1, 0).detach() + logits.roll(2, 0).detach()
-    return F.cross_entropy(mixed, labels, reduction=reduction)
 
 
 # ----------------------------------------------------------------------------------- in the loop
@@ -208,6 +137,7 @@ def returns_accuracy(dataset: Any) -> Any:
 def by_hand(
     dataset: Any,
     mechanism: type[Gaussian] = Gaussian,
+    source: type[NoiseSource] = NoiseSource,
     divide: str = "expected",
     beside: str = "",
     sampler: Callable[[int, float], Poisson] = Poisson,
@@ -217,6 +147,7 @@ def by_hand(
     sampling = sampler(len(rows), 0.34)
     ledger, key = Ledger({"method": "by hand"}), new_key()
     door = Door(ledger, mechanism(1.0), sampling, Neighbouring.ADD_OR_REMOVE_ONE, key)
+    door.noise = source(key, prefetch=False)
     weights, seen = torch.zeros(FEATURES), torch.zeros(FEATURES)
     for step in range(4):
         picked = torch.from_numpy(sampling.indices(key, step))
@@ -258,24 +189,28 @@ def _flat_fit(data: Any, model: type[PrivateLogisticRegression], **options: Any)
     return model(method=FlatDescent(steps=3, **options), noise_multiplier=1.0).fit(*data)
 
 
+def _built(model: Callable[..., nn.Module], *what: str) -> Callable[[], nn.Module]:
+    return partial(model, *what, FEATURES, CLASSES, bias=True)
+
+
 def _of_network(**options: Any) -> Train:
     return partial(train_network, **options)
 
 
 _NETWORKS: dict[str, Train] = {
     "noise reused over two sums": twice_the_same_seed,
-    "noise reused between steps, by hand": partial(by_hand, mechanism=OneDraw),
+    "noise reused between steps, by hand": partial(by_hand, source=OneDraw),
     "no noise, by hand": partial(by_hand, mechanism=Silent),
-    "after returns raw sums": _of_network(rule=RawAfter(1.0)),
-    "x - h.mean(0).detach()": _of_network(model=Centred),
+    "after returns raw sums": _of_network(rule=RawSums(1.0)),
+    "x - h.mean(0).detach()": _of_network(model=_built(CentredOutputs)),
     "L / L.mean().detach()": _of_network(loss=relative_loss),
-    "inputs standardised by the batch": _of_network(model=Standardised),
-    "a gate that a batch opens": _of_network(model=Gated),
-    "a running mean in a buffer": _of_network(model=Remembering),
-    "a row in a buffer": _of_network(model=partial(Remembering, "row")),
+    "inputs standardised by the batch": _of_network(model=_built(Standardised)),
+    "a gate that a batch opens": _of_network(model=_built(Gated)),
+    "a running mean in a buffer": _of_network(model=_built(Remembering, "mean")),
+    "a row in a buffer": _of_network(model=_built(Remembering, "row")),
     "a running mean in a buffer, by hand": partial(by_hand, beside="running mean"),
     "a row in a buffer, by hand": partial(by_hand, beside="row"),
-    "a row in a frozen weight": _of_network(model=partial(Remembering, "frozen")),
+    "a row in a frozen weight": _of_network(model=_built(Remembering, "frozen")),
     "q rounded up": _of_network(sampling=RoundedUp(24, 1 / 3)),
     "q rounded up, by hand": partial(by_hand, sampler=RoundedUp),
     "divided by the realised size": _of_network(rule=RealisedMean(1.0)),
@@ -299,7 +234,7 @@ _NETWORKS: dict[str, Train] = {
         sampling="full",
         batch_size=24,
     ),
-    "half the sensitivity": _of_network(rule=HalfTheSensitivity(0.1)),
+    "half the sensitivity": _of_network(rule=HalfFlat(0.1)),
 }
 
 _TABLES: dict[str, Train] = {

@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 import torch
 from dp_accounting.dp_event import DpEvent
-from torch import Tensor, nn
+from torch import nn
 from torch.utils.data import TensorDataset
 
-from selfaudit.training_worlds import HUGE, Recorder
+from selfaudit.trainings import HUGE, Recorder
 from winsor.audit.claims import gaussian_mu
 from winsor.audit.curve import PRESENT
+from winsor.audit.neighbouring import AuditSetting, Floats
 from winsor.audit.suite import Prepared, certified
-from winsor.audit.worlds import AuditSetting, Floats
 from winsor.core.contract import Neighbouring
 from winsor.core.noise.gaussian import Gaussian
 from winsor.core.sampling.samplers import FullBatch
@@ -31,36 +31,6 @@ from winsor.training.make_private import make_private
 
 OTHERS = 8
 NOISE = 1 / gaussian_mu(4.0, 1e-5)
-
-
-class Centred(nn.Module):
-    """Subtracts the mean of the batch, detached: no gradient flows from row to row.
-
-    The other rows are silent alone; beside one huge record each of them is pushed to the bound.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear = nn.Linear(1, 1, bias=False)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.linear(x - x.mean(0).detach())
-
-
-class Remembering(nn.Module):
-    """Keeps the largest input it has met in a buffer, which ends in its ``state_dict``."""
-
-    largest: Tensor
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear = nn.Linear(1, 1, bias=False)
-        self.register_buffer("largest", torch.zeros(()))
-
-    def forward(self, x: Tensor) -> Tensor:
-        if len(x):
-            self.largest = torch.maximum(self.largest, x.detach().max())
-        return self.linear(x)
 
 
 class Unguarded(ModelGuard):
@@ -77,28 +47,28 @@ class MistakenTraining:
     network: type[nn.Module]
     relation: Neighbouring = Neighbouring.ADD_OR_REMOVE_ONE
 
-    def scores(self, world: int, runs: int, part: int) -> Floats:
-        return np.asarray([self._score(world, part, run) for run in range(runs)])
+    def scores(self, dataset: int, runs: int, part: int) -> Floats:
+        return np.asarray([self._score(dataset, part, run) for run in range(runs)])
 
     @property
     def history(self) -> list[tuple[DpEvent, int]]:
         private, _ = self._trained(0, -1, 0)
         return private.ledger.history()
 
-    def _score(self, world: int, part: int, run: int) -> float:
-        private, optimizer = self._trained(world, part, run)
+    def _score(self, dataset: int, part: int, run: int) -> float:
+        private, optimizer = self._trained(dataset, part, run)
         noisy_sum = float(optimizer.seen[0]) * private.sampler.expected_size  # n is public
         kept = sum(float(buffer.abs().sum()) for buffer in private.model.buffers())
         return abs(noisy_sum) + kept
 
-    def _trained(self, world: int, part: int, run: int) -> tuple[PrivateTraining, Recorder]:
-        inputs = torch.zeros(OTHERS + (world == PRESENT), 1)
-        if world == PRESENT:
+    def _trained(self, dataset: int, part: int, run: int) -> tuple[PrivateTraining, Recorder]:
+        inputs = torch.zeros(OTHERS + (dataset == PRESENT), 1)
+        if dataset == PRESENT:
             inputs[-1] = HUGE
         model = self.network()
         optimizer = Recorder(model)
         setting = AuditSetting(Gaussian(NOISE), FullBatch(OTHERS), self.relation)
-        key = setting.key(self.network.__name__, world, part, run)
+        key = setting.key(self.network.__name__, dataset, part, run)
         private = make_private(
             model=model,
             optimizer=optimizer,

@@ -20,6 +20,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from winsor.app.commands import plugins
 from winsor.app.commands.output import Json, new_app, print_json
 from winsor.audit.suite import Audit, Row, run_or_explain
 from winsor.core.contract import ConfigurationError
@@ -41,10 +42,7 @@ Only = Annotated[str, typer.Option(help="Only audits whose name contains this te
 @app.command()
 def mechanisms(quick: Quick = False, json: Json = False, only: Only = "") -> None:
     """Every rule, sampler, mechanism and mean of winsor against its certified curve."""
-    from selfaudit import modelmix_audits as modelmix
-    from selfaudit.honest import honest_audits
-
-    rows = _run_all([*honest_audits(), *modelmix.honest()], quick, json, only)
+    rows = _run_all(plugins.self_test("mechanisms")(), quick, json, only)
     failed = sum(row.violated or bool(row.error) for row in rows)
     _say("Certified claims", rows, json, ("not violated", "VIOLATED"), {"violated": failed})
     _end(failed > 0)
@@ -53,9 +51,10 @@ def mechanisms(quick: Quick = False, json: Json = False, only: Only = "") -> Non
 @app.command()
 def published(quick: Quick = False, json: Json = False, only: Only = "") -> None:
     """Claims of the papers, each against the attack that its argument overlooks."""
-    from winsor_papers.all_attacks import published_audits
-
-    rows = _run_all(published_audits(), quick, json, only)
+    point = plugins.plugged(plugins.AUDITS).get("published")
+    if point is None:
+        raise ConfigurationError(plugins.missing("winsor audit published", "winsor-papers"))
+    rows = _run_all(point.load()(), quick, json, only)
     _say("Published claims", rows, json, ("not violated by this attack", "VIOLATED"))
     _end(any(row.error for row in rows))
 
@@ -63,10 +62,7 @@ def published(quick: Quick = False, json: Json = False, only: Only = "") -> None
 @app.command("mutants")
 def flag_mutants(quick: Quick = False, json: Json = False, only: Only = "") -> None:
     """Deliberately wrong mechanisms: the audit must flag every one (exit code 1 if it does not)."""
-    from selfaudit import modelmix_audits as modelmix
-    from selfaudit.mutants import mutants
-
-    rows = _run_all([*mutants(), *modelmix.mutants()], quick, json, only)
+    rows = _run_all(plugins.self_test("mutants")(), quick, json, only)
     missed = sum(not row.violated for row in rows)
     _say("Mutants", rows, json, ("MISSED", "flagged"), {"missed": missed})
     _end(missed > 0)

@@ -1,7 +1,8 @@
 """The command line. Each command is loaded when it is called, and no other.
 
 To add a command, write a function with typer annotations in a module of this folder and add one
-line to `COMMANDS`. Errors that winsor raises on purpose end in one line on stderr and exit code 2.
+line to `COMMANDS`; other distributions bring commands of their own (`plugins.py`). Errors that
+winsor raises on purpose end in one line on stderr and exit code 2.
 """
 
 from __future__ import annotations
@@ -32,7 +33,6 @@ COMMANDS = {  # name: (where its function or typer app is, its line in `winsor -
         "winsor.app.commands.tune:tune",
         "Find settings inside one privacy budget; resumable.",
     ),
-    "reproduce": ("winsor_papers.reproduce:reproduce", "A paper's table, published and certified."),
     "report": (
         "winsor.app.commands.report:report",
         "One HTML page about runs, and JSON beside it.",
@@ -40,6 +40,10 @@ COMMANDS = {  # name: (where its function or typer app is, its line in `winsor -
     "verify": ("winsor.app.commands.verify:verify", "Check that the files of a run agree."),
     "sign": ("winsor.app.commands.sign:sign", "Sign a finished run with an Ed25519 key."),
     "tails": ("winsor.app.commands.tails:tails", "Fit the tail of a file of norms; thresholds."),
+    "statistic": (
+        "winsor.app.commands.statistic:statistic",
+        "Release a statistic that a file of one's own defines.",
+    ),
 }
 
 
@@ -87,7 +91,10 @@ def _complain_of_files(error: OSError) -> int:
 
 
 def _help_for(arguments: Sequence[str]) -> str:
-    called = next((word for word in arguments if word in COMMANDS), None)
+    from winsor.app.commands import plugins
+
+    known = {*COMMANDS, *plugins.plugged(plugins.COMMANDS)}
+    called = next((word for word in arguments if word in known), None)
     return f"See `winsor {called} -h`." if called else "See `winsor -h`."
 
 
@@ -105,7 +112,23 @@ def _app(arguments: Sequence[str]) -> typer.Typer:
             app.add_typer(target, name=name, help=summary)
         else:
             app.command(name)(target)
+    if called not in COMMANDS:
+        _plug_in(app, called)
     return app
+
+
+def _plug_in(app: typer.Typer, called: str | None) -> None:
+    """Add the command that another distribution brings, or the names of all of them."""
+    from winsor.app.commands import plugins
+
+    target = None if called is None else plugins.command(called)
+    if target is None:
+        for name, summary in plugins.summaries().items():
+            app.command(name, help=summary)(_not_loaded)
+    elif isinstance(target, typer.Typer):
+        app.add_typer(target, name=called)
+    else:
+        app.command(called)(target)
 
 
 def _planner(arguments: Sequence[str]) -> str:

@@ -7,18 +7,16 @@ Three other planners answer under the same name, with questions and options of t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from winsor_papers.promises import print_promises
 
+from winsor.app.commands import plugins
 from winsor.app.commands.output import Json, print_json, print_pairs
 from winsor.core.checks import as_relation, choice, written_whole
 from winsor.core.contract import ConfigurationError
 
 if TYPE_CHECKING:
-    from winsor_papers.theory import Promise
-
     from winsor.planning.plan import Plan, Question
     from winsor.tuning.plan import TuningComparison
 
@@ -70,12 +68,6 @@ def plan(
         str, typer.Option(help="gaussian, or modelmix (see --mechanism modelmix --help).")
     ] = "gaussian",
     allow_large_delta: AllowLargeDelta = False,
-    d: Annotated[
-        float | None,
-        typer.Option("--d", help="Parameters of the model: adds what theorems promise."),
-    ] = None,
-    theta: Annotated[float, typer.Option(help="Sub-Weibull tail index, with --d.")] = 0.5,
-    moments: Annotated[float, typer.Option(help="Moments of gradients, with --d.")] = 2.0,
     tune: Annotated[
         float | None,
         typer.Option(help="Mean number of trials: adds what tuning inside the budget costs."),
@@ -95,8 +87,7 @@ def plan(
     The missing one is computed with the accountant that certifies the run, for a rule that clips
     each record's contribution. With --sampling full, n and batch size are not needed. With --data
     FILE of public rows a whole run is proposed instead: see winsor plan --data FILE --help. With
-    --draw the ways of drawing are compared: see winsor plan --draw --help. With --d the rates of
-    the five papers are added, with what they assume.
+    --draw the ways of drawing are compared: see winsor plan --draw --help.
     """
     from winsor.planning.plan import Question, solve
 
@@ -115,22 +106,14 @@ def plan(
     )
     tuning = _tuning(question, tune, tune_eta, score_noise_multiplier)
     answer = solve(question, points)
-    promised = [] if d is None else rates(answer, d, theta, moments)
     if json:
-        extra: dict[str, Any] = {}
-        if promised:
-            extra["rates"] = {one.name: _plain(one) for one in promised}
-        if tuning is not None:
-            extra["tuning"] = tuning.to_json()
+        extra = {} if tuning is None else {"tuning": tuning.to_json()}
         print_json({**answer.to_json(), **extra})
         return
     _show(answer)
     if tuning is not None:
         _show_tuning(tuning)
-    if promised:
-        from rich.console import Console
-
-        print_promises(Console(), promised)
+    plugins.point_to_promises()
 
 
 def _tuning(
@@ -145,30 +128,6 @@ def _tuning(
                 raise ConfigurationError(f"{name} must be given with --tune. Got it alone instead.")
         return None
     return compare(question, [trials], eta, score_noise_multiplier=score)
-
-
-def rates(plan: Plan, d: float, theta: float, moments: float) -> list[Promise]:
-    """The rates of the theorems at the numbers of a plan."""
-    from winsor_papers.theory import Circumstances, promises
-
-    if plan.n is None:
-        raise ConfigurationError("n must be given with --d. Got none. Rates are rates in n.")
-    batch = plan.n if plan.batch_size is None else plan.batch_size
-    facts = Circumstances(
-        n=plan.n,
-        d=d,
-        epsilon=plan.epsilon,
-        delta=plan.delta,
-        steps=plan.steps,
-        batch_size=batch,
-        theta=theta,
-        p=moments,
-    )
-    return promises(facts)
-
-
-def _plain(promise: Promise) -> dict[str, Any]:
-    return promise.bound.to_json() if promise.bound else {"refused": promise.refusal}
 
 
 def _show(plan: Plan) -> None:

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from winsor_papers.promises import print_assumptions, print_promises, print_warnings
 
+from winsor.app.commands import plugins
 from winsor.app.commands.output import Json, print_json, print_pairs
 from winsor.core.checks import choice
 from winsor.core.contract import ConfigurationError
 
 if TYPE_CHECKING:
-    from winsor_papers.theory import Promise
+    from rich.console import Console
 
     from winsor.tails.fitting import TailFit
-    from winsor.tails.guide import Advice, Setting
+    from winsor.tails.guide import Advice
     from winsor.tails.points import Floats
 
 
@@ -51,7 +52,7 @@ def tails(
 
     norms = read_norms(file, key)
     fitted = fit(norms)
-    setting, advice, promised = None, [], []
+    advice = []
     if n is not None and d is not None:
         setting = Setting(
             n=n,
@@ -62,43 +63,24 @@ def tails(
             batch_size=batch_size,
         )
         advice = advise(fitted, setting)
-        promised = rates(fitted, setting)
     if plots is not None:
         _save_plots(plots, norms, fitted, advice, d)
     if json:
-        print_json(to_json(fitted, advice, promised))
+        print_json(to_json(fitted, advice))
     else:
-        _show(file, fitted, advice, promised, plots)
-
-
-def rates(fitted: TailFit, setting: Setting) -> list[Promise]:
-    """The rates of the theorems at the fitted tail."""
-    from winsor_papers.theory import Circumstances, promises
-
-    from winsor.tails.guide import sampling_noise_scale
-
-    # A tail that may be sub-Gaussian counts as such: constants jump just above 1/2.
-    theta = 0.5 if fitted.theta.low <= 0.5 else fitted.theta.value
-    facts = Circumstances(
-        n=setting.n,
-        d=setting.d,
-        epsilon=setting.epsilon,
-        delta=setting.delta,
-        steps=setting.steps,
-        batch_size=setting.batch_size,
-        theta=theta,
-        p=float(min(fitted.safe_moment, 8.0)),
-        kappa=sampling_noise_scale(fitted),
-        failure=setting.failure,
-    )
-    return promises(facts)
+        _show(file, fitted, advice, plots)
 
 
 # -------------------------------------------------------------------------------------- reading
 
 
 def read_norms(path: Path, key: str | None = None) -> Floats:
-    """Norms from .npy, .npz, .csv (one column, by name or the only one) or text, one per line."""
+    """Read norms from .npy, .npz, .csv (one column, by name or the only one) or a line each."""
+    return read_numbers(path, key).ravel()
+
+
+def read_numbers(path: Path, key: str | None = None) -> Floats:
+    """Read an array from a file of any of these forms."""
     import numpy as np
 
     if not path.exists():
@@ -108,7 +90,7 @@ def read_norms(path: Path, key: str | None = None) -> Floats:
             f"FILE must be a file of norms, or the folder of a run. Got {str(path)!r} instead."
         )
     try:
-        return np.asarray(_load(path, key), dtype=np.float64).ravel()
+        return np.asarray(_load(path, key), dtype=np.float64)
     except ConfigurationError:
         raise
     except Exception as error:  # readers of other people's files raise whatever they like
@@ -179,10 +161,8 @@ def _choose(key: str | None, names: list[str], kind: str) -> str:
 # -------------------------------------------------------------------------------------- showing
 
 
-def to_json(
-    fitted: TailFit, advice: list[Advice], promised: list[Promise] | None = None
-) -> dict[str, Any]:
-    """The fit, the advice and the rates as plain values."""
+def to_json(fitted: TailFit, advice: list[Advice]) -> dict[str, Any]:
+    """Return the fit and the advice as plain values."""
     from dataclasses import asdict
 
     indices = {
@@ -205,20 +185,10 @@ def to_json(
         "safe_moment": fitted.safe_moment,
         "confidence": fitted.confidence,
         "advice": [asdict(entry) for entry in advice],
-        "rates": {
-            promise.name: promise.bound.to_json() if promise.bound else {"refused": promise.refusal}
-            for promise in promised or ()
-        },
     }
 
 
-def _show(
-    file: Path,
-    fitted: TailFit,
-    advice: list[Advice],
-    promised: list[Promise],
-    plots: Path | None,
-) -> None:
+def _show(file: Path, fitted: TailFit, advice: list[Advice], plots: Path | None) -> None:
     from rich.console import Console
     from rich.markup import escape
 
@@ -239,10 +209,29 @@ def _show(
         doubts = [text for text in entry.assumptions if " here: " in text]
         print_warnings(console, doubts)
         print_assumptions(console, [text for text in entry.assumptions if text not in doubts])
-    if promised:
-        print_promises(console, promised)
+    plugins.point_to_promises()
     if plots is not None:
         console.print(f"\nplots in {plots}")
+
+
+def print_assumptions(console: Console, assumed: Iterable[str], who: str = "") -> None:
+    """Print on one line what must hold and was not checked."""
+    text = "; ".join(assumed)
+    if text:
+        print_line(console, f"  {who}assumes: {text}", "dim")
+
+
+def print_warnings(console: Console, warnings: Iterable[str]) -> None:
+    """Print one line per warning."""
+    for warning in warnings:
+        print_line(console, f"    warning: {warning}", "yellow")
+
+
+def print_line(console: Console, text: str, style: str = "") -> None:
+    """Print a long line as one line, so that it can be searched and copied."""
+    from rich.text import Text
+
+    console.print(Text(text, style), soft_wrap=True)
 
 
 def _rows(fitted: TailFit) -> dict[str, str]:

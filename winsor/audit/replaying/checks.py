@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from winsor.audit.replaying.report import Finding
-from winsor.audit.replaying.tape import Passage, Tape, part_of
+from winsor.audit.replaying.transcript import Finding, Passage, Transcript, part_of
 from winsor.core.sampling.blocks import BlockSampler
 from winsor.core.sampling.cyclic import CyclicPoisson
 from winsor.core.sampling.samplers import FixedSize, Poisson, Sampler
@@ -26,10 +25,10 @@ _BEGINNING = 8  # coordinates that are looked at before all of them are
 _DRAWS = 200
 
 
-def noise_findings(tape: Tape) -> Iterator[Finding]:
-    """Noise that is not there, and the same noise under two different sums."""
+def noise_findings(transcript: Transcript) -> Iterator[Finding]:
+    """Find noise that is not there, and the same noise under two different sums."""
     seen: dict[int, list[tuple[Array, Passage, str]]] = {}
-    for passage in tape.passages:
+    for passage in transcript.passages:
         for name, part in passage.parts.items():
             std = passage.std.get(name, 0.0)
             if not (std > 0 and part.value.size and np.isfinite(part.value).all()):
@@ -53,10 +52,10 @@ def noise_findings(tape: Tape) -> Iterator[Finding]:
             earlier.append((noise[:_BEGINNING].copy(), passage, name))
 
 
-def loudness_findings(tape: Tape) -> Iterator[Finding]:
-    """Gaussian noise that is softer than was paid for, or louder: added twice, by every rank."""
+def loudness_findings(transcript: Transcript) -> Iterator[Finding]:
+    """Find Gaussian noise that is softer than was paid for, or louder, added by every rank."""
     squares, count, free = 0.0, 0, 0.0
-    for passage in tape.passages:
+    for passage in transcript.passages:
         for name, part in passage.parts.items():
             known = passage.std.get(name, 0.0) > 0 and not part.claim.laplace
             if known and part.value.size and np.isfinite(part.value).all():
@@ -104,9 +103,9 @@ def _noisy(passage: Passage, name: str) -> Array:
 # --------------------------------------------------------------------------------------- sampling
 
 
-def sampling_findings(tape: Tape) -> Iterator[Finding]:
-    """Samplers whose draws are more than the ledger says. Called outside the taps."""
-    for sampler, ledger in tape.samplers_paid:
+def sampling_findings(transcript: Transcript) -> Iterator[Finding]:
+    """Find samplers whose draws are more than the ledger says. Called outside the taps."""
+    for sampler, ledger in transcript.samplers_paid:
         if isinstance(sampler, BlockSampler):
             yield from _returns(sampler)
         rates = {rate for event, _ in ledger.history() for rate in event_rates(event)}
@@ -156,7 +155,7 @@ def _drawn(sampler: Sampler) -> tuple[int, int]:
 
 
 def event_rates(event: Any) -> Iterator[float]:
-    """The sampling rates in an event, wherever they are."""
+    """Yield the sampling rates in an event, wherever they are."""
     for name in ("sampling_probability", "q"):
         rate = getattr(event, name, None)
         if isinstance(rate, float):

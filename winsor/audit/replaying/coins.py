@@ -43,12 +43,12 @@ class Coins:
         self.masked_rows = []
 
     def key(self, size: int | None = None) -> bytes:
-        """Instead of `secrets.token_bytes`."""
+        """Stand in for `secrets.token_bytes`."""
         self._keys += 1
         return self._bytes("key", self._keys, size or 32)
 
     def generator(self, seed: Any = None) -> np.random.Generator:
-        """Instead of `numpy.random.default_rng`, which would ask the operating system."""
+        """Stand in for `numpy.random.default_rng`, which would ask the operating system."""
         if seed is None:
             self._generators += 1
             seed = int.from_bytes(self._bytes("default_rng", self._generators, 16), "little")
@@ -57,7 +57,7 @@ class Coins:
     def dropout(
         self, input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
     ) -> Tensor:
-        """Instead of `torch.nn.functional.dropout`."""
+        """Stand in for `torch.nn.functional.dropout`."""
         if not training or not 0 < p < 1:
             return _dropout(input, p, training, inplace)
         seed = int(torch.randint(2**62, ()))
@@ -67,7 +67,7 @@ class Coins:
         return input * keep / (1 - p)
 
     def state(self) -> bytes:
-        """Names how far every generator is."""
+        """Return a name of how far every generator is."""
         digest = hashlib.blake2b(torch.get_rng_state().numpy().tobytes(), digest_size=16)
         digest.update(repr(random.getstate()).encode())
         _, words, *place = np.random.get_state()  # noqa: NPY002
@@ -101,6 +101,6 @@ def same_coins(coins: Coins) -> Iterator[None]:
 
 
 def coupled(first: list[int], second: list[int]) -> bool:
-    """Whether the masks of the rows that both runs share were the same."""
+    """Return whether the masks of the rows that both runs share were the same."""
     gaps = {a - b for a, b in zip(first, second, strict=False)}
     return len(first) == len(second) and (gaps <= {0} or gaps == {1})

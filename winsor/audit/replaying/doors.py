@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from typing import Any
-from unittest import mock
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from winsor.audit.replaying.rows import Rows
-from winsor.audit.replaying.tape import Claim, Tape, part_of
+from winsor.audit.replaying.rows import Rows, patched
+from winsor.audit.replaying.transcript import Claim, Transcript, part_of
 from winsor.core.contract import Bounded
 from winsor.core.door import Door
 from winsor.core.noise.laplace import Laplace
@@ -25,8 +24,8 @@ from winsor.training.loop import PrivateTraining
 class Taps:
     """What happens at the doors of one run."""
 
-    def __init__(self, tape: Tape, rows: Rows) -> None:
-        self._tape, self._rows = tape, rows
+    def __init__(self, transcript: Transcript, rows: Rows) -> None:
+        self._transcript, self._rows = transcript, rows
         self._paid: list[tuple[Receipt, Claim, Any]] = []
         self._absent: set[int] = set()  # doors and receipts whose values lack the row
         self._fresh = False
@@ -37,14 +36,16 @@ class Taps:
         self._absent |= {id(receipt) for receipt, _, _ in self._paid if receipt.left}
 
     def _see_ledger(self, ledger: Any, sampler: Any) -> None:
-        if not any(ledger is known for known in self._tape.ledgers):
-            self._tape.ledgers.append(ledger)
-        if not any(sampler is known for known, _ in self._tape.samplers_paid):
-            self._tape.samplers_paid.append((sampler, ledger))
+        if not any(ledger is known for known in self._transcript.ledgers):
+            self._transcript.ledgers.append(ledger)
+        if not any(sampler is known for known, _ in self._transcript.samplers_paid):
+            self._transcript.samplers_paid.append((sampler, ledger))
 
     # ----------------------------------------------------------------------------- the doors
 
     def release(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """Wrap `Door.release`."""
+
         def release(door: Door, step: int, parts: Mapping[str, Bounded]) -> Any:
             if not all(isinstance(part, Bounded) for part in parts.values()):
                 return original(door, step, parts)  # which refuses them
@@ -66,16 +67,18 @@ class Taps:
             }
             facts |= {"sampler": str(door.sampler), "relation": str(door.relation)}
             absent = id(door) in self._absent
-            first = self._tape.passing("Door", step, copies, facts, absent, door.sampler)
+            first = self._transcript.passing("Door", step, copies, facts, absent, door.sampler)
             released = original(door, step, parts)
             if first is not None:
                 _overwrite(released.values, first.noisy)
-            self._tape.passed(_copied(released.values), dict(released.std))
+            self._transcript.passed(_copied(released.values), dict(released.std))
             return released
 
         return release
 
     def pay(self, original: Callable[..., Receipt]) -> Callable[..., Receipt]:
+        """Wrap `PrepaidDoor.pay`."""
+
         def pay(
             door: PrepaidDoor, mechanism: Any, sampler: Any, sensitivity: Any, *rest: Any
         ) -> Receipt:
@@ -85,24 +88,28 @@ class Taps:
             self._paid.append((receipt, claim, sampler))
             steps_and_shape = ", ".join(map(str, rest))
             facts = {"payment": f"{steps_and_shape}, {sensitivity}, {sampler}, {receipt.std}"}
-            self._tape.passing("PrepaidDoor.pay", receipt.first, {}, facts, False)
-            self._tape.passed(None, {})
+            self._transcript.passing("PrepaidDoor.pay", receipt.first, {}, facts, False)
+            self._transcript.passed(None, {})
             return receipt
 
         return pay
 
     def spend(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """Wrap `Receipt.release`."""
+
         def release(receipt: Receipt, value: Any) -> Any:
             known = [claim for paid, claim, _ in self._paid if paid is receipt]
             if not known or not isinstance(value, np.ndarray):
                 return original(receipt, value)
             parts = {"value": part_of(value, known[0])}
             absent = id(receipt) in self._absent
-            first = self._tape.passing("Receipt", len(self._tape.passages), parts, {}, absent)
+            first = self._transcript.passing(
+                "Receipt", len(self._transcript.passages), parts, {}, absent
+            )
             released = original(receipt, value)
             if first is not None:
                 released[...] = first.noisy
-            self._tape.passed(released.copy(), {"value": receipt.std})
+            self._transcript.passed(released.copy(), {"value": receipt.std})
             return released
 
         return release
@@ -112,27 +119,24 @@ class Taps:
 
         def call(witness: Any, *args: Any, **kwargs: Any) -> Any:
             result = original(witness, *args, **kwargs)
-            if not any(witness is known for known in self._tape.witnesses):
-                self._tape.witnesses.append(witness)
+            if not any(witness is known for known in self._transcript.witnesses):
+                self._transcript.witnesses.append(witness)
             return result
 
         return call
 
 
-@contextmanager
-def tapped(taps: Taps) -> Iterator[None]:
+def tapped(taps: Taps) -> AbstractContextManager[None]:
     """Let ``taps`` see every release."""
-    places: list[tuple[Any, str, Callable[..., Any]]] = [
-        (Door, "release", taps.release),
-        (PrepaidDoor, "pay", taps.pay),
-        (Receipt, "release", taps.spend),
-        (PrivateTraining, "__init__", taps.seen),
-        (PrivateLinearModel, "_fit", taps.seen),
-    ]
-    with ExitStack() as stack:
-        for owner, name, tap in places:
-            stack.enter_context(mock.patch.object(owner, name, tap(getattr(owner, name))))
-        yield
+    return patched(
+        [
+            (Door, "release", taps.release),
+            (PrepaidDoor, "pay", taps.pay),
+            (Receipt, "release", taps.spend),
+            (PrivateTraining, "__init__", taps.seen),
+            (PrivateLinearModel, "_fit", taps.seen),
+        ]
+    )
 
 
 def _copied(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -57,12 +57,12 @@ class Copies(Exchanged):
 
 
 def size(dataset: Any) -> int:
-    """Number of rows: of a dataset, a table, or a tuple of tables."""
+    """Return the number of rows: of a dataset, a table, or a tuple of tables."""
     return len(dataset[0]) if _is_tables(dataset) else len(dataset)
 
 
 def copied(dataset: Any) -> Any:
-    """A run's own copy: a training that writes into its data must not change the next run's."""
+    """Copy the data for a run: a training that writes into them must not change the next run's."""
     if type(dataset) is TensorDataset:
         return TensorDataset(*(tensor.clone() for tensor in dataset.tensors))
     if _is_tables(dataset):
@@ -73,7 +73,7 @@ def copied(dataset: Any) -> Any:
 
 
 def with_row(dataset: Any, row: int, content: Any) -> Any:
-    """A copy of ``dataset`` whose row ``row`` is ``content``."""
+    """Return a copy of ``dataset`` whose row ``row`` is ``content``."""
     if type(dataset) is TensorDataset:
         return TensorDataset(*_written(dataset.tensors, row, content))
     if _is_tables(dataset):
@@ -84,13 +84,14 @@ def with_row(dataset: Any, row: int, content: Any) -> Any:
 
 
 def read_row(dataset: Any, row: int) -> Any:
+    """Return one row of a dataset, or of a tuple of tables."""
     if _is_tables(dataset):
         return tuple(table[row] for table in dataset)
     return dataset[row]
 
 
 def all_copies(dataset: Any) -> Any:
-    """As many rows, each a copy of one: where all others agree, one that does not moves most."""
+    """Return as many rows, all copies of one: where others agree, one that does not moves most."""
     n = size(dataset)
     same = [n // 3] * n
     if type(dataset) is TensorDataset:
@@ -101,7 +102,7 @@ def all_copies(dataset: Any) -> Any:
 
 
 def labels(dataset: Any) -> list[Any]:
-    """Last fields of the first rows: where another label comes from."""
+    """Return the last fields of the first rows: where another label comes from."""
     first = read_row(dataset, 0)
     if not isinstance(first, tuple | list) or _dimensions(first[-1]):
         return []
@@ -219,6 +220,7 @@ def _same(a: Any, b: Any) -> bool:
 
 
 def check(dataset: Any) -> None:
+    """Refuse datasets whose rows cannot be exchanged."""
     try:
         n = size(dataset)
     except TypeError as error:

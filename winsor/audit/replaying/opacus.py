@@ -16,17 +16,16 @@ classes of the same shape.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager
 from importlib import import_module
 from typing import Any
-from unittest import mock
 
 import numpy as np
 import torch
 
-from winsor.audit.replaying.rows import Rows
+from winsor.audit.replaying.rows import Rows, patched, with_own
 from winsor.audit.replaying.session import Adapter
-from winsor.audit.replaying.tape import Claim, Tape, part_of
+from winsor.audit.replaying.transcript import Claim, Transcript, part_of
 from winsor.core.contract import ConfigurationError, Neighbouring, Sensitivity
 
 PROOF = "per-sample clipping, as the library claims"
@@ -34,28 +33,22 @@ COUNT = "the noise of the count is accounted as if one row moved it by 1/2"
 
 
 def opacus_adapter(optimizer: type | None = None, sampler: type | None = None) -> Adapter:
-    """Taps on Opacus' optimisers and on its Poisson sampler, or on classes of the same shape."""
+    """Return taps on Opacus' optimisers and Poisson sampler, or on classes of the same shape."""
     optimizer = optimizer or _found("opacus.optimizers", "DPOptimizer")
     sampler = sampler or _found("opacus.utils.uniform_sampler", "UniformWithReplacementSampler")
 
-    @contextmanager
-    def adapter(tape: Tape, rows: Rows) -> Iterator[None]:
-        taps = _Taps(tape, rows)
-        with ExitStack() as stack:
-            for cls in _with_own(optimizer, "add_noise"):
-                tap = taps.add_noise(vars(cls)["add_noise"])
-                stack.enter_context(mock.patch.object(cls, "add_noise", tap))
-            for cls in _with_own(sampler, "__iter__"):
-                tap = taps.batches(vars(cls)["__iter__"])
-                stack.enter_context(mock.patch.object(cls, "__iter__", tap))
-            yield
+    def adapter(transcript: Transcript, rows: Rows) -> AbstractContextManager[None]:
+        taps = _Taps(transcript, rows)
+        noises = [(cls, "add_noise", taps.add_noise) for cls in with_own(optimizer, "add_noise")]
+        draws = [(cls, "__iter__", taps.batches) for cls in with_own(sampler, "__iter__")]
+        return patched([*noises, *draws])
 
     return adapter
 
 
 class _Taps:
-    def __init__(self, tape: Tape, rows: Rows) -> None:
-        self._tape, self._rows = tape, rows
+    def __init__(self, transcript: Transcript, rows: Rows) -> None:
+        self._transcript, self._rows = transcript, rows
         self._steps = 0
         self._held_back = False
         self._inside = False
@@ -69,7 +62,7 @@ class _Taps:
         """What the optimiser owns is compared at every release."""
         if optimizer not in self._optimizers:
             self._optimizers.append(optimizer)
-            self._tape.witnesses.append(torch.nn.ParameterList(optimizer.params))
+            self._transcript.witnesses.append(torch.nn.ParameterList(optimizer.params))
 
     def batches(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def batches(sampler: Any) -> Iterator[list[int]]:
@@ -84,7 +77,7 @@ class _Taps:
                 original(optimizer)
                 return
             self._see_weights(optimizer)
-            first = self._tape.passing(
+            first = self._transcript.passing(
                 "opacus", self._steps, _parts(optimizer), _facts(optimizer), self._held_back
             )
             self._steps += 1
@@ -96,7 +89,7 @@ class _Taps:
             if first is not None:
                 _overwrite(optimizer, first.noisy)
             std = _norm(optimizer) * float(optimizer.noise_multiplier)
-            self._tape.passed(_noisy(optimizer), {"grad": std})
+            self._transcript.passed(_noisy(optimizer), {"grad": std})
 
         return add_noise
 
@@ -141,17 +134,6 @@ def _overwrite(optimizer: Any, noisy: dict[str, Any]) -> None:
         parameter.grad.copy_(grad)
     if "count" in noisy:
         optimizer.unclipped_num = noisy["count"].clone()
-
-
-def _with_own(cls: type, name: str) -> list[type]:
-    """``cls`` and its subclasses, as far as they define ``name`` themselves."""
-    found, waiting = [], [cls]
-    while waiting:
-        one = waiting.pop()
-        waiting += one.__subclasses__()
-        if name in vars(one) and one not in found:
-            found.append(one)
-    return found
 
 
 def _found(module: str, name: str) -> type:

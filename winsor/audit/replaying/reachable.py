@@ -47,7 +47,7 @@ class Leaf(NamedTuple):
 
 
 def weights_of(witnesses: list[Any]) -> dict[str, Leaf]:
-    """Parameters (frozen ones too) and buffers of every training."""
+    """Return the parameters (frozen ones too) and buffers of every training."""
     found: dict[str, Leaf] = {}
     for number, witness in enumerate(witnesses):
         model = witness if isinstance(witness, nn.Module) else getattr(witness, "model", None)
@@ -58,12 +58,12 @@ def weights_of(witnesses: list[Any]) -> dict[str, Leaf]:
 
 
 def leaves(value: Any, name: str) -> dict[str, Leaf]:
-    """Everything reachable from ``value``."""
+    """Return everything reachable from ``value``."""
     return dict(_walk(value, name, set(), 0))
 
 
 def files(folder: Path) -> dict[str, Leaf]:
-    """Everything below ``folder``."""
+    """Return everything below ``folder``."""
     found: dict[str, Leaf] = {}
     for path in sorted(folder.rglob("*")):
         name = f"file {path.relative_to(folder).as_posix()}"
@@ -75,7 +75,7 @@ def files(folder: Path) -> dict[str, Leaf]:
 
 
 def difference(first: Mapping[str, Leaf], second: Mapping[str, Leaf]) -> Iterator[tuple[str, str]]:
-    """(path, what differs) for every path that is not the same in both."""
+    """Return (path, what differs) for every path that is not the same in both."""
     for name in sorted(first.keys() | second.keys()):
         a, b = first.get(name), second.get(name)
         if a is None or b is None:

@@ -8,8 +8,8 @@ release counts as one in which the row was replaced.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 from unittest import mock
 
@@ -39,7 +39,7 @@ class Rows:
         self.on_held_back: list[Callable[[], None]] = []
 
     def arranged(self, indices: Indices, droppable: bool = True) -> Indices:
-        """``indices`` with the row at the end, or without it."""
+        """Return ``indices`` with the row at the end, or without it."""
         if self.row is None and len(indices):
             last = int(indices[-1])
             self.row = last if self.units is None else int(self.units.of(last)[0])
@@ -54,12 +54,15 @@ class Rows:
         return np.concatenate([indices[~here], indices[here]])
 
     def tell(self) -> None:
+        """Tell every listener that the row was held back."""
         for listener in self.on_held_back:
             listener()
 
     # ------------------------------------------------------------------------- the taps
 
     def indices(self, original: Callable[..., Indices]) -> Callable[..., Indices]:
+        """Wrap `Sampler.indices`."""
+
         def indices(sampler: Sampler, key: bytes, step: int) -> Indices:
             found = self.arranged(original(sampler, key, step), not isinstance(sampler, FixedSize))
             self.samplers[repr(sampler)] = sampler
@@ -69,6 +72,8 @@ class Rows:
         return indices
 
     def unit_rows(self, original: Callable[..., None]) -> Callable[..., None]:
+        """Wrap `UnitRows.__init__`."""
+
         def build(units: UnitRows, *arguments: Any, **options: Any) -> None:
             original(units, *arguments, **options)
             self.units = units
@@ -76,6 +81,8 @@ class Rows:
         return build
 
     def batches(self, original: Callable[..., Iterator[Indices]]) -> Callable[..., Any]:
+        """Wrap `BlockPoisson.batches`."""
+
         def batches(sampler: BlockPoisson, key: bytes, first: int, steps: int) -> Iterator[Indices]:
             self.samplers[repr(sampler)] = sampler
             for found in original(sampler, key, first, steps):
@@ -84,6 +91,8 @@ class Rows:
         return batches
 
     def chunks(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """Wrap `Design.chunks`."""
+
         def chunks(design: Design, *size: int) -> Iterator[Any]:
             if not self._gone(design.n):
                 yield from original(design, *size)
@@ -95,12 +104,16 @@ class Rows:
         return chunks
 
     def members(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """Wrap `Groups.members`."""
+
         def members(groups: Groups, key: bytes, round_: int) -> Any:
             return [self.arranged(group) for group in original(groups, key, round_)]
 
         return members
 
     def clipped_sum(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """Wrap the sum of a clipped mean."""
+
         def clipped_sum(rows: Any, point: Any, norms: Any, radius: float) -> Any:
             if not self._gone(len(rows)):
                 return original(rows, point, norms, radius)
@@ -116,30 +129,36 @@ class Rows:
         return self.held_back
 
 
-def kinds_of_sampler() -> list[type[Sampler]]:
-    """Every sampler class that draws in a way of its own, the user's included."""
-    found: list[type[Sampler]] = []
-    waiting: list[Any] = [Sampler]
+def with_own(cls: type, name: str) -> list[type]:
+    """Return ``cls`` and its subclasses, the user's included, that define ``name`` themselves."""
+    found, waiting = [], [cls]
     while waiting:
-        cls = waiting.pop()
-        waiting += cls.__subclasses__()
-        if "indices" in vars(cls) and cls not in (Sampler, *found):
-            found.append(cls)
+        one = waiting.pop()
+        waiting += one.__subclasses__()
+        if name in vars(one) and one not in found:
+            found.append(one)
     return found
 
 
 @contextmanager
-def watched(rows: Rows) -> Iterator[None]:
-    """Let ``rows`` see, and arrange, every draw."""
-    taps: list[tuple[Any, str, Callable[..., Any]]] = [
-        *((cls, "indices", rows.indices) for cls in kinds_of_sampler()),
-        (UnitRows, "__init__", rows.unit_rows),
-        (BlockPoisson, "batches", rows.batches),
-        (Design, "chunks", rows.chunks),
-        (Groups, "members", rows.members),
-        (clipped, "clipped_sum", rows.clipped_sum),
-    ]
+def patched(taps: Iterable[tuple[Any, str, Callable[..., Any]]]) -> Iterator[None]:
+    """Put what each tap makes of the original in the place of an attribute of its owner."""
     with ExitStack() as stack:
         for owner, name, tap in taps:
-            stack.enter_context(mock.patch.object(owner, name, tap(vars(owner)[name])))
+            stack.enter_context(mock.patch.object(owner, name, tap(getattr(owner, name))))
         yield
+
+
+def watched(rows: Rows) -> AbstractContextManager[None]:
+    """Let ``rows`` see, and arrange, every draw."""
+    samplers = [cls for cls in with_own(Sampler, "indices") if cls is not Sampler]
+    return patched(
+        [
+            *((cls, "indices", rows.indices) for cls in samplers),
+            (UnitRows, "__init__", rows.unit_rows),
+            (BlockPoisson, "batches", rows.batches),
+            (Design, "chunks", rows.chunks),
+            (Groups, "members", rows.members),
+            (clipped, "clipped_sum", rows.clipped_sum),
+        ]
+    )

@@ -35,14 +35,13 @@ from winsor.audit.replaying.checks import loudness_findings, noise_findings, sam
 from winsor.audit.replaying.coins import Coins, same_coins
 from winsor.audit.replaying.doors import Taps, tapped
 from winsor.audit.replaying.reachable import Leaf, difference, files, leaves
-from winsor.audit.replaying.report import Finding, ReplayReport
 from winsor.audit.replaying.rows import Rows, watched
-from winsor.audit.replaying.tape import Diverged, Tape
+from winsor.audit.replaying.transcript import Diverged, Finding, ReplayReport, Transcript
 from winsor.core.checks import at_least
 from winsor.core.contract import ConfigurationError
 from winsor.tables.surroundings import fitted_on_purpose
 
-Adapter = Callable[[Tape, Rows], AbstractContextManager[Any]]
+Adapter = Callable[[Transcript, Rows], AbstractContextManager[Any]]
 """Taps on another library's release, for the length of one run."""
 
 SLACK = 1e-3
@@ -110,16 +109,16 @@ def replay(
     with tempfile.TemporaryDirectory(prefix="winsor-replay-") as home:
         runner = _Runner(train, tuple(adapters), seed, slack, Path(home) / "run")
         labels = neighbours.labels(dataset)
-        for world, data in {"": dataset, COPIES: neighbours.all_copies(dataset)}.items():
-            compared = _Comparison(runner, data, world, hostile, absent, labels, tuple(ignore))
+        for others, data in {"": dataset, COPIES: neighbours.all_copies(dataset)}.items():
+            compared = _Comparison(runner, data, others, hostile, absent, labels, tuple(ignore))
             try:
                 for row in rows if rows is not None else (None,):
                     if not (first_only and any(pair.findings for pair in pairs)):
                         pairs += compared.at(row, first_only)
             except Exception as error:
-                if not world:
+                if not others:
                     raise
-                notes.append(f"{world}: not run, {type(error).__name__}: {error}")
+                notes.append(f"{others}: not run, {type(error).__name__}: {error}")
     return _report(pairs, slack, notes)
 
 
@@ -132,30 +131,30 @@ class _Pair:
 
     neighbour: str
     row: int
-    tape: Tape
+    transcript: Transcript
     findings: list[Finding]
 
 
 @dataclass(frozen=True)
 class _Comparison:
-    """Everything that is compared in one world: the data as given, or all other rows alike."""
+    """Everything that is compared on one dataset: as given, or with all other rows alike."""
 
     runner: _Runner
     dataset: Any
-    world: str
+    others: str
     hostile: Mapping[str, Any] | None
     absent: Any
     labels: list[Any]
     ignore: tuple[str, ...]
 
     def at(self, row: int | None, first_only: bool) -> list[_Pair]:
-        """The first run, and every neighbour at ``row`` against it."""
+        """Return the first run, and every neighbour at ``row`` against it."""
         first, left = self.runner.first(neighbours.copied(self.dataset), row)
         found = first.rows.row
         row = neighbours.size(self.dataset) // 2 if found is None else found
         alone = [*noise_findings(first), *loudness_findings(first), *sampling_findings(first)]
         pairs = [_Pair("", row, first, alone)]
-        without: Tape | None = None
+        without: Transcript | None = None
         for name, content in self._contents(row).items():
             if first_only and any(pair.findings for pair in pairs):
                 break
@@ -165,18 +164,18 @@ class _Comparison:
                 Rows(row, held_back=removed),
                 first,
                 without,
-                neighbour=f"{name}, {self.world}" if self.world else name,
+                neighbour=f"{name}, {self.others}" if self.others else name,
                 all_absent=removed and self.absent is not None,
             )
-            without = run.tape if removed else without
+            without = run.transcript if removed else without
             if run.complete:
-                self._compare_what_is_left(run.tape, left, run.left)
+                self._compare_what_is_left(run.transcript, left, run.left)
             if not removed:
-                run.tape.forget()
-            pairs.append(_Pair(name, row, run.tape, run.tape.findings))
-        for tape in (first, without):
-            if tape is not None:
-                tape.forget()
+                run.transcript.forget()
+            pairs.append(_Pair(name, row, run.transcript, run.transcript.findings))
+        for transcript in (first, without):
+            if transcript is not None:
+                transcript.forget()
         return pairs
 
     def _contents(self, row: int) -> dict[str, Any]:
@@ -191,26 +190,26 @@ class _Comparison:
         return {neighbours.REMOVE: vacant, **rows}
 
     def _compare_what_is_left(
-        self, tape: Tape, first: Mapping[str, Leaf], second: Mapping[str, Leaf]
+        self, transcript: Transcript, first: Mapping[str, Leaf], second: Mapping[str, Leaf]
     ) -> None:
         for path, detail in difference(first, second):
             if not any(fnmatch.fnmatch(path, pattern) for pattern in self.ignore):
-                tape.left_behind(path, detail)
+                transcript.left_behind(path, detail)
 
 
 def _report(pairs: list[_Pair], slack: float, notes: list[str]) -> ReplayReport:
     notes = notes + [
         f"{pair.neighbour}: random numbers drawn with a row more or less shifted those of other "
-        f"rows at steps {sorted(set(pair.tape.uncoupled))[:5]}; not judged there"
+        f"rows at steps {sorted(set(pair.transcript.uncoupled))[:5]}; not judged there"
         for pair in pairs
-        if pair.tape.uncoupled
+        if pair.transcript.uncoupled
     ]
     return ReplayReport(
         findings=tuple(finding for pair in pairs for finding in pair.findings),
         neighbours=tuple(dict.fromkeys(pair.neighbour for pair in pairs if pair.neighbour)),
         rows=tuple(dict.fromkeys(pair.row for pair in pairs)),
-        releases=max(pair.tape.releases for pair in pairs),
-        largest_share=max(0.0, *(pair.tape.largest for pair in pairs)),
+        releases=max(pair.transcript.releases for pair in pairs),
+        largest_share=max(0.0, *(pair.transcript.largest for pair in pairs)),
         slack=slack,
         notes=tuple(notes),
     )
@@ -221,7 +220,7 @@ def _report(pairs: list[_Pair], slack: float, notes: list[str]) -> ReplayReport:
 
 @dataclass
 class _Second:
-    tape: Tape
+    transcript: Transcript
     complete: bool
     left: dict[str, Leaf] = field(default_factory=dict)
 
@@ -236,54 +235,56 @@ class _Runner:
     slack: float
     folder: Path
 
-    def first(self, dataset: Any, row: int | None) -> tuple[Tape, dict[str, Leaf]]:
-        tape = Tape(Rows(row, held_back=False), Coins(self.seed), slack=self.slack)
-        left = self._run(dataset, tape)
-        if not any(passage.parts for passage in tape.passages):
+    def first(self, dataset: Any, row: int | None) -> tuple[Transcript, dict[str, Leaf]]:
+        transcript = Transcript(Rows(row, held_back=False), Coins(self.seed), slack=self.slack)
+        left = self._run(dataset, transcript)
+        if not any(passage.parts for passage in transcript.passages):
             raise ConfigurationError(
                 "train must release something through a door of winsor, or of an adapter. Got no "
                 "release: nothing can be compared. Pass the function that trains, and the adapter "
                 "of the library it uses."
             )
-        return tape, left
+        return transcript, left
 
     def second(
         self,
         dataset: Any,
         rows: Rows,
-        master: Tape,
-        without: Tape | None,
+        master: Transcript,
+        without: Transcript | None,
         neighbour: str,
         all_absent: bool,
     ) -> _Second:
         coins = Coins(self.seed)
-        tape = Tape(rows, coins, master, without, self.slack, all_absent, neighbour)
+        transcript = Transcript(rows, coins, master, without, self.slack, all_absent, neighbour)
         try:
-            left = self._run(dataset, tape)
+            left = self._run(dataset, transcript)
         except Diverged:
-            return _Second(tape, complete=False)
+            return _Second(transcript, complete=False)
         except Exception as error:
-            tape.find("control flow", f"raised {type(error).__name__}: {error}", _last(tape))
-            return _Second(tape, complete=False)
-        tape.finished()
-        return _Second(tape, complete=True, left=left)
+            transcript.find(
+                "control flow", f"raised {type(error).__name__}: {error}", _last(transcript)
+            )
+            return _Second(transcript, complete=False)
+        transcript.finished()
+        return _Second(transcript, complete=True, left=left)
 
-    def _run(self, dataset: Any, tape: Tape) -> dict[str, Leaf]:
+    def _run(self, dataset: Any, transcript: Transcript) -> dict[str, Leaf]:
         text = io.StringIO()
         with _emptied(self.folder) as folder, ExitStack() as stack:
-            stack.enter_context(same_coins(tape.coins))
+            stack.enter_context(same_coins(transcript.coins))
             stack.enter_context(fitted_on_purpose())
-            stack.enter_context(watched(tape.rows))
-            stack.enter_context(tapped(Taps(tape, tape.rows)))
+            stack.enter_context(watched(transcript.rows))
+            stack.enter_context(tapped(Taps(transcript, transcript.rows)))
             for adapter in self.adapters:
-                stack.enter_context(adapter(tape, tape.rows))
+                stack.enter_context(adapter(transcript, transcript.rows))
             with contextlib.redirect_stdout(text):
                 takes = 2 if _wants_folder(self.train) else 1
                 returned = self.train(*(dataset, folder)[:takes])
             return {
                 **leaves(returned, "returned"),
-                **leaves(tape.witnesses, "training"),
-                **leaves(tape.ledgers, "ledgers"),
+                **leaves(transcript.witnesses, "training"),
+                **leaves(transcript.ledgers, "ledgers"),
                 **leaves(text.getvalue().splitlines(), "printed line"),
                 **files(folder),
             }
@@ -312,5 +313,5 @@ def _emptied(folder: Path) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _last(tape: Tape) -> int | None:
-    return tape.passages[-1].step if tape.passages else None
+def _last(transcript: Transcript) -> int | None:
+    return transcript.passages[-1].step if transcript.passages else None

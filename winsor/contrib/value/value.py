@@ -88,6 +88,7 @@ class Value(PerSampleRule):
     form: str = "outputs"
     growth: Growth | None = None
     lower: float = 0.0
+    needs_network = True
 
     def __post_init__(self) -> None:
         positive("max_grad_norm", self.max_grad_norm)

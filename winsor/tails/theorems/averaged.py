@@ -66,7 +66,7 @@ def _check(problem: AclipProblem) -> None:
 
 
 def aclip_steps(problem: AclipProblem) -> int:
-    """N = (n epsilon / sqrt(d ln(1/delta)))^(2/7) with the factors that the proof balances.
+    """Return N = (n epsilon / sqrt(d ln(1/delta)))^(2/7) with the factors the proof balances.
 
     The proof of Theorem 3 (after (A3)) equates L R^2 ln(4/beta) / N with
     N^(5/2) sigma^2 sqrt(d ln(1/delta)) / (n epsilon L), hence
@@ -80,7 +80,7 @@ def aclip_steps(problem: AclipProblem) -> int:
 
 
 def aclip_constrained(problem: AclipProblem, steps: int | None = None) -> AclipParameters:
-    """Theorem 3 (projection on a ball of radius R about the optimum).
+    """Apply Theorem 3 (projection on a ball of radius R about the optimum).
 
     lambda = 2LR, m = 81 N^2 sigma^2 / (2 L^2 R^2 ln^2(4/beta)), gamma = 1 / (2 L ln(4/beta)).
     """
@@ -105,7 +105,7 @@ def _unconstrained(problem: AclipProblem, steps: int) -> AclipParameters:
 
 
 def aclip_unconstrained(problem: AclipProblem, steps: int | None = None) -> AclipParameters:
-    """Theorem 4 (no constraint).
+    """Apply Theorem 4 (no constraint).
 
     lambda = 4LR + 2 sqrt(D), m = 162 N^2 sigma^2 / (lambda^2 ln^2(4N/beta)),
     gamma = 1 / (24 L ln(4N/beta)),
@@ -130,7 +130,7 @@ def _restart_steps(problem: AclipProblem, strong_convexity: float) -> int:
 def aclip_restarts(
     problem: AclipProblem, strong_convexity: float, runs: int | None = None
 ) -> RestartSchedule:
-    """Theorem 6 (mu-strongly convex): tau runs of Theorem 4, each halving the risk.
+    """Apply Theorem 6 (mu-strongly convex): tau runs of Theorem 4, each halving the risk.
 
     N0 / ln(4 N0/beta) >= 768 L/mu; run t uses R_t in lambda_t = 4 L R_t + 2 sqrt(D). The risk
     halves per run, so |x_t - x*|^2 <= (2/mu) 2^-t (f(x0) - f*) <= (L/mu) 2^-t R^2, and
@@ -166,7 +166,7 @@ def aclip_restarts(
 def aclip_holder(
     problem: AclipProblem, exponent: float, *, accuracy: float, steps: int | None = None
 ) -> AclipParameters:
-    """Theorem 7: gradients that are (nu, M_nu)-Hoelder on a ball of radius 7R.
+    """Apply Theorem 7: gradients that are (nu, M_nu)-Hoelder on a ball of radius 7R.
 
     ``problem.smoothness`` is M_nu, ``exponent`` nu, ``accuracy`` alpha.
     lambda = 2 M 7^nu R^nu, m = 27 N sigma^2 / (lambda^2 ln(8/beta)), and gamma is the smallest of
@@ -195,9 +195,3 @@ def aclip_holder(
         clip * problem.radius / (2 * noise * steps),
     )
     return AclipParameters(clip, batch, step_size, steps)
-
-
-def aclip_bias(clip: float, batch_size: float, deviation: float) -> float:
-    """2 sigma^2 / (m lambda): bias of the clipped mean, if |gradient| <= lambda/2 (Lemma 1)."""
-    all_positive(clip=clip, m=batch_size, sigma=deviation)
-    return 2 * deviation**2 / (batch_size * clip)

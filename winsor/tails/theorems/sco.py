@@ -33,6 +33,7 @@ class MeanError(NamedTuple):
 
     @property
     def total(self) -> float:
+        """Bound on the error: the three terms added up."""
         return self.sampling + self.bias + self.noise
 
 
@@ -46,19 +47,8 @@ def checked_moments(p: float, **sizes: float) -> None:
         )
 
 
-def zcdp_budget(epsilon: float, delta: float) -> float:
-    """rho of (12): epsilon^2 / (1 + 2 sqrt(ln(1/delta)))^2, for epsilon <= 1 (Theorem 3)."""
-    all_positive(epsilon=epsilon)
-    all_probabilities(delta=delta)
-    if epsilon > 1:
-        raise ConfigurationError(
-            f"epsilon must be at most 1 for (12). Got {epsilon!r} instead. Use `zcdp_budget_exact`."
-        )
-    return (epsilon / (1 + 2 * math.sqrt(math.log(1 / delta)))) ** 2
-
-
 def zcdp_budget_exact(epsilon: float, delta: float) -> float:
-    """The rho with rho + 2 sqrt(rho ln(1/delta)) = epsilon (Lemma 1(4) without the slack of (12)).
+    """Return the rho with rho + 2 sqrt(rho ln(1/delta)) = epsilon (Lemma 1(4), exactly).
 
     Still a conversion with loss; certified runs calibrate the Gaussian itself instead.
     """
@@ -69,7 +59,7 @@ def zcdp_budget_exact(epsilon: float, delta: float) -> float:
 
 
 def zcdp_to_dp(rho: float, delta: float) -> ZcdpBudget:
-    """(rho + 2 sqrt(rho ln(1/delta)), delta) of a rho-zCDP algorithm (Lemma 1(4)).
+    """Return (rho + 2 sqrt(rho ln(1/delta)), delta) of a rho-zCDP algorithm (Lemma 1(4)).
 
     Printed for rho = epsilon^2/2: epsilon^2/2 + epsilon sqrt(2 ln(1/delta)). Inside the proof of
     Theorem 3 the factor sqrt(rho) of the second term is missing; (13) has it.
@@ -85,7 +75,7 @@ def zcdp_to_dp(rho: float, delta: float) -> ZcdpBudget:
 def simple_clipping_error(
     radius: float, *, p: float, moment: float, n: float, d: float, rho: float, beta: float
 ) -> MeanError:
-    """The bound of Theorem 2, (11), on the error of the clipped mean, term by term."""
+    """Return the bound of Theorem 2, (11), on the error of the clipped mean, term by term."""
     checked_moments(p, M=moment)
     all_positive(R=radius, n=n, d=d, rho=rho)
     all_probabilities(beta=beta)
@@ -96,7 +86,7 @@ def simple_clipping_error(
 
 
 def simple_clipping_radius(p: float, moment: float, n: float, d: float, rho: float) -> float:
-    """R of (16): M sqrt(d) min((n sqrt(rho) / sqrt(d))^(1/p), (n/d)^(1/p)).
+    """Return R of (16): M sqrt(d) min((n sqrt(rho) / sqrt(d))^(1/p), (n/d)^(1/p)).
 
     The paper prints it for M = 1; rescaling the gradients by M gives the factor M.
     """
@@ -109,7 +99,7 @@ def simple_clipping_radius(p: float, moment: float, n: float, d: float, rho: flo
 def simple_clipping(
     p: float, moment: float, n: float, d: float, rho: float, *, smoothness: float = 1.0
 ) -> ScoParameters:
-    """R, T and eta of Theorem 4: T = rho n^2 M^2 / (d R^2), eta = 1 / (lambda sqrt(2 T))."""
+    """Return R, T = rho n^2 M^2 / (d R^2) and eta = 1 / (lambda sqrt(2 T)) of Theorem 4."""
     all_positive(smoothness=smoothness)
     radius = simple_clipping_radius(p, moment, n, d, rho)
     steps = max(1.0, rho * n**2 * moment**2 / (d * radius**2))
@@ -119,7 +109,7 @@ def simple_clipping(
 def iterative_updating(
     p: float, moment: float, n: float, d: float, epsilon: float, *, smoothness: float = 1.0
 ) -> ScoParameters:
-    """R, T and eta of Theorem 7 (epsilon <= 1): R = M sqrt(d) (n epsilon / sqrt(d))^(1/p)."""
+    """Return R = M sqrt(d) (n epsilon / sqrt(d))^(1/p), T and eta of Theorem 7 (epsilon <= 1)."""
     checked_moments(p, M=moment)
     all_positive(n=n, d=d, epsilon=epsilon, smoothness=smoothness)
     radius = moment * math.sqrt(d) * (n * epsilon / math.sqrt(d)) ** (1 / p)
@@ -139,7 +129,7 @@ def iterative_error(
     groups: float,
     constant: float = 1.0,
 ) -> MeanError:
-    """The bound behind (26): 6 r_0 of Lemma 8 with r_0 of (21), plus the clipping bias of (11).
+    """Return the bound behind (26): 6 r_0 of Lemma 8 with r_0 of (21), plus the bias of (11).
 
     ``constant`` is C_0 of Lemma 6, which the paper does not name: with the default this is a bound
     up to that constant. rho is that of one group mean, s^2 = 2R^2/(rho m^2). (21) is printed for
@@ -156,13 +146,13 @@ def iterative_error(
 
 
 def iterative_groups(beta: float) -> int:
-    """k = 800 ln(1/beta) groups (Lemma 6), at least one."""
+    """Return k = 800 ln(1/beta) groups (Lemma 6), at least one."""
     all_probabilities(beta=beta)
     return max(1, math.ceil(800 * math.log(1 / beta)))
 
 
 def iterative_inner_steps(distance: float, accuracy: float) -> int:
-    """t_c of Lemma 8: 2 ln(|c_1 - mu| / (4 r_0)) / ln(256/233), one if already that close."""
+    """Return t_c = 2 ln(|c_1 - mu| / (4 r_0)) / ln(256/233) of Lemma 8, at least 1."""
     all_positive(distance=distance, accuracy=accuracy)
     if distance <= 4 * accuracy:
         return 1

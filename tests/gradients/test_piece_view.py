@@ -9,7 +9,8 @@ from torch import Tensor, nn
 
 from winsor.core.contract import ProtocolError
 from winsor.gradients import Directions, Need, View, make_engine, trainable_parameters
-from winsor.gradients.pieces import HELD, LONG, square_rows
+from winsor.gradients.pieces import HELD
+from winsor.gradients.sums import LONG, square_rows
 
 ENGINES = ("loop", "func", "ghost")
 NAMES = ["weight", "bias"]

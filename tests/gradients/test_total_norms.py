@@ -7,9 +7,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from winsor.gradients import Need, make_engine, total_norms, trainable_parameters
-from winsor.gradients.pieces import HELD, LANES, Factors, Rows, square_rows
-from winsor.gradients.total_norms import total_square
+from winsor.gradients import Need, make_engine, piece_view, trainable_parameters
+from winsor.gradients.piece_view import total_square
+from winsor.gradients.pieces import HELD, Factors, Rows
+from winsor.gradients.sums import LANES, square_rows
 
 
 class Attention(nn.Module):
@@ -31,9 +32,9 @@ class Attention(nn.Module):
 def test_three_readers_of_one_input_have_the_norms_of_the_oracle(length, bias, monkeypatch):
     torch.manual_seed(0)
     together = []
-    square = total_norms._SameInput.square
+    square = piece_view._SameInput.square
     monkeypatch.setattr(
-        total_norms._SameInput,
+        piece_view._SameInput,
         "square",
         lambda piece: (together.append(len(piece.parts)), square(piece))[1],
     )

@@ -24,7 +24,7 @@ from winsor.gradients.backward import last_gradients
 from winsor.gradients.layers.linear import LinearLayer
 from winsor.gradients.linear_view import LinearView
 from winsor.gradients.outer_maps import OuterMap
-from winsor.gradients.pieces import MANY
+from winsor.gradients.sums import MANY
 from winsor.gradients.tape import Call, Tape, saved_tensor_hooks
 from winsor.gradients.tree import Layout
 

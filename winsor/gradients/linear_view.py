@@ -52,7 +52,7 @@ class LinearView(PieceView):
         if self._checked:
             return
         norms = torch.empty(self._n)
-        if self._maps and arithmetic().norms(self._maps.values(), self._loss, norms):
+        if self._maps and arithmetic().norms(self._maps.values(), self.raw_losses, norms):
             self._checked, self._norms = True, norms
         else:  # there are pieces already, or a row is to be set to zero
             super()._check()

@@ -17,7 +17,7 @@ from torch import Tensor
 from winsor.core.contract import Tree
 from winsor.gradients.piece_view import PieceView
 from winsor.gradients.pieces import Factors, Outer, Piece, Rows
-from winsor.gradients.units import Units, per_unit
+from winsor.gradients.units import Units
 from winsor.gradients.view import View
 
 
@@ -33,7 +33,7 @@ def norms_of_sums(view: View, groups: Sequence[Tensor]) -> Tensor | None:
     view.norms()  # rows that are not finite become zeros in what is recorded
     order, units = torch.cat(list(groups)), Units([len(group) for group in groups])
     chosen = {name: chosen_of(piece, order) for name, piece in view.recorded.items()}
-    pieces = {name: per_unit(piece, units) for name, piece in chosen.items() if piece is not None}
+    pieces = {name: piece.per_unit(units) for name, piece in chosen.items() if piece is not None}
     if len(pieces) < len(chosen):
         return None
     together = view.with_pieces(pieces, units.summed(view.losses()[order]))

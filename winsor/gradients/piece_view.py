@@ -9,23 +9,25 @@ underflow has those rows computed again in float64, so no norm reads smaller tha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from winsor.core.contract import ProtocolError, Tree
 from winsor.gradients.directions import bases
-from winsor.gradients.pieces import CHUNK, Piece
-from winsor.gradients.total_norms import total_square
+from winsor.gradients.pieces import CHUNK, IN_CACHE, Factors, Outer, Piece, Rows, careful, ghost
+from winsor.gradients.sums import scaled
 from winsor.gradients.tree import Layout
-from winsor.gradients.view import Directions
+from winsor.gradients.view import BaseView, Directions
 
 LARGE_SQUARE = 1e30
 SMALL_SQUARE = 1e-24
 
 
-class PieceView:
+class PieceView(BaseView):
     """The `View` of one physical batch, from one piece per parameter that took part."""
 
     def __init__(
@@ -39,7 +41,7 @@ class PieceView:
         self._layout = layout
         self._recorded = pieces
         self._spent = False
-        self._loss = losses.detach()
+        self.raw_losses = losses.detach()
         self._n = losses.shape[0]
         self._squares: dict[str, Tensor] | None = None
         self._norms: Tensor | None = None
@@ -51,26 +53,14 @@ class PieceView:
         """What is known of each parameter."""
         return self._pieces
 
-    @property
-    def raw_losses(self) -> Tensor:
-        """As they came, finite or not."""
-        return self._loss
-
     def with_pieces(self, pieces: dict[str, Piece], losses: Tensor) -> PieceView:
         """The view of other rows of the same parameters."""
         return PieceView(self._parameters, pieces, losses, self._layout)
 
     @property
-    def size(self) -> int:
-        return self._n
-
-    @property
     def neutralised(self) -> int:
         self._check()
         return 0 if self._kept is None else self._n - int(self._kept.sum())
-
-    def losses(self) -> Tensor:
-        return torch.where(self._loss.isfinite(), self._loss, 0.0)
 
     def norms(self) -> Tensor:
         self._check()
@@ -84,7 +74,7 @@ class PieceView:
                 return self.group_norms(groups)
         if self._squares is None:
             self._squares = {name: piece.square() for name, piece in self._pieces.items()}
-        squares, zero = self._squares, self._loss.new_zeros(self._n)
+        squares, zero = self._squares, self.raw_losses.new_zeros(self._n)
         sums = [sum((squares.get(name, zero) for name in g), start=zero) for g in groups]
         return torch.stack(sums, dim=1).sqrt_().to(self._layout.dtype)
 
@@ -92,7 +82,9 @@ class PieceView:
     def sketch(self, directions: Directions) -> Tensor:
         self._check()
         per_parameter = bases(directions, self._parameters)
-        out = torch.zeros(self._n, directions.k, dtype=self._layout.dtype, device=self._loss.device)
+        out = torch.zeros(
+            self._n, directions.k, dtype=self._layout.dtype, device=self.raw_losses.device
+        )
         for name, piece in self._pieces.items():
             out += piece.sketch(per_parameter[name])
         return out
@@ -155,6 +147,32 @@ class PieceView:
                 out[name] += value.sum(0)
         return out
 
+    @torch.no_grad()
+    def lengths(self, order: float) -> dict[str, Tensor]:
+        """(n,) lengths of the rows of each parameter, in L1 (``order`` 1) or in the largest
+        coordinate (infinity). Rows that are not finite have length 0."""
+        self._check()
+        return {name: piece.length(order) for name, piece in self._pieces.items()}
+
+    @torch.no_grad()
+    def cut_sum(self, weights: Tensor, bound: float) -> Tree:
+        """sum_i of w_i g_i with every coordinate cut to [-bound, bound].
+
+        A row whose largest coordinate is within the bound is cut nowhere, so it joins the weighted
+        sum, which never forms it. The others are formed, parameter by parameter. ``bound`` must
+        leave room for the rounding of float32: rows that join may exceed it by a few units in the
+        last place.
+        """
+        peaks = {name: weights * length for name, length in self.lengths(math.inf).items()}
+        within = {name: peak <= bound for name, peak in peaks.items()}
+        zero = torch.zeros_like(weights)
+        total = self.weighted_sum({n: torch.where(w, weights, zero) for n, w in within.items()})
+        for name, inside in within.items():
+            index = (~inside).nonzero()[:, 0]
+            if len(index):
+                _add_cut(total[name], self._pieces[name], index, weights, bound)
+        return total
+
     # ------------------------------------------------------------------------------ internals
 
     @property
@@ -181,10 +199,12 @@ class PieceView:
         self._checked = True
         total = self._total_square()
         if self._n == 0 or total is None:
-            self._norms = torch.zeros(self._n, dtype=self._layout.dtype, device=self._loss.device)
+            self._norms = torch.zeros(
+                self._n, dtype=self._layout.dtype, device=self.raw_losses.device
+            )
             return
         # A loss that is not finite makes 0 * loss NaN, so one look at both ends covers it too.
-        total = torch.add(total, self._loss, alpha=0)
+        total = torch.add(total, self.raw_losses, alpha=0)
         low, high = torch.aminmax(total)
         if high.item() < LARGE_SQUARE and low.item() > SMALL_SQUARE:
             self._norms = total.sqrt_()
@@ -206,7 +226,7 @@ class PieceView:
                 exact[name][index] = piece.select(index).square()
         norms = torch.stack([*exact.values(), torch.zeros_like(total, dtype=torch.float64)])
         norms = norms.sum(0).sqrt()
-        kept = self._loss.isfinite() & (norms <= torch.finfo(self._layout.dtype).max)
+        kept = self.raw_losses.isfinite() & (norms <= torch.finfo(self._layout.dtype).max)
         if not kept.all():
             self._kept = kept
             self._recorded = {name: piece.where(kept) for name, piece in self._pieces.items()}
@@ -214,3 +234,75 @@ class PieceView:
             norms = torch.where(kept, norms, 0.0)
         self._squares = exact
         self._norms = norms.to(self._layout.dtype)
+
+
+def _add_cut(out: Tensor, piece: Piece, index: Tensor, weights: Tensor, bound: float) -> None:
+    """Add the rows of ``index`` to ``out``, weighted and cut, a cacheful of rows at a time."""
+    chosen = piece.select(index)
+    size = max(1, IN_CACHE // max(1, piece.shape.numel()))
+    for start in range(0, len(index), size):
+        rows = chosen.rows(start, min(len(index), start + size))
+        w = weights[index[start : start + size]].to(rows.dtype)
+        out += scaled(rows, w).clamp_(-bound, bound).sum(0)
+
+
+def total_square(pieces: Collection[Piece]) -> Tensor | None:
+    """(n,) squared norms over all parameters; None if there are no parameters.
+
+    What pieces share is computed once: a bias has the output-gradients of its weight, and linear
+    maps that read one input (query, key, value) share its Gram matrix X X^T, as
+    sum_j <E_j E_j^T, X X^T> = <sum_j E_j E_j^T, X X^T>.
+    """
+    total: Tensor | None = None
+    rows = {id(piece) for piece in pieces if isinstance(piece, Rows)}
+    counted: set[int] = set()
+    some = any(isinstance(piece, Factors) for piece in pieces)
+    for piece in _together(pieces) if some else pieces:
+        if id(piece) in counted:
+            continue
+        bias = id(piece.left) if isinstance(piece, Outer) else None
+        if isinstance(piece, Outer) and bias in rows and bias not in counted:
+            left = piece.left.square()
+            square = torch.addcmul(left, left, piece.right.square())
+            counted.add(bias)
+        else:
+            square = piece.square()
+            counted.add(id(piece))
+        total = square if total is None else total + square
+    return total
+
+
+class _SameInput(Piece):
+    """Several factors with one right side, for their norms taken together."""
+
+    def __init__(self, parts: Sequence[Factors]) -> None:
+        self.parts = parts
+        self.n = parts[0].n
+        self.shape = torch.Size((sum(part.shape[0] for part in parts), parts[0].shape[1]))
+
+    def rows(self, start: int, stop: int) -> Tensor:
+        return torch.cat([part.rows(start, stop) for part in self.parts], dim=1)
+
+    def select(self, index: Tensor) -> _SameInput:
+        return _SameInput([part.select(index) for part in self.parts])
+
+    def where(self, kept: Tensor) -> _SameInput:
+        return _SameInput([part.where(kept) for part in self.parts])
+
+    def square(self) -> Tensor:
+        found = ghost([part.left for part in self.parts], self.parts[0].right)
+        return careful(self, *found)
+
+
+def _together(pieces: Collection[Piece]) -> list[Piece]:
+    """The same pieces, with those put together whose norms share a Gram matrix."""
+    alike: dict[Any, list[Factors]] = {}
+    others: list[Piece] = []
+    for piece in pieces:
+        if isinstance(piece, Factors) and piece.is_ghostly():
+            right = piece.right
+            key = (right.data_ptr(), right.shape, right.stride(), right.dtype)
+            alike.setdefault(key, []).append(piece)
+        else:
+            others.append(piece)
+    return others + [same[0] if len(same) == 1 else _SameInput(same) for same in alike.values()]

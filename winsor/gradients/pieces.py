@@ -16,29 +16,34 @@ Ghost norms (Li et al. 2022, "Large language models can be strong DP learners", 
 
 from __future__ import annotations
 
-import functools
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from winsor.gradients.directions import Basis, Kronecker
+from winsor.gradients.sums import (
+    MANY,
+    add_products,
+    add_up,
+    in_pieces,
+    scaled,
+    square_rows,
+    weigh_rows,
+    zero_where_not,
+)
+
+if TYPE_CHECKING:
+    from winsor.gradients.units import Units
 
 CHUNK = 1 << 22
 """Floats of explicit rows that are formed at once: 16 MiB in float32."""
 
-LONG = 1 << 8
-"""Longest sum of squares that is left to float32: whatever the order of summation, its root is off
-by at most 8e-6 of itself. Up to `LANES` terms, torch adds neighbours in eight lanes, each an eighth
-as long (4e-6). More are cut into even parts of that length, or else torch.sum adds up to `LONGER`
-in a cascade of short sums, which is as exact; beyond, pieces are added up in float64."""
-
-LANES = 1 << 10
-LONGER = 1 << 16
-
-MANY = 1 << 14
-"""Rows whose weighted sum is left to float32; more are added up in float64, in pieces."""
+IN_CACHE = 1 << 18
+"""Floats of explicit rows at a time for their lengths: a megabyte stays in a core's cache."""
 
 CANCELLED = 0.05
 """A ghost norm below this part of its diagonal has lost digits to cancellation: form the row."""
@@ -86,6 +91,19 @@ class Piece(ABC):
         """(n,) squared norms."""
         return torch.cat([square_rows(self.rows(a, b)) for a, b in self.chunks()])
 
+    def length(self, order: float) -> Tensor:
+        """(n,) lengths in L1 (``order`` 1) or in the largest coordinate (infinity), in float64."""
+        size = max(1, IN_CACHE // max(1, self.shape.numel()))
+        parts = [
+            _length_of_rows(self.rows(start, min(self.n, start + size)), order)
+            for start in range(0, self.n, size)
+        ]
+        return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.float64)
+
+    def per_unit(self, units: Units) -> Piece:
+        """The same piece told of units, each the sum of its rows."""
+        return Together(self, units)
+
     def reach(self) -> Tensor:
         """(n,) a cheap upper bound on `square`."""
         return self.square()
@@ -93,69 +111,11 @@ class Piece(ABC):
     def weighted(self, w: Tensor | None, out: Tensor) -> None:
         """Write sum_i w_i G_i into ``out``; without ``w``, sum_i G_i."""
         parts = [weigh_rows(w, self.rows(a, b), a, b) for a, b in self.chunks()]
-        out.copy_(_add(parts).view(out.shape))
+        out.copy_(add_up(parts).view(out.shape))
 
     def sketch(self, basis: Basis) -> Tensor:
         """(n, k) inner products with the directions of ``basis``."""
         return torch.cat([basis.rows(self.rows(a, b)) for a, b in self.chunks()])
-
-
-def square_rows(rows: Tensor) -> Tensor:
-    flat = rows
-    if rows.dim() != 2:
-        flat = rows.flatten(1) if rows.dim() > 2 else rows.unsqueeze(1)
-    length = flat.shape[1]
-    if length <= LONG or (length <= LANES and flat.stride(1) == 1):
-        return torch.linalg.vector_norm(flat, dim=1).square_()
-    parts = _even_parts(length) if flat.is_contiguous() else 0
-    if parts:
-        lanes = flat.view(len(flat), parts, length // parts)
-        return torch.linalg.vector_norm(lanes, dim=2).square_().sum(1)
-    if length <= LONGER:
-        return flat.square().sum(1)
-    pieces = [part.square().sum(1).double() for part in flat.split(LONGER, dim=1)]
-    return torch.stack(pieces).sum(0).to(flat.dtype)
-
-
-@functools.cache
-def _even_parts(length: int) -> int:
-    """Into how few even parts of at most `LANES` terms rows can be cut for one pass over memory;
-    0 if into no sensible number."""
-    fewest = -(-length // LANES)
-    counts = range(fewest, min(8 * fewest, LONGER) + 1)
-    return next((count for count in counts if length % count == 0), 0)
-
-
-def weigh_rows(w: Tensor | None, rows: Tensor, start: int, stop: int) -> Tensor:
-    flat = rows.reshape(stop - start, -1)
-    return flat.sum(0) if w is None else w[start:stop] @ flat
-
-
-def scaled(x: Tensor, w: Tensor | None) -> Tensor:
-    """Row i of ``x`` times w_i."""
-    return x if w is None else x * w.view(-1, *[1] * (x.dim() - 1))
-
-
-def add_products(left: Tensor, right: Tensor, out: Tensor) -> None:
-    """Write sum_i left_i right_i^T into ``out``."""
-    if len(left) <= MANY:
-        torch.mm(left.T, right, out=out)
-        return
-    pairs = zip(left.split(MANY), right.split(MANY), strict=True)
-    out.copy_(in_pieces(a.T @ b for a, b in pairs))
-
-
-def in_pieces(parts: Iterable[Tensor]) -> Tensor:
-    """A long sum from its pieces, in float64."""
-    total: Tensor | None = None
-    for part in parts:
-        total = part.double() if total is None else total.add_(part)
-    assert total is not None
-    return total
-
-
-def zero_where_not(kept: Tensor, x: Tensor) -> Tensor:
-    return torch.where(kept.view(-1, *[1] * (x.dim() - 1)), x, 0.0)
 
 
 class Rows(Piece):
@@ -171,7 +131,7 @@ class Rows(Piece):
 
     @staticmethod
     def joined(parts: Sequence[Piece]) -> Sequence[Piece]:
-        return [Rows(_add([part.rows(0, part.n) for part in parts]))]
+        return [Rows(add_up([part.rows(0, part.n) for part in parts]))]
 
     def rows(self, start: int, stop: int) -> Tensor:
         return self.values[start:stop]
@@ -186,6 +146,12 @@ class Rows(Piece):
         if self._square is None:
             self._square = square_rows(self.values)
         return self._square
+
+    def length(self, order: float) -> Tensor:
+        return _length_of_rows(self.values, order)
+
+    def per_unit(self, units: Units) -> Rows:
+        return SummedRows(self, units)
 
     def weighted(self, w: Tensor | None, out: Tensor) -> None:
         flat = self.values if self.values.dim() == 2 else self.values.view(self.n, -1)
@@ -225,6 +191,13 @@ class Outer(Piece):
 
     def square(self) -> Tensor:
         return self.left.square() * self.right.square()
+
+    def length(self, order: float) -> Tensor:
+        # |l r^T|_1 = |l|_1 |r|_1, and max |l r^T| = max |l| max |r|: no row is formed.
+        return self.left.length(order) * self.right.length(order)
+
+    def per_unit(self, units: Units) -> Piece:
+        return self.factors().per_unit(units)
 
     def weighted(self, w: Tensor | None, out: Tensor) -> None:
         left, right = self.left.values, self.right.values
@@ -271,6 +244,9 @@ class Factors(Piece):
 
     def where(self, kept: Tensor) -> Factors:
         return Factors(zero_where_not(kept, self.left), zero_where_not(kept, self.right))
+
+    def per_unit(self, units: Units) -> Factors:
+        return Factors(units.padded(self.left), units.padded(self.right))
 
     def square(self) -> Tensor:
         if self.is_ghostly():
@@ -349,13 +325,16 @@ class Sum(Piece):
         self.n, self.shape = parts[0].n, parts[0].shape
 
     def rows(self, start: int, stop: int) -> Tensor:
-        return _add([part.rows(start, stop) for part in self.parts])
+        return add_up([part.rows(start, stop) for part in self.parts])
 
     def select(self, index: Tensor) -> Sum:
         return Sum([part.select(index) for part in self.parts])
 
     def where(self, kept: Tensor) -> Sum:
         return Sum([part.where(kept) for part in self.parts])
+
+    def per_unit(self, units: Units) -> Sum:
+        return Sum([part.per_unit(units) for part in self.parts])
 
     def square(self) -> Tensor:
         """|A + B|^2 = |A|^2 + |B|^2 + 2 <A, B>, where A knows its inner product with factors."""
@@ -366,7 +345,7 @@ class Sum(Piece):
                 square, diagonal = factors.ghost()
                 own = first.square()
                 return careful(self, square + own + 2 * cross, diagonal + own)
-        apart = _add([part.square() for part in self.parts])  # which are added up one by one
+        apart = add_up([part.square() for part in self.parts])  # which are added up one by one
         return torch.maximum(super().square(), HELD * apart)
 
     def weighted(self, w: Tensor | None, out: Tensor) -> None:
@@ -378,14 +357,71 @@ class Sum(Piece):
             out += more
 
     def sketch(self, basis: Basis) -> Tensor:
-        return _add([part.sketch(basis) for part in self.parts])
+        return add_up([part.sketch(basis) for part in self.parts])
 
 
-def _add(tensors: Sequence[Tensor]) -> Tensor:
-    first, *rest = tensors
-    for tensor in rest:
-        first = first + tensor
-    return first
+class Together(Piece):
+    """G_u = the sum over the rows of unit u of what another piece knows."""
+
+    def __init__(self, single: Piece, units: Units) -> None:
+        self.single, self.units = single, units
+        self.n, self.shape = units.n, single.shape
+
+    def rows(self, start: int, stop: int) -> Tensor:
+        first, last = int(self.units.offsets[start]), int(self.units.offsets[stop])
+        size = max(1, CHUNK // max(1, self.shape.numel()))
+        out: Tensor | None = None
+        for a in range(first, max(last, first + 1), size):
+            rows = self.single.rows(a, min(last, a + size))
+            if out is None:
+                out = rows.new_zeros((stop - start, *self.shape))
+            owner = self.units.owner[a : a + len(rows)] - start
+            out.index_add_(0, owner.to(rows.device), rows)
+        assert out is not None
+        return out
+
+    def select(self, index: Tensor) -> Together:
+        units, rows = self.units.select(index)
+        return Together(self.single.select(rows.to(index.device)), units)
+
+    def where(self, kept: Tensor) -> Together:
+        return Together(self.single.where(self.units.spread(kept)), self.units)
+
+    def square(self) -> Tensor:
+        square = super().square()
+        doubtful = (square < HELD * self.units.summed(self.single.reach())).nonzero()[:, 0]
+        if len(doubtful):
+            some = self.select(doubtful)
+            apart = some.units.summed(some.single.square()).to(square.dtype)
+            square[doubtful] = torch.maximum(square[doubtful], HELD * apart)
+        return square
+
+    def weighted(self, w: Tensor | None, out: Tensor) -> None:
+        self.single.weighted(None if w is None else self.units.spread(w), out)
+
+
+class SummedRows(Rows):
+    """The rows of each unit added up. Sums over units are taken row by row all the same, hence
+    norms that do not hide how long the rows were (`HELD`)."""
+
+    __slots__ = ("_apart",)
+
+    def __init__(self, single: Rows, units: Units) -> None:
+        super().__init__(units.summed(single.values))
+        self._apart = units.summed(single.square())
+
+    def square(self) -> Tensor:
+        return torch.maximum(super().square(), HELD * self._apart)
+
+
+def _length_of_rows(rows: Tensor, order: float) -> Tensor:
+    flat = rows.reshape(len(rows), -1)
+    if not flat.shape[1]:
+        return torch.zeros(len(rows), dtype=torch.float64)
+    if order == math.inf:
+        low, high = flat.aminmax(dim=1)
+        return torch.maximum(high, -low).double()
+    return flat.double().abs_().sum(1)
 
 
 def merged(parts: Sequence[Piece]) -> Piece:

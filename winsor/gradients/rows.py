@@ -13,10 +13,10 @@ from torch import Tensor
 
 from winsor.core.contract import ConfigurationError, Tree
 from winsor.gradients.directions import sketch_rows
-from winsor.gradients.view import Directions
+from winsor.gradients.view import BaseView, Directions
 
 
-class RowsView:
+class RowsView(BaseView):
     """The `View` of given rows: {name: (n, *shape)} and, if known, (n,) losses.
 
     A row with a non-finite coordinate, loss or norm is neutralised, as every view does.
@@ -26,9 +26,9 @@ class RowsView:
         self, rows: Mapping[str, Tensor], losses: Tensor | None = None, chunk: int = 256
     ) -> None:
         self.raw = {name: tensor.detach() for name, tensor in rows.items()}
-        self._n = _common_size(self.raw, losses)
+        n = _common_size(self.raw, losses)
         first = next(iter(self.raw.values()))
-        self.raw_losses = first.new_zeros(self._n) if losses is None else losses.detach()
+        self.raw_losses = first.new_zeros(n) if losses is None else losses.detach()
         self._chunk = chunk
         self._square_norms = {  # float64: squares of 1e30 must not overflow
             name: _row_norms(tensor).square() for name, tensor in self.raw.items()
@@ -39,22 +39,15 @@ class RowsView:
         self._kept = self.raw_losses.isfinite() & (square.sqrt() <= largest)
 
     @property
-    def size(self) -> int:
-        return self._n
-
-    @property
     def neutralised(self) -> int:
-        return self._n - int(self._kept.sum())
-
-    def losses(self) -> Tensor:
-        return torch.where(self.raw_losses.isfinite(), self.raw_losses, 0.0)
+        return self.size - int(self._kept.sum())
 
     def norms(self) -> Tensor:
         return self.group_norms([list(self.raw)])[:, 0]
 
     def group_norms(self, groups: Sequence[Sequence[str]]) -> Tensor:
         squares = [sum((self._square_norms[name] for name in group), start=0) for group in groups]
-        table = torch.stack([torch.as_tensor(s).expand(self._n) for s in squares], dim=1)
+        table = torch.stack([torch.as_tensor(s).expand(self.size) for s in squares], dim=1)
         dtype = next(iter(self.raw.values())).dtype
         return torch.where(self._kept[:, None], table.sqrt(), 0.0).to(dtype)
 

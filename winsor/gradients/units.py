@@ -4,38 +4,22 @@ A unit is a stretch of consecutive rows of a physical batch. Its gradient is the
 that is what a rule bounds. To norms and sums a unit is what a time axis is: more places at which
 the same weight was used. So no gradient of a single row is formed that was not formed before.
 
-    Rows       added up
-    Factors    the places of all rows of the unit, in a row
-    Indexed    likewise
-    Together   any other piece, through the explicit rows of a few units at a time
+`Piece.per_unit` says how each kind of piece is told of units.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import singledispatch
+from collections.abc import Collection, Mapping, Sequence
 
 import torch
 from torch import Tensor
 
 from winsor.core.contract import ConfigurationError, Tree
-from winsor.gradients.layers.bag import Bag
-from winsor.gradients.layers.embedding import Indexed
 from winsor.gradients.piece_view import PieceView
-from winsor.gradients.pieces import (
-    CANCELLED,
-    CHUNK,
-    HELD,
-    Factors,
-    Outer,
-    Piece,
-    Rows,
-    Sum,
-    careful,
-)
+from winsor.gradients.pieces import CANCELLED, Outer, Piece, Rows, careful
 from winsor.gradients.plain import LossesView
 from winsor.gradients.rows import RowsView
-from winsor.gradients.view import Directions, View
+from winsor.gradients.view import BaseView, View
 
 FEW = 32
 """Rows of a unit up to which the Gram matrices of all layers are added up whole."""
@@ -84,100 +68,6 @@ class Units:
         return Units(self.sizes[index.cpu()]), torch.cat(chosen) if chosen else index
 
 
-# -------------------------------------------------------------------------------------- pieces
-
-
-class Together(Piece):
-    """G_u = the sum over the rows of unit u of what another piece knows."""
-
-    def __init__(self, single: Piece, units: Units) -> None:
-        self.single, self.units = single, units
-        self.n, self.shape = units.n, single.shape
-
-    def rows(self, start: int, stop: int) -> Tensor:
-        first, last = int(self.units.offsets[start]), int(self.units.offsets[stop])
-        size = max(1, CHUNK // max(1, self.shape.numel()))
-        out: Tensor | None = None
-        for a in range(first, max(last, first + 1), size):
-            rows = self.single.rows(a, min(last, a + size))
-            if out is None:
-                out = rows.new_zeros((stop - start, *self.shape))
-            owner = self.units.owner[a : a + len(rows)] - start
-            out.index_add_(0, owner.to(rows.device), rows)
-        assert out is not None
-        return out
-
-    def select(self, index: Tensor) -> Together:
-        units, rows = self.units.select(index)
-        return Together(self.single.select(rows.to(index.device)), units)
-
-    def where(self, kept: Tensor) -> Together:
-        return Together(self.single.where(self.units.spread(kept)), self.units)
-
-    def square(self) -> Tensor:
-        square = super().square()
-        doubtful = (square < HELD * self.units.summed(self.single.reach())).nonzero()[:, 0]
-        if len(doubtful):
-            some = self.select(doubtful)
-            apart = some.units.summed(some.single.square()).to(square.dtype)
-            square[doubtful] = torch.maximum(square[doubtful], HELD * apart)
-        return square
-
-    def weighted(self, w: Tensor | None, out: Tensor) -> None:
-        self.single.weighted(None if w is None else self.units.spread(w), out)
-
-
-class SummedRows(Rows):
-    """The rows of each unit added up. Sums over units are taken row by row all the same, hence
-    norms that do not hide how long the rows were (`HELD`)."""
-
-    __slots__ = ("_apart",)
-
-    def __init__(self, single: Rows, units: Units) -> None:
-        super().__init__(units.summed(single.values))
-        self._apart = units.summed(single.square())
-
-    def square(self) -> Tensor:
-        return torch.maximum(super().square(), HELD * self._apart)
-
-
-@singledispatch
-def per_unit(piece: Piece, units: Units) -> Piece:
-    """The piece of whole units that ``piece`` knows row by row."""
-    return Together(piece, units)
-
-
-@per_unit.register
-def _(piece: Rows, units: Units) -> Piece:
-    return SummedRows(piece, units)
-
-
-@per_unit.register
-def _(piece: Factors, units: Units) -> Piece:
-    return Factors(units.padded(piece.left), units.padded(piece.right))
-
-
-@per_unit.register
-def _(piece: Outer, units: Units) -> Piece:
-    return per_unit(piece.factors(), units)
-
-
-@per_unit.register
-def _(piece: Indexed, units: Units) -> Piece:
-    index = units.padded(piece.index, -1)
-    return Indexed(index, units.padded(piece.right), piece.shape[0])
-
-
-@per_unit.register
-def _(piece: Bag, units: Units) -> Piece:
-    return per_unit(piece.indexed(), units)
-
-
-@per_unit.register
-def _(piece: Sum, units: Units) -> Piece:
-    return Sum([per_unit(part, units) for part in piece.parts])
-
-
 # --------------------------------------------------------------------------------------- views
 
 
@@ -210,7 +100,7 @@ class UnitPieceView(PieceView):
             self._joined = True
             with torch.no_grad():
                 rows = self._rows.recorded.items()
-                self._recorded = {name: per_unit(piece, self._units) for name, piece in rows}
+                self._recorded = {name: piece.per_unit(self._units) for name, piece in rows}
         return super()._pieces
 
     def _total_square(self) -> Tensor | None:
@@ -281,43 +171,22 @@ def few_places(pieces: Collection[Piece], units: Units) -> tuple[Tensor, Tensor]
     return flat.sum(1), flat[:, :: places + 1].sum(1)
 
 
-class UnitLossesView:
+class UnitLossesView(BaseView):
     """Losses, totals, and sums with weights known from the losses."""
 
     def __init__(self, single: LossesView, units: Units) -> None:
         self._single, self._units = single, units
-
-    @property
-    def size(self) -> int:
-        return self._units.n
+        self.raw_losses = units.summed(single.losses())
 
     @property
     def neutralised(self) -> int:
         return self._single.neutralised
-
-    def losses(self) -> Tensor:
-        return self._units.summed(self._single.losses())
-
-    def norms(self) -> Tensor:
-        return self._single.norms()  # which says why not; and so below
-
-    def group_norms(self, groups: Sequence[Sequence[str]]) -> Tensor:
-        return self._single.group_norms(groups)
-
-    def sketch(self, directions: Directions) -> Tensor:
-        return self._single.sketch(directions)
-
-    def map_sum(self, f: Callable[[dict[str, Tensor]], dict[str, Tensor]]) -> Tree:
-        return self._single.map_sum(f)
 
     def total(self) -> Tree:
         return self._single.total()
 
     def weighted_sum(self, weights: Tensor | Mapping[str, Tensor], last: bool = False) -> Tree:
         spread = self._units.spread
-        by_row = (
-            spread(weights)
-            if isinstance(weights, Tensor)
-            else {name: spread(w) for name, w in weights.items()}
-        )
-        return self._single.weighted_sum(by_row, last)
+        if isinstance(weights, Tensor):
+            return self._single.weighted_sum(spread(weights), last)
+        return self._single.weighted_sum({name: spread(w) for name, w in weights.items()}, last)

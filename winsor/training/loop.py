@@ -29,8 +29,7 @@ from winsor.core.contract import (
     Update,
 )
 from winsor.core.door import Door
-from winsor.gradients.joined import JoinedView
-from winsor.gradients.view import Engine, View
+from winsor.gradients.view import Engine, JoinedView, View
 from winsor.rules.rule import Rule, Sums, no_rows
 from winsor.training.checkpoint import Resumable
 from winsor.training.epochs import Epochs

@@ -18,8 +18,10 @@ from winsor.gradients.directions import Basis
 from winsor.gradients.layers.embedding import Indexed, refuse_coupled, runs
 from winsor.gradients.layers.layer import Layer, Named, as_dtype
 from winsor.gradients.parameters import Site
-from winsor.gradients.pieces import Factors, Piece, careful, zero_where_not
+from winsor.gradients.pieces import Factors, Piece, careful
+from winsor.gradients.sums import zero_where_not
 from winsor.gradients.tape import Call, Tape
+from winsor.gradients.units import Units
 
 
 class Bag(Piece):
@@ -55,6 +57,9 @@ class Bag(Piece):
     def where(self, kept: Tensor) -> Bag:
         coefficient = zero_where_not(kept, self.coefficient)
         return Bag(self.index, coefficient, zero_where_not(kept, self.right), self.shape[0])
+
+    def per_unit(self, units: Units) -> Indexed:
+        return self.indexed().per_unit(units)
 
     def square(self) -> Tensor:
         order, first = runs(self.index)

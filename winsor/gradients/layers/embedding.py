@@ -18,9 +18,11 @@ from winsor.core.contract import UnsupportedModel
 from winsor.gradients.directions import Basis, Kronecker
 from winsor.gradients.layers.layer import Layer, Named, as_dtype
 from winsor.gradients.parameters import Site
-from winsor.gradients.pieces import Factors, Piece, careful, square_rows, zero_where_not
+from winsor.gradients.pieces import Factors, Piece, careful
 from winsor.gradients.scatter import scatter
+from winsor.gradients.sums import square_rows, zero_where_not
 from winsor.gradients.tape import Call, Tape
+from winsor.gradients.units import Units
 
 
 class Indexed(Piece):
@@ -53,6 +55,9 @@ class Indexed(Piece):
 
     def where(self, kept: Tensor) -> Indexed:
         return self._with(self.index, zero_where_not(kept, self.right))
+
+    def per_unit(self, units: Units) -> Indexed:
+        return self._with(units.padded(self.index, -1), units.padded(self.right))
 
     def square(self) -> Tensor:
         right = _silent(self, 0, self.n)

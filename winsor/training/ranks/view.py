@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 
 from winsor.core.contract import Tree
-from winsor.gradients.view import Directions, View
+from winsor.gradients.view import BaseView, Directions, View
 from winsor.training.ranks.ranks import Ranks
 
 
-class RanksView:
+class RanksView(BaseView):
     """The `View` of the rows of all ranks. Each of its answers takes part of every rank."""
 
     def __init__(self, own: View, ranks: Ranks) -> None:

@@ -71,16 +71,16 @@ def stages(clocks: Clocks) -> None:
     from winsor.core import door
     from winsor.core.ledger import ledger
     from winsor.core.noise import source as noise
-    from winsor.gradients import ghost, linear_plan, piece_view, streamed
+    from winsor.gradients import ghost, piece_view, small, streamed
     from winsor.rules import flat
     from winsor.training import loop, update
 
     for owner, name, stage in (
         (Task, "losses", "forward and loss"),
         (ghost.GhostEngine, "view", "backward"),
-        (linear_plan.LinearView, "_check", "norms"),
+        (small.LinearView, "_check", "norms"),
         (flat.Flat, "weights", "weights"),
-        (linear_plan.LinearView, "weighted_sum", "clipped sum"),
+        (small.LinearView, "weighted_sum", "clipped sum"),
         (value.Value, "weights", "weights"),
         (forward.ForwardEngine, "view", "reading the graph"),
         (forward_view.ForwardView, "stream", "backward"),

@@ -14,10 +14,9 @@ from torch.utils.checkpoint import checkpoint
 
 from winsor.contrib.value.value import Value
 from winsor.core.contract import UnsupportedModel
-from winsor.gradients import Need, make_engine, outer_maps, trainable_parameters
-from winsor.gradients.linear_view import LinearView
-from winsor.gradients.outer_maps import OuterMap, Pure, arithmetic
+from winsor.gradients import Need, make_engine, small, trainable_parameters
 from winsor.gradients.piece_view import PieceView
+from winsor.gradients.small import LinearView, OuterMap, Pure, arithmetic
 
 NEEDS = Need.NORMS | Need.WEIGHTED_SUM
 
@@ -199,7 +198,7 @@ def test_tied_weights_and_other_layers_have_no_plan():
 @pytest.mark.parametrize("shape", [(1, 1), (3, 16), (10, 784), (16, 15), (17, 33), (128, 31)])
 def test_compiled_and_pure_arithmetic_agree_bit_by_bit(n, shape):
     compiled = arithmetic()
-    assert isinstance(compiled, outer_maps.Compiled)  # CI has a compiler
+    assert isinstance(compiled, small.Compiled)  # CI has a compiler
     generator = torch.Generator().manual_seed(n)
     out, size = shape
     e = torch.randn(n, out, generator=generator) * torch.logspace(-3, 3, n).unsqueeze(1)
@@ -238,7 +237,7 @@ def test_a_library_that_keeps_weights_without_digits_is_not_used():
         def clip(self, norms, least, clip, out):
             torch.mul(norms.clamp_min(least).reciprocal_(), clip, out=out)
 
-    assert not outer_maps.agrees(Other())
+    assert not small.agrees(Other())
 
 
 def test_a_library_with_other_digits_is_not_used():
@@ -248,7 +247,7 @@ def test_a_library_with_other_digits_is_not_used():
             out *= 1 + 2.0**-23
             return fine
 
-    assert outer_maps.agrees(Pure()) and not outer_maps.agrees(Other())
+    assert small.agrees(Pure()) and not small.agrees(Other())
 
 
 def test_clipping_weights_are_those_of_torch():
@@ -256,9 +255,9 @@ def test_clipping_weights_are_those_of_torch():
     for threshold in (1e-5, 0.3, 1.0, 7.0):
         expected = norms.clamp_min(threshold).reciprocal().mul(threshold)
         expected[expected <= torch.finfo(torch.float32).tiny] = 0  # digits are lost there
-        assert torch.equal(outer_maps.clipping_weights(norms, threshold, threshold), expected)
+        assert torch.equal(small.clipping_weights(norms, threshold, threshold), expected)
     missing = torch.tensor([float("nan"), float("inf"), 0.0])
-    assert outer_maps.clipping_weights(missing, 1.0, 1.0).isnan().tolist() == [True, False, False]
+    assert small.clipping_weights(missing, 1.0, 1.0).isnan().tolist() == [True, False, False]
 
 
 # ---------------------------------------------------------------------------- value clipping

@@ -27,11 +27,11 @@ from winsor.gradients.layers.attention import attention_forward
 from winsor.gradients.layers.layer import Layer
 from winsor.gradients.layers.linear import recorded_linear
 from winsor.gradients.layers.recurrent import recurrent_forward
-from winsor.gradients.linear_plan import LinearPlan, Met
 from winsor.gradients.parameters import Site, find_sites
 from winsor.gradients.piece_view import PieceView
 from winsor.gradients.pieces import Piece, Rows, merged
 from winsor.gradients.plain import DirectView, PlainView
+from winsor.gradients.small import Met, SmallModel
 from winsor.gradients.tape import (
     Call,
     Forward,
@@ -85,7 +85,9 @@ class GhostEngine:
             self._prepare(site)
         whole = len(self._layers) == len(self._sites) and self._per_sample
         layers = self._layers.values() if whole else [None]
-        self._plan = LinearPlan.of(layers, parameters, self._layout)
+        self._plan = SmallModel.of(
+            layers, self._parameters, self._layout, self._tape, self._pieces_of
+        )
 
     @property
     def has_plan(self) -> bool:
@@ -108,8 +110,6 @@ class GhostEngine:
             refuse_without_graph()
         if not self._tape.on:
             return PlainView(self._parameters, losses, self._layout)
-        if self._plan is not None and self._plan.goes_well and losses.shape[0]:
-            return self._planned(losses, self._plan)
         if self._per_sample:
             return self._pieces(losses)
         return DirectView(
@@ -124,43 +124,24 @@ class GhostEngine:
         its seed, so that no operation is recorded for them."""
         if not (self._tape.on and self._per_sample) or losses.grad_fn is None:
             return self.view(losses * shares)
-        if self._plan is not None and self._plan.goes_well and losses.shape[0]:
-            return self._planned(losses, self._plan, shares)
         return self._pieces(losses, shares=shares)
 
-    def _planned(self, losses: Tensor, plan: LinearPlan, shares: Tensor | None = None) -> View:
-        """`_pieces` for a small model that has a plan."""
-        seed = self._tape.ones_like(losses) if shares is None else shares
-        met, stray = plan.backward(losses, seed)
-        if stray:
-            self._tape.refuse_stray(stray)
+    def _pieces(self, losses: Tensor, retain: bool = False, shares: Tensor | None = None) -> View:
+        """One backward pass that keeps, for each parameter, what norms and sums will need."""
+        if self._plan is not None and losses.shape[0] and not retain:
+            return self._plan.view(losses, shares)
+        kept = Kept()
+        self._backward(losses, shares, kept.keep, retain)
         own = losses if shares is None else losses.detach() * shares
-        return self._by_plan(own, met, plan)
+        return PieceView(self._parameters, kept.pieces(), own, self._layout)
 
-    def _by_plan(self, losses: Tensor, met: Met, plan: LinearPlan) -> View:
-        """The view of what was ``met``, whichever way it came: a run that goes on begins with the
-        tape's hooks where the one before went by the plan, and must find the same digits."""
-        view = plan.view(self._parameters, losses, met)
-        if view is not None:
-            return view
+    def _pieces_of(self, losses: Tensor, met: Met) -> View:
+        """The view of a small model's step that is another than planned."""
         kept = Kept()
         receive = self._receiver(losses.shape[0], kept.keep, {})
         for each in met:
             receive(*each)
         return PieceView(self._parameters, kept.pieces(), losses, self._layout)
-
-    def _pieces(self, losses: Tensor, retain: bool = False, shares: Tensor | None = None) -> View:
-        """One backward pass that keeps, for each parameter, what norms and sums will need."""
-        own = losses if shares is None else losses.detach() * shares
-        if self._plan is not None and losses.shape[0] and not retain:
-            self._plan.leave_to(self._tape)
-            self._plan.forget()
-            met: list[tuple[Call, int, Tensor]] = []
-            self._tape.backward(losses, lambda *each: met.append(each), shares)
-            return self._by_plan(own, met, self._plan)
-        kept = Kept()
-        self._backward(losses, shares, kept.keep, retain)
-        return PieceView(self._parameters, kept.pieces(), own, self._layout)
 
     def _sweep(self, losses: Tensor, seed: Tensor) -> Tree:
         """One backward pass of (seed * losses).sum() that adds up weight gradients as it goes."""
@@ -192,7 +173,7 @@ class GhostEngine:
     ) -> None:
         n = losses.shape[0]
         if self._plan is not None:
-            self._plan.leave_to(self._tape)
+            self._plan.leave_to_tape()
             self._plan.forget()
         if n == 0:
             return

@@ -22,13 +22,11 @@ class Compiled:
     """Calls into the library. Addresses are of tensors that `scatter` has checked."""
 
     def __init__(self, path: Path) -> None:
-        library = ctypes.CDLL(str(path))
-        if not library.winsor_supported():
-            raise OSError("the processor has no AVX2 instructions")
         number, pointer = ctypes.c_int64, ctypes.c_void_p
-        self._scatter = library.winsor_scatter
-        self._scatter.argtypes = [pointer, pointer, *[number] * 4, pointer, pointer]
-        self._scatter.restype = number
+        (self._scatter,) = compiled.functions(
+            ctypes.CDLL(str(path)),
+            scatter=(number, pointer, pointer, *[number] * 4, pointer, pointer),
+        )
 
     def scatter(self, right: Tensor, index: Tensor, weights: Tensor, out: Tensor) -> None:
         beyond = self._scatter(

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 LONG = 1 << 8
 """Longest sum of squares that is left to float32: whatever the order of summation, its root is off
@@ -84,3 +85,10 @@ def add_up(tensors: Sequence[Tensor]) -> Tensor:
     for tensor in rest:
         first = first + tensor
     return first
+
+
+def exact_or_zero(weights: Tensor) -> Tensor:
+    """Weights below the normal range of their type have lost digits, and may have been rounded up
+    by more than rules make room for. Such a row, some 1e38 times as long as its bound, counts
+    nothing. In place."""
+    return F.threshold(weights, torch.finfo(weights.dtype).tiny, 0.0, inplace=True)

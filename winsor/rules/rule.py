@@ -20,8 +20,8 @@ import torch
 from torch import Tensor
 
 from winsor.core.contract import Bounded, Released, Sensitivity, Tree
-from winsor.gradients.outer_maps import clipping_weights
 from winsor.gradients.rows import RowsView
+from winsor.gradients.small import clipping_weights
 from winsor.gradients.view import Need, View
 
 State = dict[str, Any]

@@ -44,13 +44,11 @@ class Compiled:
     """Calls into the library."""
 
     def __init__(self, path: Path) -> None:
-        found = ctypes.CDLL(str(path))
-        if not found.winsor_supported():
-            raise OSError("the processor has no AVX2 instructions")
         pointer = ctypes.c_void_p
-        self._patches = found.winsor_patches
-        self._patches.argtypes = [pointer, pointer, ctypes.c_int64, *[pointer] * 4]
-        self._patches.restype = None
+        (self._patches,) = compiled.functions(
+            ctypes.CDLL(str(path)),
+            patches=(None, pointer, pointer, ctypes.c_int64, *[pointer] * 4),
+        )
 
     def squares(
         self, pixels: Tensor, places: Tensor, sides: Sequence[int], axes: Sequence[Axis]

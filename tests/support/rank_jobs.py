@@ -42,8 +42,8 @@ from winsor.audit.suite import certified
 from winsor.core.noise.source import AHEAD, leaves_of
 from winsor.gradients.tree import PartTree
 from winsor.tails import PrivateMonitor
-from winsor.training import together as agreeing
-from winsor.training.ranks import noise as shared_noise
+from winsor.training.ranks import agreement as agreeing
+from winsor.training.ranks import shared as shared_noise
 from winsor.training.ranks.ledger import SharedLedger
 from winsor.training.ranks.ranks import Ranks, fingerprint_of
 from winsor.training.ranks.shard_sums import ShardingRanks

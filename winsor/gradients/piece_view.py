@@ -30,6 +30,11 @@ SMALL_SQUARE = 1e-24
 class PieceView(BaseView):
     """The `View` of one physical batch, from one piece per parameter that took part."""
 
+    _squares: dict[str, Tensor] | None = None
+    _norms: Tensor | None = None
+    _kept: Tensor | None = None  # None: all rows are kept
+    _checked = _spent = False
+
     def __init__(
         self,
         parameters: Mapping[str, Tensor],
@@ -40,13 +45,8 @@ class PieceView(BaseView):
         self._parameters = parameters
         self._layout = layout
         self._recorded = pieces
-        self._spent = False
         self.raw_losses = losses.detach()
         self._n = losses.shape[0]
-        self._squares: dict[str, Tensor] | None = None
-        self._norms: Tensor | None = None
-        self._kept: Tensor | None = None  # None: all rows are kept
-        self._checked = False
 
     @property
     def recorded(self) -> Mapping[str, Piece]:

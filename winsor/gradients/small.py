@@ -229,7 +229,9 @@ class LinearView(PieceView):
         losses: Tensor,
         layout: Layout,
     ) -> None:
-        super().__init__(parameters, {}, losses, layout)
+        self._parameters, self._layout = parameters, layout  # as super().__init__, in one call less
+        self._recorded: dict[str, Piece] = {}
+        self.raw_losses, self._n = losses.detach(), losses.shape[0]
         self._maps = maps  # empty as soon as there are pieces, or nothing is left
 
     @property

@@ -46,8 +46,8 @@ from winsor.integrations.run_length import run_length
 from winsor.integrations.same_rows import PUBLIC_EVALUATION, refuse_private_evaluation
 from winsor.training.loop import PrivateTraining
 from winsor.training.make_private import make_private
-from winsor.training.ranks.wrapped import inside
-from winsor.training.settings import refuse_different, settings_of_model
+from winsor.training.ranks.sharded import inside
+from winsor.training.saving.settings import refuse_different, settings_of_model
 
 KEPT_AS = "winsor"
 """The private part of a checkpoint: account, key and random streams. Guard it like the data."""

@@ -38,10 +38,10 @@ from winsor.integrations.privacy import Privacy
 from winsor.integrations.run_length import RunLength, run_length
 from winsor.integrations.same_rows import PUBLIC_EVALUATION, refuse_private_evaluation
 from winsor.integrations.training_arguments import refuse_unsound
-from winsor.training import saving
 from winsor.training.loop import PrivateTraining
 from winsor.training.make_private import make_private
-from winsor.training.settings import refuse_different, settings_of_model
+from winsor.training.saving import file as saving
+from winsor.training.saving.settings import refuse_different, settings_of_model
 
 logger = logging.get_logger(__name__)
 

@@ -13,14 +13,13 @@ from torch.utils.data import Dataset
 from winsor.core.checks import whole
 from winsor.core.contract import ConfigurationError, LossError
 from winsor.training.callbacks import Callbacks, as_list
+from winsor.training.checks.arguments import fitting, refuse_no_loss, refuse_wrong_kinds
+from winsor.training.checks.trial_pass import Loss
 from winsor.training.evaluation import Evaluation, refuse_units, with_looks
 from winsor.training.grouping import Views, views_of
 from winsor.training.loop import PrivateTraining
-from winsor.training.loop_order import fitting
 from winsor.training.make_private import Arguments, make_private
 from winsor.training.progress import make_progress
-from winsor.training.rehearsal import Loss
-from winsor.training.right_kinds import refuse_no_loss, refuse_wrong_kinds
 
 UNSUITABLE = (torch.bool, torch.int8, torch.int16, torch.int32)
 """Whole numbers that torch does not take as classes."""

@@ -26,8 +26,8 @@ from winsor.core.contract import ConfigurationError, LossError
 from winsor.gradients.ghost import GhostEngine
 from winsor.gradients.units import Units, units_view
 from winsor.gradients.view import Engine, View
+from winsor.training.checks.trial_pass import Loss
 from winsor.training.feeding.feed import Fragment
-from winsor.training.rehearsal import Loss
 
 
 @dataclass(frozen=True)

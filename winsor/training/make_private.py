@@ -32,21 +32,21 @@ from winsor.core.sampling.units import UnitRows
 from winsor.gradients import make_engine, refuse_unsupported, trainable_parameters
 from winsor.planning.bands import Banded, Workload
 from winsor.rules.rule import Rule, dry_run
+from winsor.training.checks.arguments import refuse_wrong_kinds
 from winsor.training.correlated import cyclic, learning_rates, momentum
 from winsor.training.feeding.feed import Feed
 from winsor.training.grouping import Grouping
 from winsor.training.guard import ModelGuard
 from winsor.training.iterates import Ball, Iterates, first_counted
-from winsor.training.loop import PrivateTraining, StepBudget
+from winsor.training.loop import PrivateTraining
 from winsor.training.planned import PlannedSteps
+from winsor.training.ranks.agreement import agree_to_train
 from winsor.training.ranks.ledger import SharedLedger
 from winsor.training.ranks.ranks import Ranks
-from winsor.training.ranks.sharded import Shards
-from winsor.training.ranks.wrapped import inside
-from winsor.training.right_kinds import refuse_wrong_kinds
-from winsor.training.settings import settings_of_optimizer
-from winsor.training.sharded import ShardedUpdate, refuse_shards, with_parts
-from winsor.training.together import agree_to_train
+from winsor.training.ranks.shard_sums import ShardedUpdate, refuse_shards, with_parts
+from winsor.training.ranks.sharded import Shards, inside
+from winsor.training.saving.settings import settings_of_optimizer
+from winsor.training.saving.state import StepBudget
 from winsor.training.update import OptimizerUpdate, refuse_foreign_optimizer
 
 Unit = Sequence[Any] | NDArray[Any] | Callable[[Any], Any]

@@ -15,21 +15,26 @@ is that of the whole vector and not of a part. A value that is not a part of it 
 
 from __future__ import annotations
 
+import functools
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 
-from winsor.core.contract import UnsoundRelease
+from winsor.core.contract import UnsoundRelease, UnsupportedModel, Update
+from winsor.core.noise.protocol import Correlated, Mechanism
 from winsor.core.noise.source import NoiseSource
 from winsor.gradients.tree import PartTree
 from winsor.rules.quantile import Quantile
 from winsor.rules.rule import RowwiseRule, Rule, Sums
 from winsor.training.ranks.ranks import Ranks
+from winsor.training.ranks.sharded import Shards, own_part, sliced
+from winsor.training.ranks.shared import SharedNoise
+from winsor.training.update import OptimizerUpdate, scale_
 
 PASSED_ON = (RowwiseRule.bounded, Quantile.bounded)
 """Where a rule states its bound without looking at the sum, a part of the sum will do."""
@@ -171,3 +176,57 @@ class ShardedNoise(NoiseSource):
     def close(self) -> None:
         super().close()
         self._slices.close()
+
+
+class ShardedUpdate(OptimizerUpdate):
+    """As `OptimizerUpdate`; the optimiser sees shards of weights and of the release."""
+
+    def __init__(
+        self,
+        parameters: dict[str, nn.Parameter],
+        optimizer: torch.optim.Optimizer,
+        scheduler: torch.optim.lr_scheduler.LRScheduler | None,
+        expected_size: float,
+        shards: Shards,
+    ) -> None:
+        super().__init__(parameters, optimizer, scheduler, expected_size)
+        self.shards = shards
+        self.owned = shards.owned_by_optimizer(parameters)
+
+    def step_with(self, grad: Mapping[str, Tensor]) -> None:
+        scale_(grad, self._scale)
+        self.shards.slice()  # weights may have been projected, averaged or loaded since
+        part = own_part if isinstance(grad, PartTree) else sliced
+        for name, shard in self.owned.items():
+            whole = grad[name]
+            shard.grad = whole if shard is self.parameters[name] else part(whole, shard)
+        self.optimizer.step()
+        for shard in self.owned.values():
+            shard.grad = None  # a stray optimizer.step() must find nothing to apply
+        self.shards.gather()
+
+
+def with_parts(
+    ranks: Ranks, update: Update, rule: Rule, mechanism: Mechanism
+) -> tuple[Ranks, Callable[[bytes], NoiseSource]]:
+    """How ranks add up and noise sums: in parts, where the model is sharded and nothing that
+    happens to the sum needs it whole."""
+    if (
+        isinstance(update, ShardedUpdate)
+        and needs_no_whole_sum(rule)
+        and not isinstance(mechanism, Correlated)
+    ):
+        parts = parts_of(update.parameters, update.owned, ranks)
+        if parts is not None:
+            ranks = sharding = ShardingRanks(ranks, parts)
+            return ranks, functools.partial(ShardedNoise, ranks=sharding)
+    return ranks, functools.partial(SharedNoise, ranks=ranks)
+
+
+def refuse_shards(shards: Shards | None) -> None:
+    """A mechanism with an update of its own moves whole weights."""
+    if shards is not None:
+        raise UnsupportedModel(
+            "a mechanism that updates the weights itself (ModelMix) must have them whole. Got a "
+            "model sharded by fully_shard instead. Use plain data parallelism."
+        )

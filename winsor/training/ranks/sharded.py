@@ -22,6 +22,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.nn.parallel import DataParallel, DistributedDataParallel
 
 from winsor.core.contract import UnsupportedModel
 
@@ -219,3 +220,24 @@ def _refuse_other_parallelism(model: nn.Module, shards: list[Any]) -> None:
                 f"{state._mp_policy} for {len(state._modules)} modules instead. Use "
                 "torch.autocast for mixed precision, and shard modules one by one."
             )
+
+
+def inside(model: nn.Module) -> nn.Module:
+    """Return the model that a wrapper holds, with the wrapper's reduction switched off for good.
+
+    winsor reads the gradient of each row and adds up what it has bounded. The reduction of
+    DistributedDataParallel would carry gradients without bound and noise to other ranks, and would
+    wait for ranks that have no rows in a step.
+    """
+    if isinstance(model, DataParallel):
+        raise UnsupportedModel(
+            "model must run in one process per device. Got DataParallel instead, which splits "
+            "batches over threads behind the engine's back. Start one process per device with "
+            "torchrun."
+        )
+    if not isinstance(model, DistributedDataParallel):
+        return model
+    model.require_backward_grad_sync = False
+    model.require_forward_param_sync = False  # ranks without rows do not come to it
+    inner: nn.Module = model.module
+    return inner

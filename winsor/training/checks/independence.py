@@ -31,9 +31,17 @@ from torch.utils.data import default_collate
 
 from winsor.core.contract import UnsupportedModel, WinsorError
 from winsor.gradients import refuse_unsupported
-from winsor.training.loop_order import refuse_misfit, refuse_nothing_finite
-from winsor.training.mixing import Seat, Tolerance, name_the_place
-from winsor.training.rehearsal import Collate, Loss, Played, Rehearsal, same_randomness
+from winsor.training.checks.arguments import refuse_misfit, refuse_nothing_finite
+from winsor.training.checks.trial_pass import (
+    Collate,
+    Loss,
+    Played,
+    Rehearsal,
+    Seat,
+    Tolerance,
+    name_the_place,
+    same_randomness,
+)
 
 RANDOM = (
     "rows assumed independent: checked at equal batch sizes only, the model draws random numbers"

@@ -17,9 +17,9 @@ from torch.utils.data import TensorDataset, default_collate
 from winsor.core.contract import ConfigurationError
 from winsor.core.randomness import stream
 from winsor.gradients.view import Engine
+from winsor.training.checks.independence import BASE, SPARE, check_rows
+from winsor.training.checks.trial_pass import Collate, Loss, same_randomness
 from winsor.training.feeding.feed import Feed
-from winsor.training.independence import BASE, SPARE, check_rows
-from winsor.training.rehearsal import Collate, Loss, same_randomness
 
 UNCHECKED = "rows assumed independent: checked by gradient flow only"
 LARGE_BATCH = 16

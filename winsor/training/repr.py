@@ -6,7 +6,7 @@ private monitor, what it has released about clipping.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from winsor.charts import notebook_html as cards
 from winsor.core.contract import Guarantee, WinsorError
@@ -14,18 +14,6 @@ from winsor.rules.monitor import PrivateMonitor
 
 if TYPE_CHECKING:
     from winsor.training.loop import PrivateTraining
-
-
-class Shown:
-    """`__repr__` and `_repr_html_` of a `PrivateTraining`. Neither ever raises."""
-
-    def __repr__(self) -> str:
-        private: Any = self
-        return in_text(private)
-
-    def _repr_html_(self) -> str:
-        private: Any = self
-        return as_card(private)
 
 
 def in_text(private: PrivateTraining) -> str:

@@ -1,4 +1,4 @@
-"""What a run keeps to be continued: everything but the model and the optimiser (`saving.py`).
+"""What a run keeps to be continued: everything but the model and the optimiser (`py`).
 
 A resumed run draws the same batches and the same noise. Steps that were released after the
 checkpoint are made again: bit by bit equal, they are the same releases and cost nothing (the ledger
@@ -16,6 +16,7 @@ import copy
 import functools
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -27,64 +28,108 @@ from winsor.core.files import keep_names
 from winsor.core.ledger.ledger import Ledger
 from winsor.core.randomness import HoldsKey, fingerprint, new_key
 from winsor.gradients.view import Engine, View
-from winsor.rules.rule import Rule, State, Sums
-from winsor.training import in_shards, saving
+from winsor.rules.rule import Rule, Sums
+from winsor.training.checks.row_checks import RowChecks
 from winsor.training.feeding.feed import Feed, Fragment
 from winsor.training.feeding.random_states import random_states, set_random_states
+from winsor.training.grouping import Grouping
 from winsor.training.guard import ModelGuard
 from winsor.training.iterates import Ball, Iterates
+from winsor.training.ranks.agreement import SAVE, UnevenSteps
 from winsor.training.ranks.ranks import Ranks, together
 from winsor.training.ranks.shard_files import forget_others, write_shards
-from winsor.training.ranks.uneven import SAVE, UnevenSteps
-from winsor.training.settings import Settings, refuse_different, settings_of_optimizer
+from winsor.training.saving.file import (
+    FILE,
+    PREFIX,
+    Stateful,
+    apart,
+    everything,
+    new_name,
+    refuse_whole,
+    write,
+)
+from winsor.training.saving.settings import Settings, refuse_different, settings_of_optimizer
 
 STATE_FORMAT = 4
 
 _Value = TypeVar("_Value")
 
 
-class Resumable(HoldsKey):
-    """`save`, `state_dict` and `load_state_dict` of a training run."""
+@dataclass(frozen=True)
+class StepBudget:
+    """How long the run may go on: the planned steps, and the steps a target epsilon allows."""
 
-    model: nn.Module
-    budget: Any  # a StepBudget, which `loop.py` defines
-    steps_done: int
-    _first: int
-    _is_new: bool
-    _engine: Engine
-    _rule: Rule
-    _rule_state: State
-    _door: Door
-    _feed: Feed
-    _update: Update
-    _iterates: Iterates
-    _ball: Ball | None
-    _guard: ModelGuard
-    _open: Fragment | None
-    _sums: Sums | None
-    _held: list[View]
-    _conditions: list[str]
-    _neutralised: int
-    _neutralised_before: int
-    _resumed_at_end: bool
-    _ranks: Ranks | None
-    _uneven: UnevenSteps | None
-    _process: int
-    _built_with: Settings
+    delta: float
+    planned_steps: int
+    epsilon: float | None = None
+    allowed_steps: int | None = None
 
-    def note_build(self) -> None:
-        """Note how the run was built, before training changes learning rates and the like."""
+
+class RunState(HoldsKey):
+    """What a training run is made of, and how it is saved and continued."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        engine: Engine,
+        rule: Rule,
+        door: Door,
+        feed: Feed,
+        update: Update,
+        budget: StepBudget,
+        iterates: Iterates | None = None,
+        ball: Ball | None = None,
+        guard: ModelGuard | None = None,
+        conditions: tuple[str, ...] = (),
+        grouping: Grouping | None = None,
+        ranks: Ranks | None = None,
+    ) -> None:
+        self.model = model
+        self.budget = budget
+        self.steps_done = 0
+        self._engine = engine
+        self._rule = rule
+        self._door = door
+        self._feed = feed
+        self._update = update
+        update.seal = door.seal
+        self._iterates = iterates or Iterates("last")
+        self._ball = ball
+        self._grouping = grouping
+        self._ranks = ranks
+        self._uneven = None if ranks is None else UnevenSteps(ranks)
+        self._views = 1 if grouping is None else grouping.views
+        first = rule.init(dict(update.parameters), door.sampler.expected_size)
+        self._rule_state = rule.with_key(first, feed.key)
+        self._open: Fragment | None = None
+        self._sums: Sums | None = None
+        self._held: list[View] = []
+        self._neutralised = 0
+        self._neutralised_before = 0  # the step that is under way
+        self._resumed_at_end = False
+        self._first = 0  # the step at which the current key began
+        self._is_new = not door.ledger.steps(door.run)
+        self._conditions = [f"rule {rule!r}", *conditions]
+        self._guard = guard or ModelGuard(model)
+        self._rows = RowChecks(model, engine, feed)
+        self._batchnorms = [
+            (name, module)
+            for name, module in model.named_modules()
+            if isinstance(module, nn.modules.batchnorm._BatchNorm)
+        ]
+        self._iterates.update(0, update.parameters)
         self._process = os.getpid()
-        optimizer = getattr(self._update, "optimizer", None)
-        scheduler = getattr(self._update, "scheduler", None)
+        optimizer, scheduler = (getattr(update, n, None) for n in ("optimizer", "scheduler"))
+        # Before training changes learning rates and the like.
         self._built_with = settings_of_optimizer(optimizer, scheduler)
+        engine.attach()
 
     # --------------------------------------------------------------------------- a whole run
 
     def save(
         self,
         path: str | os.PathLike[str],
-        also: Mapping[str, saving.Stateful] | None = None,
+        also: Mapping[str, Stateful] | None = None,
         *,
         shards: bool = False,
     ) -> None:
@@ -97,10 +142,10 @@ class Resumable(HoldsKey):
 
         Of several ranks all call it, after the same whole steps (decide by ``steps_done``); rank 0
         writes, and all wait until it has. ``shards=True`` is for models of `fully_shard`: ``path``
-        is then a folder that all ranks share, into which each writes its part (`in_shards.py`).
+        is then a folder that all ranks share, into which each writes its part (`py`).
         """
         if shards:
-            in_shards.refuse_whole(self)
+            refuse_whole(self)
         if self._open is not None:
             raise ProtocolError(
                 "private.save must be called after private.step, or outside the loop. Got a call "
@@ -108,7 +153,7 @@ class Resumable(HoldsKey):
                 "below private.step(losses)."
             )
         if self._ranks is None or self._uneven is None:
-            state = saving.everything(self, also or {}, gathered=not shards)
+            state = everything(self, also or {}, gathered=not shards)
             self._write(path, state, shards)
             return
         if self._inside_a_step():
@@ -121,13 +166,13 @@ class Resumable(HoldsKey):
         self._save_together(self._ranks, os.fspath(path), also or {}, shards)
 
     def _save_together(
-        self, ranks: Ranks, path: str, also: Mapping[str, saving.Stateful], shards: bool = False
+        self, ranks: Ranks, path: str, also: Mapping[str, Stateful], shards: bool = False
     ) -> None:
         """Where and how rank 0 says, with the random streams of all."""
         own = {"random": random_states(), "neutralised": self._neutralised}
         ranks.agree(step_to_save=self.steps_done)
         path, shards = ranks.from_first((path, shards))
-        state = saving.everything(self, also if ranks.rank == 0 else {}, gathered=not shards)
+        state = everything(self, also if ranks.rank == 0 else {}, gathered=not shards)
         state["private"]["ranks"] = ranks.from_all(own)
         self._write(path, state, shards)
 
@@ -135,18 +180,18 @@ class Resumable(HoldsKey):
         """One file, by rank 0; or shards by all, and then the file that names them."""
         ranks, writes = self._ranks, self._ranks is None or self._ranks.rank == 0
         if not shards:
-            together(ranks, lambda: saving.write(path, state) if writes else None, "save")
+            together(ranks, lambda: write(path, state) if writes else None, "save")
             return
-        folder, name = Path(path), in_shards.new_name(self.steps_done)
+        folder, name = Path(path), new_name(self.steps_done)
         name = name if ranks is None else ranks.from_first(name)
-        state, tensors = in_shards.apart(self, state)
+        state, tensors = apart(self, state)
         write_shards(folder / name, tensors)
 
         def end() -> None:
             keep_names(folder / name)
             keep_names(folder)
-            saving.write(folder / in_shards.FILE, {**state, "shards": name})
-            forget_others(folder, in_shards.PREFIX, name)
+            write(folder / FILE, {**state, "shards": name})
+            forget_others(folder, PREFIX, name)
 
         together(ranks, lambda: end() if writes else None, "save")
 

@@ -1,8 +1,17 @@
-"""A whole run in one file: model, optimiser, scheduler, and the private part (`checkpoint.py`).
+"""A whole run in one file, or in a folder: model, optimiser, scheduler, and the private part.
 
-Written in one act, readable by the owner only, loaded with ``weights_only=True``: a checkpoint is
-data, never code. What does not fit is refused before anything changes, and what fails in the middle
-is undone.
+A file is written in one act, readable by the owner only, loaded with ``weights_only=True``: a
+checkpoint is data, never code. What does not fit is refused before anything changes, and what fails
+in the middle is undone.
+
+A model that FSDP2 has sharded is saved in a folder, so that no rank writes or gathers it whole:
+
+    winsor.pt         as one file would be, with shapes for sharded tensors
+    shards-STEP-.../  those tensors, weights and the optimiser's state, through
+                      `torch.distributed.checkpoint`, written by all ranks
+
+winsor.pt is replaced last, in one act, and names its shards: whoever dies before that leaves the
+checkpoint before. Shards hold only what was released; winsor.pt holds the key.
 """
 
 from __future__ import annotations
@@ -11,22 +20,26 @@ import contextlib
 import copy
 import io
 import os
+import secrets
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, Unpack
 
 import torch
 from torch import Tensor, nn
 
 from winsor.core.contract import ConfigurationError, LedgerError, WinsorError
 from winsor.core.files import replace_file
-from winsor.training import in_shards
+from winsor.training.checks.arguments import refuse_wrong_kinds
 from winsor.training.ranks.ranks import Ranks, together
-from winsor.training.ranks.sharded import ShardedOptimizer
-from winsor.training.settings import refuse_different, settings_of_model
+from winsor.training.ranks.shard_files import read_shards
+from winsor.training.ranks.sharded import ShardedOptimizer, Shards, is_sharded
+from winsor.training.saving.settings import refuse_different, settings_of_model
 
 if TYPE_CHECKING:
-    from winsor.training.checkpoint import Resumable
+    from winsor.training.loop import PrivateTraining
+    from winsor.training.make_private import Arguments
+    from winsor.training.saving.state import RunState
 
 FORMAT = 1
 
@@ -39,7 +52,7 @@ class Stateful(Protocol):
 
 
 def everything(
-    private: Resumable, also: Mapping[str, Stateful], gathered: bool = True
+    private: RunState, also: Mapping[str, Stateful], gathered: bool = True
 ) -> dict[str, Any]:
     """All that continues a run, as plain values; what the optimiser has in shards, ``gathered``."""
     state = {
@@ -56,7 +69,7 @@ def everything(
 
 
 def restore(
-    private: Resumable, state: Mapping[str, Any], also: Mapping[str, Stateful], repeat: bool
+    private: RunState, state: Mapping[str, Any], also: Mapping[str, Stateful], repeat: bool
 ) -> None:
     """Continue from ``state``. If anything is wrong with it, nothing has changed afterwards."""
     if state.get("whole_run") != FORMAT:
@@ -76,7 +89,7 @@ def restore(
     try:
         together(private._ranks, check, "resume")
         if "shards" in state:
-            state = in_shards.filled(private, state)
+            state = filled(private, state)
     except WinsorError:
         raise
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
@@ -149,13 +162,13 @@ def read(path: str | os.PathLike[str], ranks: Ranks | None = None) -> dict[str, 
             f"{path} must be a checkpoint of private.save. Got {type(state).__name__} instead."
         )
     if "shards" in state:
-        state["shards"] = in_shards.shards_beside(Path(path), state)
+        state["shards"] = shards_beside(Path(path), state)
     return state
 
 
 def _file_of(path: str | os.PathLike[str], ranks: Ranks | None) -> str | os.PathLike[str]:
     """The file to read: in a folder of shards, the one that is not of shards."""
-    inside = Path(path) / in_shards.FILE
+    inside = Path(path) / FILE
     found = inside.is_file() if ranks is None or ranks.rank == 0 else None
     return inside if (found if ranks is None else ranks.from_first(found)) else path
 
@@ -169,7 +182,7 @@ def as_bytes(state: Mapping[str, Any]) -> bytes:
 # -------------------------------------------------------------------------------------- checks
 
 
-def _beside(private: Resumable, gathered: bool = True) -> dict[str, Stateful]:
+def _beside(private: RunState, gathered: bool = True) -> dict[str, Stateful]:
     """What the update uses beside the model."""
     names = ("optimizer", "scheduler")
     found: dict[str, Any] = {name: getattr(private._update, name, None) for name in names}
@@ -226,3 +239,143 @@ def _damaged(error: Exception) -> LedgerError:
         f"the checkpoint is damaged: {type(error).__name__}: {error}. Nothing was changed. Use an "
         "intact copy."
     )
+
+
+FILE = "winsor.pt"
+PREFIX = "shards-"
+
+
+def refuse_whole(private: RunState) -> None:
+    """Only sharded tensors can be written by several ranks."""
+    if getattr(private._update, "shards", None) is None:
+        raise ConfigurationError(
+            "shards=True needs a model that fully_shard has sharded. Got a model that every rank "
+            "holds whole. Use private.save(path), which writes one file."
+        )
+
+
+def new_name(step: int) -> str:
+    return f"{PREFIX}{step}-{secrets.token_hex(4)}"
+
+
+def apart(private: RunState, state: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """What one file keeps, and the sharded tensors, of which this rank has its parts."""
+    shards: Shards = private._update.shards  # type: ignore[attr-defined]
+    shards.slice()  # weights may have been projected, averaged or loaded since the last step
+    named = shards.by_name()
+    tensors: dict[str, Tensor] = {}
+
+    def out(place: str, value: Any) -> Any:
+        if not is_sharded(value):
+            return value
+        tensors[place] = value.detach()
+        return torch.empty(value.shape, dtype=value.dtype, device="meta")
+
+    model = {k: out(f"model.{k}", named.get(k, v)) for k, v in state["model"].items()}
+    kept = {
+        place: {name: out(f"optimizer.{place}.{name}", v) for name, v in values.items()}
+        for place, values in state["optimizer"]["state"].items()
+    }
+    optimizer = {**state["optimizer"], "state": kept}
+    return {**state, "model": model, "optimizer": optimizer}, tensors
+
+
+def filled(private: RunState, state: Mapping[str, Any]) -> dict[str, Any]:
+    """``state`` with its sharded tensors: weights whole, the optimiser's as its weights are."""
+    tensors: dict[str, Tensor] = {}
+
+    def room(place: str, value: Any, owner: Any) -> Any:
+        if not (isinstance(value, Tensor) and value.is_meta):
+            return value
+        alike = is_sharded(owner) and owner.shape == value.shape
+        tensors[place] = (
+            torch.empty_like(owner.detach(), dtype=value.dtype)
+            if alike
+            else torch.empty(value.shape, dtype=value.dtype)
+        )
+        return tensors[place]
+
+    model = {k: room(f"model.{k}", v, None) for k, v in state["model"].items()}
+    groups = private._update.optimizer.param_groups  # type: ignore[attr-defined]
+    owned = [p for group in groups for p in group["params"]]
+    kept = {
+        place: {
+            name: room(f"optimizer.{place}.{name}", v, owned[place]) for name, v in values.items()
+        }
+        for place, values in state["optimizer"]["state"].items()
+    }
+    read_shards(Path(state["shards"]), tensors)
+    return {**state, "model": model, "optimizer": {**state["optimizer"], "state": kept}}
+
+
+def shards_beside(file: Path, state: Mapping[str, Any]) -> str:
+    """Where the shards are that a file of a folder names."""
+    name = str(state["shards"])
+    if Path(name).name != name or not name.startswith(PREFIX):
+        raise LedgerError(
+            f"{file} must name shards beside it. Got {name!r} instead. Use an intact copy."
+        )
+    return str(file.parent / name)
+
+
+def resume(
+    path: str | os.PathLike[str],
+    *,
+    also: Mapping[str, Stateful] | None = None,
+    repeat: bool = True,
+    **arguments: Unpack[Arguments],
+) -> PrivateTraining:
+    """Build the run of ``path`` again and continue it as if it had never stopped.
+
+    The same batches, noise, dropout, augmentation, momentum and schedule follow; the account goes
+    on where it was. A checkpoint that does not fit is refused with the fields that differ, and
+    then neither the model nor the optimiser has changed.
+
+    Parameters
+    ----------
+    path
+        A file of `private.save`, or a folder of ``private.save(..., shards=True)``. It is loaded
+        as data (``weights_only=True``), never run. Of several ranks, rank 0 reads a file for all.
+    also
+        The objects that were saved with ``also``, under the same names.
+    repeat
+        False goes on with new randomness and pays for every step since the checkpoint: for
+        runs that cannot be repeated exactly, such as on another machine or number of ranks.
+    **arguments
+        Those of `winsor.make_private`, as they were. The model may have any weights.
+
+    Examples
+    --------
+    >>> import tempfile, torch, winsor
+    >>> from torch.utils.data import TensorDataset
+    >>> x = torch.randn(500, 3)
+    >>> def arguments():
+    ...     model = torch.nn.Linear(3, 2)
+    ...     return {
+    ...         "model": model, "optimizer": torch.optim.Adam(model.parameters()),
+    ...         "dataset": TensorDataset(x, (x[:, 0] > 0).long()), "rule": winsor.rules.Flat(1.0),
+    ...         "batch_size": 50, "steps": 20, "epsilon": 2.0, "delta": 1e-4,
+    ...     }
+    >>> path = tempfile.mkdtemp() + "/checkpoint.pt"
+    >>> winsor.make_private(**arguments()).save(path)
+    >>> winsor.resume(path, **arguments()).steps_done
+    0
+    """
+    from winsor.training.make_private import make_private  # which imports this module
+
+    refuse_wrong_kinds(arguments)
+    ranks = Ranks.here(next(arguments["model"].parameters()).device)
+    state = read(path, ranks)
+    ledger = arguments.get("ledger")
+    made = [] if ledger is None else [Path(ledger), Path(ledger).with_suffix(".key")]
+    made = [file for file in made if not file.exists()]
+    private = make_private(**arguments)
+    try:
+        restore(private, state, also or {}, repeat)
+    except BaseException:
+        spent = len(private.ledger)
+        private.detach()
+        for file in made if not spent and (ranks is None or ranks.rank == 0) else ():
+            file.unlink(missing_ok=True)
+        raise
+    return private

@@ -1,7 +1,12 @@
-"""Is each argument the kind of thing it should be? Asked before anything else is.
+"""Checks of arguments and losses, with what to write instead.
 
-A loader instead of its dataset, a rule's name instead of a rule, an optimiser's class: each is
-taken for what the user meant by it, and the refusal says how to write that here.
+Arguments are looked at before anything else: a loader instead of its dataset, a rule's name instead
+of a rule, an optimiser's class. Each is taken for what the user meant by it. The errors about
+losses are those of the user's own loop:
+
+    for batch in private.batches():      once: it spans all epochs
+        losses = ...                     one value per row, with its graph
+        private.step(losses)             once, in place of losses.mean().backward()
 """
 
 from __future__ import annotations
@@ -10,7 +15,7 @@ import difflib
 import inspect
 from collections.abc import Mapping
 from numbers import Integral
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor, nn
@@ -19,8 +24,15 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from winsor import rules
 from winsor.core.checks import whole
-from winsor.core.contract import ConfigurationError, UnsupportedModel
+from winsor.core.contract import (
+    ConfigurationError,
+    LossError,
+    ProtocolError,
+    UnsupportedModel,
+    WinsorError,
+)
 from winsor.rules.rule import Rule
+from winsor.training.checks.trial_pass import Loss
 from winsor.training.iterates import Ball
 
 
@@ -201,3 +213,75 @@ def _wrong(name: str, wanted: str, value: Any, remedy: str = "") -> Configuratio
     else:
         got = type(value).__name__
     return ConfigurationError(f"{name} must be {wanted}. Got {got} instead. {remedy}".strip())
+
+
+MISFITS = ("dtype", "shapes cannot be", "channels", "expected input", "Expected 3D")
+"""How torch says that a layer was made for other rows."""
+
+
+def fitting(loss: Loss, model: nn.Module, batch: Any) -> Tensor:
+    """``loss(model, batch)``; rows that do not fit the model are refused in our words.
+
+    The usual case by far: NumPy's float64 rows for float32 weights.
+    """
+    try:
+        return loss(model, batch)
+    except (RuntimeError, TypeError) as error:
+        refuse_misfit(error, model)
+        raise
+
+
+def refuse_misfit(error: Exception, model: nn.Module) -> None:
+    """Rows of another type or width than the model's; every other error passes."""
+    text = str(error).strip()
+    if isinstance(error, WinsorError):
+        return
+    if "must be Tensor, not" in text:
+        raise LossError(
+            f"the rows must be tensors when they reach the model. Got {text} instead. Convert them "
+            "in the dataset or in collate_fn: text by a tokeniser, images by a transform to "
+            "tensors, and take the inputs out of the batch."
+        ) from error
+    if any(sign in text for sign in MISFITS):
+        weights = next(model.parameters())
+        raise LossError(
+            f"the rows must fit the model, whose weights are {weights.dtype}. Got {text} "
+            "instead. Convert the rows once, before training: TensorDataset(x.float(), y); or "
+            "change the width of the first layer, or the shape of the rows."
+        ) from error
+
+
+def refuse_nothing_finite(losses: Tensor, rows: int) -> None:
+    """Losses of several rows, none of them a number: nothing would be learnt but noise.
+
+    A row that is not finite counts as nothing, and saying so would tell about it. This refusal does
+    tell, in the case that one finite row among broken ones decides it: so it is for the data holder
+    before the first release, and never for a run under way, whose releases others may watch.
+    """
+    if rows >= len(losses) and not bool(losses.isfinite().any()):
+        raise LossError(
+            "losses must be finite numbers. Got NaN or infinity for every row that was tried "
+            "instead: nothing would be learnt but noise. Look for gaps in the inputs (fill them by "
+            "a public rule), inputs that are far too large (divide by a constant that you know), "
+            "or a logarithm of zero in the loss."
+        )
+
+
+def refuse_used_graph(error: RuntimeError) -> None:
+    """A graph that `loss.backward()` has freed; every other error passes."""
+    if not isinstance(error, WinsorError) and "backward through the graph a second" in str(error):
+        raise ProtocolError(
+            "private.step(losses) must take the place of loss.backward() and optimizer.step(). Got "
+            "losses whose graph was used up by a backward pass before. Remove that line: step "
+            "computes, bounds and applies the gradients by itself."
+        ) from None
+
+
+def refuse_another_round(planned: int) -> NoReturn:
+    """`batches()` once per epoch would train, and spend, several times over."""
+    raise ProtocolError(
+        f"private.batches() spans all epochs and must be looped over once. Got a second loop after "
+        f"all {planned} planned steps were done. For a loop per epoch write `for epoch in "
+        "private.epochs(): for batch in epoch: ...`; to go on beyond the plan, and pay for it, "
+        "say how far: private.batches(steps)."
+    )

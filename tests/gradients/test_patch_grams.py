@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from winsor.gradients import Need, make_engine, trainable_parameters
 from winsor.gradients.layers import convolution
 from winsor.gradients.layers.convolution import ConvolutionPiece, Geometry
-from winsor.gradients.layers.patch_grams import Axis, patch_grams
+from winsor.gradients.layers.patches import Axis, patch_grams
 from winsor.gradients.pieces import HELD
 
 

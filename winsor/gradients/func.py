@@ -22,7 +22,7 @@ from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
 from winsor.core.contract import Tree, UnsupportedModel
 from winsor.gradients.layers.attention import attention_forward
-from winsor.gradients.layers.recorded import Part, Projection, RecordedLinear
+from winsor.gradients.layers.layer import Part, Projection, RecordedLinear
 from winsor.gradients.layers.recurrent import recurrent_forward
 from winsor.gradients.parameters import Site, find_sites
 from winsor.gradients.rows import RowsView

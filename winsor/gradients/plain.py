@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from winsor.core.contract import Tree
-from winsor.gradients.backward import gradients
+from winsor.gradients.autograd import gradients
 from winsor.gradients.tree import Layout
 from winsor.gradients.view import BaseView, View
 

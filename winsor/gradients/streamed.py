@@ -16,9 +16,8 @@ from typing import Any
 from torch import Tensor
 
 from winsor.core.contract import ProtocolError
-from winsor.gradients.backward import gradients, last_gradients
+from winsor.gradients.autograd import gradients, last_gradients, without_graph
 from winsor.gradients.graph import Graph, Step
-from winsor.gradients.no_graph import without_graph
 from winsor.gradients.weight_gradients import Kept, kept, outlives_the_graph
 
 Visit = Callable[[Step, Kept], Tensor]

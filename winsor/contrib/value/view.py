@@ -25,9 +25,8 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_map
 
 from winsor.core.contract import LossError, ProtocolError, Tree
-from winsor.gradients.backward import gradients
+from winsor.gradients.autograd import gradients, without_graph
 from winsor.gradients.graph import Graph, Step, outputs_behind, region
-from winsor.gradients.no_graph import without_graph
 from winsor.gradients.streamed import StreamedBackward, Visit
 from winsor.gradients.tree import Layout
 from winsor.gradients.view import BaseView, zeros_like_parameters

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from torch import nn
 
-from winsor.gradients.layers.bag import EmbeddingBagLayer
 from winsor.gradients.layers.convolution import ConvolutionLayer
-from winsor.gradients.layers.embedding import EmbeddingLayer
+from winsor.gradients.layers.embedding import EmbeddingBagLayer, EmbeddingLayer
 from winsor.gradients.layers.layer import Layer
 from winsor.gradients.layers.linear import LinearLayer, TransposedLinearLayer
 from winsor.gradients.layers.norms import (

@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from winsor.core.contract import UnsupportedModel
-from winsor.gradients.layers.recorded import RecordedLinear
+from winsor.gradients.layers.layer import RecordedLinear
 
 
 def attention_forward(

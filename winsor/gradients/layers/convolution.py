@@ -24,8 +24,7 @@ from torch import Tensor, nn
 
 from winsor.gradients.budget import MAC
 from winsor.gradients.layers.layer import Layer, Named, as_dtype
-from winsor.gradients.layers.patch_grams import Axis
-from winsor.gradients.layers.patch_squares import patch_squares
+from winsor.gradients.layers.patches import Axis, patch_squares
 from winsor.gradients.pieces import HELD, Piece, Rows, careful
 from winsor.gradients.sums import scaled, square_rows, zero_where_not
 from winsor.gradients.tape import Call

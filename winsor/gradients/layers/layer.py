@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from winsor.core.contract import UnsupportedModel
@@ -70,3 +72,44 @@ class Layer(ABC):
 def as_dtype(x: Tensor, dtype: torch.dtype) -> Tensor:
     """Autocast records narrower numbers than the parameters have."""
     return x if x.dtype is dtype else x.to(dtype)
+
+
+Part = tuple[int, int]
+"""First row and one past the last row."""
+
+
+class RecordedLinear(Protocol):
+    """``x W^T + b`` with W and b by their names inside the module.
+
+    ``part`` selects rows of W and entries of b where they hold several projections at once.
+    """
+
+    def __call__(
+        self, x: Tensor, weight: str, bias: str | None, part: Part | None = None
+    ) -> Tensor: ...
+
+
+@dataclass(frozen=True)
+class Projection:
+    """One such operation of a site: which parameters, and which part of them."""
+
+    site: Site
+    weight: str
+    bias: str | None
+    part: Part | None = None
+
+    def __str__(self) -> str:
+        return f"{self.weight} of {self.site}"
+
+    def __call__(self, weight: Tensor, bias: Tensor | None, x: Tensor) -> Tensor:
+        if self.part is not None:
+            first, last = self.part
+            weight = weight[first:last] if len(weight) > last - first else weight
+            bias = bias[first:last] if bias is not None and len(bias) > last - first else bias
+        return F.linear(x, weight, bias)
+
+    def padded(self, g: Tensor, size: int) -> Tensor:
+        """The output-gradient as seen by a parameter with ``size`` rows: zero outside the part."""
+        if self.part is None or size == g.shape[-1]:
+            return g
+        return F.pad(g, (self.part[0], size - self.part[1]))

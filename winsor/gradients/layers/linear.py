@@ -16,8 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from winsor.gradients.budget import MAC, TRAFFIC
-from winsor.gradients.layers.layer import Layer, Named, as_dtype
-from winsor.gradients.layers.recorded import Part, Projection, RecordedLinear
+from winsor.gradients.layers.layer import Layer, Named, Part, Projection, RecordedLinear, as_dtype
 from winsor.gradients.parameters import Site
 from winsor.gradients.pieces import Factors, Outer, Piece, Rows
 from winsor.gradients.tape import Call, Tape

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from winsor.core.contract import UnsupportedModel
-from winsor.gradients.layers.recorded import RecordedLinear
+from winsor.gradients.layers.layer import RecordedLinear
 
 State = tuple[Tensor, ...]  # (h,) or (h, c), each (n, features)
 Recur = Callable[[Tensor], Tensor]

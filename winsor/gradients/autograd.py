@@ -1,10 +1,14 @@
-"""Backward passes without the checks of torch.autograd.grad, which take as long as those of a small
-model. Callers have made sure that roots and seeds fit."""
+"""Backward passes without ceremony, and computations that leave no graph.
+
+`torch.autograd.grad` makes checks that take as long as the backward pass of a small model. Callers
+of this module have made sure that roots and seeds fit.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor
@@ -42,3 +46,23 @@ def _run(
         accumulate_grad=False,
     )
     return found
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def without_graph(function: Callable[P, R]) -> Callable[P, R]:
+    """`torch.no_grad` as a decorator that is free where gradients are off already.
+
+    Switching them off and on again costs as much as a small operation, several times per step.
+    """
+
+    @functools.wraps(function)
+    def quiet(*args: P.args, **kwargs: P.kwargs) -> R:
+        if not torch.is_grad_enabled():
+            return function(*args, **kwargs)
+        with torch.no_grad():
+            return function(*args, **kwargs)
+
+    return quiet

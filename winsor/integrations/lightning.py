@@ -41,9 +41,8 @@ from winsor.core.contract import (
     ProtocolError,
     UnsoundRelease,
 )
-from winsor.integrations.privacy import Privacy
-from winsor.integrations.run_length import run_length
-from winsor.integrations.same_rows import PUBLIC_EVALUATION, refuse_private_evaluation
+from winsor.integrations.privacy import Privacy, run_length
+from winsor.integrations.refusals import PUBLIC_EVALUATION, refuse_private_evaluation
 from winsor.training.loop import PrivateTraining
 from winsor.training.make_private import make_private
 from winsor.training.ranks.sharded import inside

@@ -34,10 +34,12 @@ from transformers.utils import logging
 
 from winsor.core.contract import ConfigurationError, Guarantee, LedgerError, ProtocolError
 from winsor.integrations import row_losses
-from winsor.integrations.privacy import Privacy
-from winsor.integrations.run_length import RunLength, run_length
-from winsor.integrations.same_rows import PUBLIC_EVALUATION, refuse_private_evaluation
-from winsor.integrations.training_arguments import refuse_unsound
+from winsor.integrations.privacy import Privacy, RunLength, run_length
+from winsor.integrations.refusals import (
+    PUBLIC_EVALUATION,
+    refuse_private_evaluation,
+    refuse_unsound,
+)
 from winsor.training.loop import PrivateTraining
 from winsor.training.make_private import make_private
 from winsor.training.saving import file as saving

@@ -71,7 +71,7 @@ def stages(clocks: Clocks) -> None:
     from winsor.core import door
     from winsor.core.ledger import ledger
     from winsor.core.noise import source as noise
-    from winsor.gradients import ghost, piece_view, small, streamed
+    from winsor.gradients import ghost, recorded_view, small, streamed
     from winsor.rules import flat
     from winsor.training import loop, update
 
@@ -88,8 +88,8 @@ def stages(clocks: Clocks) -> None:
         (network, "_given", "bounds"),
         (network, "kind_of", "reading the graph"),
         (forward_view.ForwardView, "weighted_sum", "clipped sum"),
-        (piece_view.PieceView, "_check", "norms"),
-        (piece_view.PieceView, "_sum", "clipped sum"),
+        (recorded_view.RecordedView, "_check", "norms"),
+        (recorded_view.RecordedView, "_sum", "clipped sum"),
         (door.Door, "_digest", "digest"),
         (ledger.Ledger, "record", "ledger"),
         (noise.NoiseSource, "add_leaves", "noise"),

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from winsor.gradients.ghost import GhostEngine
 from winsor.gradients.members import sum_of
-from winsor.gradients.piece_view import PieceView
+from winsor.gradients.recorded_view import RecordedView
 
 
 def models():
@@ -54,8 +54,8 @@ def explicit(view):
 @pytest.mark.parametrize("order", [1, math.inf])
 @pytest.mark.parametrize("cache", [1, 1 << 18])
 def test_lengths_are_those_of_explicit_rows(view, order, cache, monkeypatch):
-    monkeypatch.setattr("winsor.gradients.pieces.IN_CACHE", cache)
-    assert isinstance(view, PieceView)
+    monkeypatch.setattr("winsor.gradients.parameter_rows.NUMBERS_IN_CACHE", cache)
+    assert isinstance(view, RecordedView)
     found, rows = view.lengths(order), explicit(view)
     for name, values in found.items():
         exact = rows[name].double().reshape(6, -1).norm(order, dim=1)

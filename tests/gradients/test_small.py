@@ -15,7 +15,7 @@ from torch.utils.checkpoint import checkpoint
 from winsor.contrib.value.value import Value
 from winsor.core.contract import UnsupportedModel
 from winsor.gradients import Need, make_engine, small, trainable_parameters
-from winsor.gradients.piece_view import PieceView
+from winsor.gradients.recorded_view import RecordedView
 from winsor.gradients.small import LinearView, OuterMap, Pure, arithmetic
 
 NEEDS = Need.NORMS | Need.WEIGHTED_SUM
@@ -81,7 +81,7 @@ def test_planned_steps_have_the_norms_and_sums_of_the_oracle(name):
     torch.manual_seed(0)
     model = MODELS[name]()
     engine = attached(model)
-    for step in range(3):  # the first one is verified by the tape
+    for step in range(3):  # the first one is verified by the recorder
         x = torch.randn(23 + step, 7)
         view = engine.view(losses_of(model(x)))
         assert isinstance(view, LinearView)
@@ -116,7 +116,7 @@ def test_any_other_step_is_served_too(way):
         forward = WAYS[way] if again in (1, 2) else nn.Module.__call__
         view = engine.view(losses_of(forward(model, x)))
         same_as_oracle(model, x, view, forward)
-        assert isinstance(view, PieceView)
+        assert isinstance(view, RecordedView)
 
 
 def test_a_forward_pass_that_nobody_uses_changes_nothing():

@@ -9,7 +9,7 @@ Rules that need only losses, totals or weights known from the losses get plain a
 recording, no per-sample work. Book-keeping (Bu et al. 2023, "Differentially private optimization on
 large model at small cost"): everything a clipped sum needs was recorded in one backward pass.
 
-What the view guarantees is in `piece_view.py`.
+What the view guarantees is in `recorded_view.py`.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from winsor.gradients.layers.attention import attention_forward
 from winsor.gradients.layers.layer import Layer
 from winsor.gradients.layers.linear import recorded_linear
 from winsor.gradients.layers.recurrent import recurrent_forward
+from winsor.gradients.parameter_rows import ParameterRows, Rows, merged
 from winsor.gradients.parameters import Site, find_sites
-from winsor.gradients.piece_view import PieceView
-from winsor.gradients.pieces import Piece, Rows, merged
 from winsor.gradients.plain import DirectView, PlainView
-from winsor.gradients.small import Met, SmallModel
-from winsor.gradients.tape import (
+from winsor.gradients.recorded_view import RecordedView
+from winsor.gradients.recorder import (
     Call,
     Forward,
-    Tape,
+    Recorder,
     refuse_changed_inputs,
     refuse_other_batch,
     refuse_without_graph,
 )
+from winsor.gradients.small import Met, SmallModel
 from winsor.gradients.tree import Layout
 from winsor.gradients.view import Need, View
 
@@ -50,14 +50,14 @@ class Kept:
     """The pieces of one backward pass; a parameter that several calls used has one piece too."""
 
     def __init__(self) -> None:
-        self._first: dict[str, Piece] = {}
-        self._more: dict[str, list[Piece]] = {}
+        self._first: dict[str, ParameterRows] = {}
+        self._more: dict[str, list[ParameterRows]] = {}
 
-    def keep(self, name: str, piece: Piece) -> None:
+    def keep(self, name: str, piece: ParameterRows) -> None:
         if self._first.setdefault(name, piece) is not piece:
             self._more.setdefault(name, [self._first[name]]).append(piece)
 
-    def pieces(self) -> dict[str, Piece]:
+    def pieces(self) -> dict[str, ParameterRows]:
         merges = {name: merged(parts) for name, parts in self._more.items()}
         return self._first | merges if merges else self._first
 
@@ -76,7 +76,7 @@ class GhostEngine:
         self._parameters = dict(parameters)
         self._layout = Layout(parameters)
         self._sites = find_sites(model, parameters)
-        self._tape = Tape(model, self._sites)
+        self._recorder = Recorder(model, self._sites)
         self._layers: dict[Any, Any] = {}
         self._pure: dict[Any, Any] = {}
         self._per_sample = needs is None or bool(needs & PER_SAMPLE)
@@ -86,7 +86,7 @@ class GhostEngine:
         whole = len(self._layers) == len(self._sites) and self._per_sample
         layers = self._layers.values() if whole else [None]
         self._plan = SmallModel.of(
-            layers, self._parameters, self._layout, self._tape, self._pieces_of
+            layers, self._parameters, self._layout, self._recorder, self._pieces_of
         )
 
     @property
@@ -95,20 +95,20 @@ class GhostEngine:
         return self._plan is not None
 
     def attach(self) -> None:
-        self._tape.attach(self._recorded)
+        self._recorder.attach(self._recorded)
 
     def detach(self) -> None:
-        self._tape.detach()
+        self._recorder.detach()
 
     def recording(self, on: bool) -> None:
-        self._tape.on = on and (self._per_sample or self._weighs_rows)
+        self._recorder.on = on and (self._per_sample or self._weighs_rows)
         if self._plan is not None:
             self._plan.forget()
 
     def view(self, losses: Tensor) -> View:
         if losses.grad_fn is None:
             refuse_without_graph()
-        if not self._tape.on:
+        if not self._recorder.on:
             return PlainView(self._parameters, losses, self._layout)
         if self._per_sample:
             return self._pieces(losses)
@@ -122,7 +122,7 @@ class GhostEngine:
     def shared_view(self, losses: Tensor, shares: Tensor) -> View:
         """The view of ``losses * shares``, which are constants: the backward pass takes them as
         its seed, so that no operation is recorded for them."""
-        if not (self._tape.on and self._per_sample) or losses.grad_fn is None:
+        if not (self._recorder.on and self._per_sample) or losses.grad_fn is None:
             return self.view(losses * shares)
         return self._pieces(losses, shares=shares)
 
@@ -133,7 +133,7 @@ class GhostEngine:
         kept = Kept()
         self._backward(losses, shares, kept.keep, retain)
         own = losses if shares is None else losses.detach() * shares
-        return PieceView(self._parameters, kept.pieces(), own, self._layout)
+        return RecordedView(self._parameters, kept.pieces(), own, self._layout)
 
     def _pieces_of(self, losses: Tensor, met: Met) -> View:
         """The view of a small model's step that is another than planned."""
@@ -141,25 +141,25 @@ class GhostEngine:
         receive = self._receiver(losses.shape[0], kept.keep, {})
         for each in met:
             receive(*each)
-        return PieceView(self._parameters, kept.pieces(), losses, self._layout)
+        return RecordedView(self._parameters, kept.pieces(), losses, self._layout)
 
     def _sweep(self, losses: Tensor, seed: Tensor) -> Tree:
         """One backward pass of (seed * losses).sum() that adds up weight gradients as it goes."""
         sums = self._layout.empty()
         seen: set[str] = set()
 
-        def add(name: str, piece: Piece) -> None:
+        def add(name: str, piece: ParameterRows) -> None:
             part = torch.empty_like(sums[name]) if name in seen else sums[name]
             piece.weighted(None, part)
             if name in seen:
                 sums[name].add_(part)
             seen.add(name)
 
-        self._tape.totals_only = True
+        self._recorder.totals_only = True
         try:
             self._backward(losses, seed, add, retain=True)
         finally:
-            self._tape.totals_only = False
+            self._recorder.totals_only = False
         for name in sums.keys() - seen:
             sums[name].zero_()
         return sums
@@ -168,7 +168,7 @@ class GhostEngine:
         self,
         losses: Tensor,
         seed: Tensor | None,
-        take: Callable[[str, Piece], None],
+        take: Callable[[str, ParameterRows], None],
         retain: bool,
     ) -> None:
         n = losses.shape[0]
@@ -179,17 +179,20 @@ class GhostEngine:
             return
         later: dict[int, Call] = {}
         receive = self._receiver(n, take, later, retain)
-        verify = not self._tape.verified
-        self._tape.backward(losses, receive, seed, retain)
+        verify = not self._recorder.verified
+        self._recorder.backward(losses, receive, seed, retain)
         if later:
-            with self._tape.paused():
+            with self._recorder.paused():
                 for call in later.values():
                     for name, rows in call_rows(call, self._parameters, n, verify).items():
                         take(name, Rows(rows))
 
     @staticmethod
     def _receiver(
-        n: int, take: Callable[[str, Piece], None], later: dict[int, Call], retain: bool = False
+        n: int,
+        take: Callable[[str, ParameterRows], None],
+        later: dict[int, Call],
+        retain: bool = False,
     ) -> Callable[[Call, int, Tensor], None]:
         """Turns an output-gradient into pieces, or puts it by for torch.func in ``later``."""
 
@@ -228,7 +231,7 @@ class GhostEngine:
     def _prepare(self, site: Site) -> None:
         found = layer_for(site.module)
         if found is not None:
-            self._layers[site.path] = found(site, self._tape)
+            self._layers[site.path] = found(site, self._recorder)
 
     def _recorded(self, site: Site, plain: Forward) -> Forward:
         module = site.module
@@ -237,9 +240,9 @@ class GhostEngine:
             forward: Forward = layer.forward if self._plan is None else self._plan.forward(layer)
             return forward
         if isinstance(module, nn.MultiheadAttention):
-            linear = recorded_linear(site, self._tape, self._layers)
+            linear = recorded_linear(site, self._recorder, self._layers)
             return lambda *args, **kwargs: attention_forward(module, linear, *args, **kwargs)
         if isinstance(module, nn.RNNBase):
-            linear = recorded_linear(site, self._tape, self._layers)
+            linear = recorded_linear(site, self._recorder, self._layers)
             return lambda *args, **kwargs: recurrent_forward(module, linear, *args, **kwargs)
-        return recorded_module(self._tape, site, plain, self._pure)
+        return recorded_module(self._recorder, site, plain, self._pure)

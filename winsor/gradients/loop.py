@@ -22,8 +22,8 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_map
 
 from winsor.core.contract import ProtocolError
+from winsor.gradients.recorder import refuse_without_graph
 from winsor.gradients.rows import RowsView
-from winsor.gradients.tape import refuse_without_graph
 from winsor.gradients.view import View
 
 

@@ -4,7 +4,7 @@
 
 In a small model a call of torch per operation costs more than the operation. `SmallModel` is made
 once per model. A step that it can serve (each layer called once, one place per row, float32 on the
-processor) runs as follows; any other step is served by the tape's hooks and by pieces.
+processor) runs as follows; any other step is served by the recorder's hooks and by pieces.
 
     forward     notes where in the graph each layer's output stands; no hooks
     backward    one pass that fetches the output-gradients from there
@@ -36,19 +36,19 @@ from torch.autograd.graph import GradientEdge
 from winsor.core import compiled
 from winsor.core.contract import Tree
 from winsor.gradients.layers.linear import LinearLayer
-from winsor.gradients.piece_view import PieceView
-from winsor.gradients.pieces import Outer, Piece, Rows
-from winsor.gradients.sums import MANY, exact_or_zero
-from winsor.gradients.tape import Call, Tape, saved_tensor_hooks
+from winsor.gradients.parameter_rows import Outer, ParameterRows, Rows
+from winsor.gradients.recorded_view import RecordedView
+from winsor.gradients.recorder import Call, Recorder, saved_tensor_hooks
+from winsor.gradients.sums import FLOAT32_SUM_ROWS, exact_or_zero
 from winsor.gradients.tree import Layout
 from winsor.gradients.view import View
 
 SOURCE = Path(__file__).with_name("_outer.c")
 LANES = 16
-FEW = 1 << 14
+ONE_THREAD_ROWS = 1 << 14
 """Rows up to which one call of one thread is quicker than three that torch may spread."""
-LARGEST = float(np.finfo(np.float32).max)
-SMALL = 1 << 20
+LARGEST_FLOAT32 = float(np.finfo(np.float32).max)
+ONE_THREAD_NUMBERS = 1 << 20
 """Numbers in all inputs and output-gradients of a batch, up to which one thread is quickest."""
 
 _run_backward = torch.autograd.Variable._execution_engine.run_backward
@@ -66,7 +66,7 @@ class Noted(NamedTuple):
     edge: GradientEdge
 
     def call(self, layer: LinearLayer) -> Call:
-        """The call as the tape would have recorded it."""
+        """The call as the recorder would have recorded it."""
         call = Call(layer, self.inputs)
         call.versions = [self.version] * len(self.inputs)
         return call
@@ -83,22 +83,22 @@ class SmallModel:
         layers: Sequence[LinearLayer],
         parameters: Mapping[str, Tensor],
         layout: Layout,
-        tape: Tape,
+        recorder: Recorder,
         pieces_of: Callable[[Tensor, Met], View],
     ) -> None:
-        self._layers, self._tape, self._pieces_of = layers, tape, pieces_of
+        self._layers, self._recorder, self._pieces_of = layers, recorder, pieces_of
         self._parameters, self._leaves = parameters, tuple(parameters.values())
         self._layout = layout
         self._noted: dict[LinearLayer, Noted] = {}
         self._hooked = False
-        """True if this step is another than planned, and left to the tape."""
+        """True if this step is another than planned, and left to the recorder."""
 
     @staticmethod
     def of(
         layers: Iterable[Any],
         parameters: Mapping[str, Tensor],
         layout: Layout,
-        tape: Tape,
+        recorder: Recorder,
         pieces_of: Callable[[Tensor, Met], View],
     ) -> SmallModel | None:
         """Plan the model's steps, if linear maps are all it has and no two share a parameter."""
@@ -109,17 +109,17 @@ class SmallModel:
         if sorted(names) != sorted(parameters) or layout.device.type != "cpu":
             return None
         fits = layout.dtype is torch.float32
-        return SmallModel(found, parameters, layout, tape, pieces_of) if fits else None
+        return SmallModel(found, parameters, layout, recorder, pieces_of) if fits else None
 
     # ------------------------------------------------------------------------------- forward
 
     def forward(self, layer: LinearLayer) -> Callable[[Tensor], Tensor]:
         """Return the forward of one layer's module, noted."""
-        tape, noted, trained = self._tape, self._noted, layer.weight is not None
+        recorder, noted, trained = self._recorder, self._noted, layer.weight is not None
         held, has_bias = layer.module._parameters, layer.module._parameters.get("bias") is not None
 
         def forward(input: Tensor) -> Tensor:
-            if not tape.verified or self._hooked or layer in noted or saved_tensor_hooks(True):
+            if not recorder.verified or self._hooked or layer in noted or saved_tensor_hooks(True):
                 self.leave_to_tape()
                 return layer.forward(input)
             bias = held["bias"].detach() if has_bias else None
@@ -143,7 +143,7 @@ class SmallModel:
     def leave_to_tape(self) -> None:
         """Give up the plan for this step: what was noted is delivered by hooks from now on."""
         for layer, noted in self._noted.items():
-            self._tape.hook(noted.call(layer), noted.edge.node)
+            self._recorder.hook(noted.call(layer), noted.edge.node)
         self._noted.clear()
         self._hooked = True
 
@@ -152,8 +152,8 @@ class SmallModel:
     def view(self, losses: Tensor, shares: Tensor | None = None) -> View:
         """The view of ``losses`` times the constants ``shares``.
 
-        A run that goes on begins with the tape's hooks where the one before went by the plan, and
-        must find the same digits: so both ways end in the same view.
+        A run that goes on begins with the recorder's hooks where the one before went by the plan,
+        and must find the same digits: so both ways end in the same view.
         """
         own = losses if shares is None else losses.detach() * shares
         if not self._noted:
@@ -163,7 +163,7 @@ class SmallModel:
         # What torch.autograd.grad does after checks that take as long as the pass itself.
         found = _run_backward(
             (losses,),
-            (self._tape.ones_like(losses) if shares is None else shares,),
+            (self._recorder.ones_like(losses) if shares is None else shares,),
             False,
             False,
             (*[one.edge for _, one in noted], *self._leaves),
@@ -173,7 +173,7 @@ class SmallModel:
         reached = zip(self._parameters, found[len(noted) :], strict=True)
         stray = [name for name, g in reached if g is not None]
         if stray:
-            self._tape.refuse_stray(stray)
+            self._recorder.refuse_stray(stray)
         met = [(layer, *one[:2], g) for (layer, one), g in zip(noted, found, strict=False)]
         view = self._as_planned(own, met)
         if view is not None:
@@ -185,7 +185,7 @@ class SmallModel:
         self.leave_to_tape()
         self.forget()
         met: list[tuple[Call, int, Tensor]] = []
-        self._tape.backward(losses, lambda *each: met.append(each), shares)
+        self._recorder.backward(losses, lambda *each: met.append(each), shares)
         seen = [(c.operation, c.inputs, sum(c.versions), g) for c, _, g in met]
         return self._as_planned(own, seen) or self._pieces_of(own, met)
 
@@ -194,7 +194,7 @@ class SmallModel:
     ) -> View | None:
         """None if this step was another than planned."""
         n, size = losses.shape[0], 0
-        if len(met) != len(self._layers) or n > MANY or not _plain(losses, n, 1):
+        if len(met) != len(self._layers) or n > FLOAT32_SUM_ROWS or not _plain(losses, n, 1):
             return None
         maps: dict[LinearLayer, OuterMap] = {}
         for layer, inputs, version, e in met:
@@ -207,7 +207,7 @@ class SmallModel:
                 size += x.shape[1]
             size += e.shape[1]
             maps[layer] = OuterMap(e, x, 0 if layer.bias is None else 1)
-        if n * size > SMALL or len(maps) != len(met):
+        if n * size > ONE_THREAD_NUMBERS or len(maps) != len(met):
             return None
         in_order = {layer: maps[layer] for layer in self._layers}  # hooks deliver them backwards
         return LinearView(self._parameters, in_order, losses, self._layout)
@@ -219,7 +219,7 @@ def _plain(x: Tensor, n: int, dimensions: int) -> bool:
     return fits and x.is_contiguous() and x.device.type == "cpu"
 
 
-class LinearView(PieceView):
+class LinearView(RecordedView):
     """Norms and one sum for all parameters without pieces; these are made for whoever asks."""
 
     def __init__(
@@ -230,18 +230,18 @@ class LinearView(PieceView):
         layout: Layout,
     ) -> None:
         self._parameters, self._layout = parameters, layout  # as super().__init__, in one call less
-        self._recorded: dict[str, Piece] = {}
+        self._recorded: dict[str, ParameterRows] = {}
         self.raw_losses, self._n = losses.detach(), losses.shape[0]
         self._maps = maps  # empty as soon as there are pieces, or nothing is left
 
     @property
-    def _pieces(self) -> dict[str, Piece]:
+    def _pieces(self) -> dict[str, ParameterRows]:
         if self._maps:
             self._recorded = dict(self._made())
             self._maps = {}
         return super()._pieces
 
-    def _made(self) -> Iterator[tuple[str, Piece]]:
+    def _made(self) -> Iterator[tuple[str, ParameterRows]]:
         for layer, (e, x, _) in self._maps.items():
             left = Rows(e)
             if x is not None and layer.weight is not None:
@@ -371,7 +371,7 @@ class Pure:
                 total = total + _square(e.numpy()) * (inner + float(has_bias))
             norms = np.sqrt(total)
             out.numpy()[:] = norms
-        fine = (norms <= LARGEST) & (np.abs(losses.numpy()) <= LARGEST)
+        fine = (norms <= LARGEST_FLOAT32) & (np.abs(losses.numpy()) <= LARGEST_FLOAT32)
         return bool(fine.all())
 
     def clip(self, norms: Tensor, least: float, clip: float, out: Tensor) -> None:
@@ -408,7 +408,7 @@ def arithmetic() -> Compiled | Pure:
 def clipping_weights(norms: Tensor, least: float, clip: float) -> Tensor:
     """clip / max(least, norm) for each row, where the digits are those of torch either way."""
     plain = norms.dtype is torch.float32 and norms.device.type == "cpu" and norms.is_contiguous()
-    if not plain or norms.dim() != 1 or norms.shape[0] > FEW or norms.requires_grad:
+    if not plain or norms.dim() != 1 or norms.shape[0] > ONE_THREAD_ROWS or norms.requires_grad:
         return exact_or_zero(norms.clamp_min(least).reciprocal_().mul_(clip))
     weights = torch.empty_like(norms)
     arithmetic().clip(norms, least, clip, weights)

@@ -9,16 +9,17 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-LONG = 1 << 8
+FLOAT32_SUM_TERMS = 1 << 8
 """Longest sum of squares that is left to float32: whatever the order of summation, its root is off
-by at most 8e-6 of itself. Up to `LANES` terms, torch adds neighbours in eight lanes, each an eighth
-as long (4e-6). More are cut into even parts of that length, or else torch.sum adds up to `LONGER`
-in a cascade of short sums, which is as exact; beyond, pieces are added up in float64."""
+by at most 8e-6 of itself. Up to `FLOAT32_LANE_TERMS` terms, torch adds neighbours in eight lanes,
+each an eighth as long (4e-6). More are cut into even parts of that length, or else torch.sum adds
+up to `FLOAT32_CASCADE_TERMS` in a cascade of short sums, which is as exact; beyond, parts are added
+up in float64."""
 
-LANES = 1 << 10
-LONGER = 1 << 16
+FLOAT32_LANE_TERMS = 1 << 10
+FLOAT32_CASCADE_TERMS = 1 << 16
 
-MANY = 1 << 14
+FLOAT32_SUM_ROWS = 1 << 14
 """Rows whose weighted sum is left to float32; more are added up in float64, in pieces."""
 
 
@@ -27,24 +28,24 @@ def square_rows(rows: Tensor) -> Tensor:
     if rows.dim() != 2:
         flat = rows.flatten(1) if rows.dim() > 2 else rows.unsqueeze(1)
     length = flat.shape[1]
-    if length <= LONG or (length <= LANES and flat.stride(1) == 1):
+    if length <= FLOAT32_SUM_TERMS or (length <= FLOAT32_LANE_TERMS and flat.stride(1) == 1):
         return torch.linalg.vector_norm(flat, dim=1).square_()
     parts = _even_parts(length) if flat.is_contiguous() else 0
     if parts:
         lanes = flat.view(len(flat), parts, length // parts)
         return torch.linalg.vector_norm(lanes, dim=2).square_().sum(1)
-    if length <= LONGER:
+    if length <= FLOAT32_CASCADE_TERMS:
         return flat.square().sum(1)
-    pieces = [part.square().sum(1).double() for part in flat.split(LONGER, dim=1)]
+    pieces = [part.square().sum(1).double() for part in flat.split(FLOAT32_CASCADE_TERMS, dim=1)]
     return torch.stack(pieces).sum(0).to(flat.dtype)
 
 
 @functools.cache
 def _even_parts(length: int) -> int:
-    """Into how few even parts of at most `LANES` terms rows can be cut for one pass over memory;
-    0 if into no sensible number."""
-    fewest = -(-length // LANES)
-    counts = range(fewest, min(8 * fewest, LONGER) + 1)
+    """Smallest number of even parts of at most `FLOAT32_LANE_TERMS` terms, for one pass over rows;
+    0 if there is no sensible one."""
+    fewest = -(-length // FLOAT32_LANE_TERMS)
+    counts = range(fewest, min(8 * fewest, FLOAT32_CASCADE_TERMS) + 1)
     return next((count for count in counts if length % count == 0), 0)
 
 
@@ -60,10 +61,10 @@ def scaled(x: Tensor, w: Tensor | None) -> Tensor:
 
 def add_products(left: Tensor, right: Tensor, out: Tensor) -> None:
     """Write sum_i left_i right_i^T into ``out``."""
-    if len(left) <= MANY:
+    if len(left) <= FLOAT32_SUM_ROWS:
         torch.mm(left.T, right, out=out)
         return
-    pairs = zip(left.split(MANY), right.split(MANY), strict=True)
+    pairs = zip(left.split(FLOAT32_SUM_ROWS), right.split(FLOAT32_SUM_ROWS), strict=True)
     out.copy_(in_pieces(a.T @ b for a, b in pairs))
 
 

@@ -4,7 +4,7 @@ A unit is a stretch of consecutive rows of a physical batch. Its gradient is the
 that is what a rule bounds. To norms and sums a unit is what a time axis is: more places at which
 the same weight was used. So no gradient of a single row is formed that was not formed before.
 
-`Piece.per_unit` says how each kind of piece is told of units.
+`ParameterRows.per_unit` says how each kind of piece is told of units.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ import torch
 from torch import Tensor
 
 from winsor.core.contract import ConfigurationError, Tree
-from winsor.gradients.piece_view import PieceView
-from winsor.gradients.pieces import CANCELLED, Outer, Piece, Rows, careful
+from winsor.gradients.parameter_rows import CANCELLATION_LIMIT, Outer, ParameterRows, Rows, careful
 from winsor.gradients.plain import LossesView
+from winsor.gradients.recorded_view import RecordedView
 from winsor.gradients.rows import RowsView
 from winsor.gradients.view import BaseView, View
 
-FEW = 32
+FEW_ROWS = 32
 """Rows of a unit up to which the Gram matrices of all layers are added up whole."""
 
 
@@ -73,8 +73,8 @@ class Units:
 
 def units_view(view: View, units: Units) -> View:
     """What ``view`` knows of rows, told of units: the loss of a unit is the sum of theirs too."""
-    if isinstance(view, PieceView):
-        return UnitPieceView(view, units)
+    if isinstance(view, RecordedView):
+        return RecordedUnitsView(view, units)
     if isinstance(view, RowsView):
         rows = {name: units.summed(values) for name, values in view.raw.items()}
         return RowsView(rows, units.summed(view.raw_losses))
@@ -86,16 +86,16 @@ def units_view(view: View, units: Units) -> View:
     )
 
 
-class UnitPieceView(PieceView):
+class RecordedUnitsView(RecordedView):
     """Norms of whole units; sums by the pieces of their rows, each with its unit's weight."""
 
-    def __init__(self, rows: PieceView, units: Units) -> None:
+    def __init__(self, rows: RecordedView, units: Units) -> None:
         super().__init__(rows._parameters, {}, units.summed(rows.raw_losses), rows._layout)
         self._rows, self._units = rows, units
         self._joined = False
 
     @property
-    def _pieces(self) -> dict[str, Piece]:
+    def _pieces(self) -> dict[str, ParameterRows]:
         if not self._joined:
             self._joined = True
             with torch.no_grad():
@@ -108,7 +108,7 @@ class UnitPieceView(PieceView):
         if found is None:
             return super()._total_square()
         square, diagonal = found
-        if torch.sub(square, diagonal, alpha=CANCELLED).min().item() > 0:
+        if torch.sub(square, diagonal, alpha=CANCELLATION_LIMIT).min().item() > 0:
             return square
         return careful(_AllParameters(list(self._pieces.values())), square, diagonal)
 
@@ -122,10 +122,10 @@ class UnitPieceView(PieceView):
         return self._rows._sum(None, {name: spread(w) for name, w in by_name.items()}, last)
 
 
-class _AllParameters(Piece):
+class _AllParameters(ParameterRows):
     """Everything that is known of a unit, for norms over all parameters."""
 
-    def __init__(self, parts: Sequence[Piece]) -> None:
+    def __init__(self, parts: Sequence[ParameterRows]) -> None:
         self.parts, self.n = parts, parts[0].n
         self.shape = torch.Size((sum(part.shape.numel() for part in parts),))
 
@@ -139,7 +139,7 @@ class _AllParameters(Piece):
         return _AllParameters([part.where(kept) for part in self.parts])
 
 
-def few_places(pieces: Collection[Piece], units: Units) -> tuple[Tensor, Tensor] | None:
+def few_places(pieces: Collection[ParameterRows], units: Units) -> tuple[Tensor, Tensor] | None:
     """Squared norms of units over linear maps and their biases, and the diagonal of that sum:
 
         sum over layers of <E E^T, X X^T + 1>,
@@ -150,7 +150,7 @@ def few_places(pieces: Collection[Piece], units: Units) -> tuple[Tensor, Tensor]
     one look at the sum tells whether a unit cancelled.
     """
     places = units.longest
-    if not units.even or places > FEW:
+    if not units.even or places > FEW_ROWS:
         return None
     outers = [piece for piece in pieces if isinstance(piece, Outer)]
     biases = {id(piece) for piece in pieces if isinstance(piece, Rows)}

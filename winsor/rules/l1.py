@@ -38,7 +38,7 @@ from torch import Tensor
 
 from winsor.core.checks import positive, whole
 from winsor.core.contract import Bounded, ConfigurationError, Sensitivity, Tree
-from winsor.gradients.piece_view import PieceView
+from winsor.gradients.recorded_view import RecordedView
 from winsor.gradients.view import Need, View
 from winsor.rules.rule import ROUNDING, RowwiseRule, State, Sums, clip_weights
 
@@ -79,7 +79,7 @@ class L1(RowwiseRule):
         return self.max_grad_norm / math.sqrt(self.p)
 
     def contributions(self, view: View, state: State) -> Sums:
-        if isinstance(view, PieceView):
+        if isinstance(view, RecordedView):
             found = view.lengths(1)
             norms = sum(found.values(), start=view.norms().double() * 0)
             weights = clip_weights(norms, self.max_grad_norm).to(view.norms().dtype)

@@ -16,7 +16,7 @@ from winsor.training.callbacks import Callbacks, as_list
 from winsor.training.checks.arguments import fitting, refuse_no_loss, refuse_wrong_kinds
 from winsor.training.checks.trial_pass import Loss
 from winsor.training.evaluation import Evaluation, refuse_units, with_looks
-from winsor.training.grouping import Views, views_of
+from winsor.training.grouping import Augmentations, augmentations_of
 from winsor.training.loop import PrivateTraining
 from winsor.training.make_private import Arguments, make_private
 from winsor.training.progress import make_progress
@@ -126,7 +126,7 @@ def fit(
             )
         refuse_units(arguments.get("unit") is not None)
         arguments = with_looks(arguments, evaluate)
-    augmented = views_of(augment, whole("views", views), arguments.get("group_size", 1))
+    augmented = augmentations_of(augment, whole("views", views), arguments.get("group_size", 1))
     if augmented is not None:
         arguments["group_size"] = augmented.count
     private = make_private(**arguments)
@@ -141,7 +141,7 @@ def run(
     evaluate: Evaluation | None = None,
     rows: Dataset[Any] | None = None,
     target: float | None = None,
-    views: Views | None = None,
+    views: Augmentations | None = None,
     callbacks: Sequence[Any] = (),
 ) -> None:
     """The loop itself. Shows no value computed from private rows that did not pass the door.

@@ -57,7 +57,7 @@ def _shared(
 
 
 @dataclass(frozen=True)
-class Views:
+class Augmentations:
     """``count`` augmented views of every row: augmentation multiplicity.
 
     The average over a row's views is a function of the row (and of coins that look at no row), so
@@ -105,7 +105,9 @@ class Views:
         return losses
 
 
-def views_of(augment: Callable[[Any], Any] | None, count: int, group_size: int) -> Views | None:
+def augmentations_of(
+    augment: Callable[[Any], Any] | None, count: int, group_size: int
+) -> Augmentations | None:
     """What `fit` was asked for, if anything."""
     if augment is None:
         if count == 1:
@@ -119,4 +121,4 @@ def views_of(augment: Callable[[Any], Any] | None, count: int, group_size: int) 
             f"augment must be used without group_size: views says it. Got group_size={group_size!r}"
             " as well. Leave it out."
         )
-    return Views(augment, count)
+    return Augmentations(augment, count)

@@ -102,7 +102,7 @@ certified by PLD
         count = self._steps_to_run(steps)
         affordable = min(count, self._affordable_steps())
         if self._iterates.put_back(self._update.parameters):
-            self._guard.note()
+            self._guard.snapshot()
         self._engine.recording(True)
         try:
             for fragments in self._feed.steps(self.steps_done - self._first, affordable):
@@ -211,7 +211,7 @@ certified by PLD
         guard.state = identities(guard.places)
         guard.steps_left -= 1
         if guard.steps_left <= 0 or self.steps_done == self.budget.planned_steps:
-            guard.note()
+            guard.snapshot()
         if self._iterates.kind != "last":
             self._iterates.update(self.steps_done, self._update.parameters)
 
@@ -296,7 +296,7 @@ certified by PLD
     def check(self, loss: Loss) -> None:
         """Refuse a ``loss(model, batch)`` whose rows mix; and again at random later steps.
 
-        A few rows are played alone and among others, and must not change (`independence.py`).
+        A few rows are played alone and among others, and must not change (`row_independence.py`).
         Nothing about them is returned.
         """
         if self._open is not None:
@@ -343,7 +343,7 @@ certified by PLD
 
     def _refuse_if_model_changed(self) -> None:
         guard = self._guard
-        if guard.armed or guard.state != identities(guard.places):
+        if guard.content_known or guard.state != identities(guard.places):
             guard.check("between two steps")
         for name, module in self._batchnorms:
             if module.training:
@@ -369,7 +369,7 @@ certified by PLD
         """
         self._guard.check("since the last step")
         yield
-        self._guard.adopt()
+        self._guard.accept()
         self._conditions.append(
             f"weights were edited by hand after step {self.steps_done}, without private rows"
         )
@@ -381,7 +381,7 @@ certified by PLD
         iterate again.
         """
         self._iterates.show(self._update.parameters)
-        self._guard.note()
+        self._guard.snapshot()
         return self.model
 
     def detach(self) -> nn.Module:
@@ -396,7 +396,7 @@ certified by PLD
 
 
 def identities(places: Sequence[tuple[dict[str, Any], str]]) -> list[int]:
-    """Identity and version of each watched tensor, as `ModelGuard.state` keeps them."""
+    """Identity and version of each watched tensor, as `TamperGuard.state` keeps them."""
     return [x for held, name in places for x in (id(held[name]), held[name]._version)]
 
 

@@ -36,7 +36,6 @@ from winsor.training.checks.arguments import refuse_wrong_kinds
 from winsor.training.correlated import cyclic, learning_rates, momentum
 from winsor.training.feeding.feed import Feed
 from winsor.training.grouping import Grouping
-from winsor.training.guard import ModelGuard
 from winsor.training.iterates import Ball, Iterates, first_counted
 from winsor.training.loop import PrivateTraining
 from winsor.training.planned import PlannedSteps
@@ -47,6 +46,7 @@ from winsor.training.ranks.shard_sums import ShardedUpdate, refuse_shards, with_
 from winsor.training.ranks.sharded import Shards, inside
 from winsor.training.saving.settings import settings_of_optimizer
 from winsor.training.saving.state import StepBudget
+from winsor.training.tamper_guard import TamperGuard
 from winsor.training.update import OptimizerUpdate, refuse_foreign_optimizer
 
 Unit = Sequence[Any] | NDArray[Any] | Callable[[Any], Any]
@@ -223,7 +223,7 @@ def make_private(
     private = PrivateTraining(
         model, engine, rule, door, feed, update, budget,
         _iterates(update, budget, key, options), options.get("ball"),
-        ModelGuard(model, options.get("public_buffers", ())),
+        TamperGuard(model, options.get("public_buffers", ())),
         tuple(_conditions(drawn.sampler, options, units)), _grouping(units, options),
         ranks,
     )  # fmt: skip

@@ -25,7 +25,7 @@ from torch.optim import optimizer as hooks
 
 from winsor.core.contract import ConfigurationError, Released, UnsoundRelease
 from winsor.gradients.tree import FlatTree
-from winsor.training.guard import count_fused_steps
+from winsor.training.tamper_guard import count_fused_steps
 
 
 def refuse_unreleased(released: Any, seal: object) -> NoReturn:

@@ -22,21 +22,21 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from winsor.gradients.budget import MAC
 from winsor.gradients.layers.layer import Layer, Named, as_dtype
 from winsor.gradients.layers.patches import Axis, patch_squares
-from winsor.gradients.pieces import HELD, Piece, Rows, careful
+from winsor.gradients.parameter_rows import NORM_FLOOR, ParameterRows, Rows, careful
+from winsor.gradients.recorder import Call
+from winsor.gradients.row_memory import MAC
 from winsor.gradients.sums import scaled, square_rows, zero_where_not
-from winsor.gradients.tape import Call
 
-CHUNK = 1 << 22
+ROWS_AT_ONCE = 1 << 22
 """Floats of rows that one call of the library's kernel forms: it needs as much again inside."""
 
 
 SHORT = 32
 """Numbers in a patch up to which patches are copied: the first layer of a net on images."""
 
-IN_CACHE = 1 << 19
+NUMBERS_IN_CACHE = 1 << 19
 """Numbers in the patches of a few rows, which are gone before the next are made."""
 
 GROUPED, SMALL_PRODUCT, VISIT = 1.3, 2.0, 10.0
@@ -84,9 +84,9 @@ class Geometry:
 
     def rows(self, x: Tensor, g: Tensor, shape: torch.Size) -> Tensor:
         """(n, *shape): each row is a group of its own."""
-        if len(x) * shape.numel() <= CHUNK:
+        if len(x) * shape.numel() <= ROWS_AT_ONCE:
             return self._rows(x, g, shape)
-        count = -(-len(x) * shape.numel() // CHUNK)
+        count = -(-len(x) * shape.numel() // ROWS_AT_ONCE)
         size = -(-len(x) // min(len(x), count))
         rows = g.new_empty(len(x), *shape)
         for i in range(0, len(x), size):
@@ -101,7 +101,7 @@ class Geometry:
         for axis, (places, step) in enumerate(zip(g.shape[2:], self.dilation, strict=True)):
             padded = padded.unfold(2 + axis, places, step)
         g = g.flatten(2)
-        rows, size = g.new_empty(len(g), *shape), max(1, IN_CACHE // padded[0].numel())
+        rows, size = g.new_empty(len(g), *shape), max(1, NUMBERS_IN_CACHE // padded[0].numel())
         for i in range(0, len(g), size):
             patches = padded[i : i + size].reshape(-1, shape[1:].numel(), g.shape[2])
             torch.bmm(g[i : i + size], patches.mT, out=rows[i : i + size].flatten(2))
@@ -124,7 +124,7 @@ class Geometry:
         return rows.view(n, *shape)
 
 
-class ConvolutionPiece(Piece):
+class ConvolutionPiece(ParameterRows):
     """Input and output-gradient of a convolution whose rows are too large to keep."""
 
     def __init__(
@@ -139,10 +139,10 @@ class ConvolutionPiece(Piece):
     def rows(self, start: int, stop: int) -> Tensor:
         return self.geometry.rows(self.x[start:stop], self.g[start:stop], self.shape)
 
-    def select(self, index: Tensor) -> Piece:
+    def select(self, index: Tensor) -> ParameterRows:
         return self._with(self.x[index].double(), self.g[index].double())
 
-    def where(self, kept: Tensor) -> Piece:
+    def where(self, kept: Tensor) -> ParameterRows:
         return self._with(zero_where_not(kept, self.x), zero_where_not(kept, self.g))
 
     def square(self) -> Tensor:
@@ -151,10 +151,10 @@ class ConvolutionPiece(Piece):
         square = super().square()
         if self.geometry.transposed:
             return square
-        doubtful = (square < HELD * self.reach()).nonzero()[:, 0]
+        doubtful = (square < NORM_FLOOR * self.reach()).nonzero()[:, 0]
         if len(doubtful):
             diagonal = self._with(self.x[doubtful], self.g[doubtful]).diagonal()
-            square[doubtful] = torch.maximum(square[doubtful], HELD * diagonal)
+            square[doubtful] = torch.maximum(square[doubtful], NORM_FLOOR * diagonal)
         return square
 
     def reach(self) -> Tensor:
@@ -174,7 +174,7 @@ class ConvolutionPiece(Piece):
         """(n,) ghost norms, a few rows at a time."""
         axes = self.geometry.axes(self.shape[2:], self.g.shape[2:])
         places = max(self.x[0, 0].numel(), self.g[0, 0].numel()) ** 2 * self.geometry.groups
-        size = max(1, CHUNK // places)
+        size = max(1, ROWS_AT_ONCE // places)
         starts = range(0, self.n, size)
         return torch.cat([self._ghost(i, min(self.n, i + size), axes) for i in starts])
 
@@ -222,14 +222,14 @@ class ConvolutionLayer(Layer):
 
     def forward(self, input: Tensor, output_size: Any = None) -> Tensor:
         module = self.module
-        weight, bias = self.tape.detached(self.module)
+        weight, bias = self.recorder.detached(self.module)
         assert weight is not None
         if module.transposed:
             geometry = self._transposed(input, output_size)
         else:
             input, geometry = self._padded(input)
         out = geometry.forward(input, weight, bias)
-        return self.tape.record(
+        return self.recorder.record(
             self, out, *([input] if self.weight is not None else []), note=geometry
         )
 
@@ -274,9 +274,9 @@ class ConvolutionLayer(Layer):
         if self.bias is not None:
             yield self.bias, Rows(g.flatten(2).sum(2))
 
-    def _weight(self, x: Tensor, g: Tensor, geometry: Geometry) -> Piece:
+    def _weight(self, x: Tensor, g: Tensor, geometry: Geometry) -> ParameterRows:
         shape = self.module.weight.shape
-        if self.tape.totals_only:
+        if self.recorder.totals_only:
             return ConvolutionPiece(x, g, shape, geometry, False)
         key = (*x.shape[1:], geometry)
         if key in self.plans:

@@ -24,15 +24,15 @@ from torch import Tensor, nn
 from winsor.core.contract import UnsupportedModel
 from winsor.gradients.directions import Basis, Kronecker
 from winsor.gradients.layers.layer import Layer, Named, as_dtype
+from winsor.gradients.parameter_rows import Factors, ParameterRows, careful
 from winsor.gradients.parameters import Site
-from winsor.gradients.pieces import Factors, Piece, careful
+from winsor.gradients.recorder import Call, Recorder
 from winsor.gradients.scatter import scatter
 from winsor.gradients.sums import square_rows, zero_where_not
-from winsor.gradients.tape import Call, Tape
 from winsor.gradients.units import Units
 
 
-class Indexed(Piece):
+class Indexed(ParameterRows):
     """G_i = sum_t onehot(index_it) right_it^T; a negative index is no token."""
 
     def __init__(self, index: Tensor, right: Tensor, size: int) -> None:
@@ -41,7 +41,7 @@ class Indexed(Piece):
         self.n, self.shape = len(index), torch.Size((size, right.shape[2]))
 
     @staticmethod
-    def joined(parts: Sequence[Piece]) -> Sequence[Piece]:
+    def joined(parts: Sequence[ParameterRows]) -> Sequence[ParameterRows]:
         found = [part for part in parts if isinstance(part, Indexed)]
         index = torch.cat([part.index for part in found], dim=1)
         right = torch.cat([part.right for part in found], dim=1)
@@ -123,14 +123,14 @@ class EmbeddingLayer(Layer):
     kind = "embedding"
     serves = (nn.Embedding,)
 
-    def __init__(self, site: Site, tape: Tape) -> None:
-        super().__init__(site, tape)
+    def __init__(self, site: Site, recorder: Recorder) -> None:
+        super().__init__(site, recorder)
         refuse_coupled(self)
 
     def forward(self, input: Tensor) -> Tensor:
         weight = self.module._parameters["weight"].detach()
-        index = self.tape.lift(self.site, input)
-        return self.tape.record(self, F.embedding(index, weight), index)
+        index = self.recorder.lift(self.site, input)
+        return self.recorder.record(self, F.embedding(index, weight), index)
 
     def pieces(self, call: Call, g: Tensor) -> Named:
         (index,) = call.inputs
@@ -151,7 +151,7 @@ def refuse_coupled(layer: Layer) -> None:
         )
 
 
-class Bag(Piece):
+class Bag(ParameterRows):
     """G_i = sum_t coefficient_it onehot(index_it) right_i^T."""
 
     def __init__(self, index: Tensor, coefficient: Tensor, right: Tensor, size: int) -> None:
@@ -164,7 +164,7 @@ class Bag(Piece):
         return Indexed(self.index, right, self.shape[0])
 
     @staticmethod
-    def joined(parts: Sequence[Piece]) -> Sequence[Piece]:
+    def joined(parts: Sequence[ParameterRows]) -> Sequence[ParameterRows]:
         if len(parts) == 1:
             return parts
         return Indexed.joined([part.indexed() for part in parts if isinstance(part, Bag)])
@@ -209,8 +209,8 @@ class EmbeddingBagLayer(Layer):
     kind = "embedding bag"
     serves = (nn.EmbeddingBag,)
 
-    def __init__(self, site: Site, tape: Tape) -> None:
-        super().__init__(site, tape)
+    def __init__(self, site: Site, recorder: Recorder) -> None:
+        super().__init__(site, recorder)
         refuse_coupled(self)
 
     @classmethod
@@ -233,7 +233,7 @@ class EmbeddingBagLayer(Layer):
         )
         with torch.no_grad():
             index, coefficient = self._bags(input, offsets, per_sample_weights)
-        return self.tape.record(self, out, index, coefficient)
+        return self.recorder.record(self, out, index, coefficient)
 
     def _bags(
         self, index: Tensor, offsets: Tensor | None, weights: Tensor | None

@@ -12,27 +12,27 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from winsor.core.contract import UnsupportedModel
+from winsor.gradients.parameter_rows import ParameterRows
 from winsor.gradients.parameters import Site
-from winsor.gradients.pieces import Piece
-from winsor.gradients.tape import Call, Tape
+from winsor.gradients.recorder import Call, Recorder
 
-Named = Iterable[tuple[str, Piece]]
+Named = Iterable[tuple[str, ParameterRows]]
 
 
 class Layer(ABC):
     """One module with parameters, in closed form.
 
-    Subclasses run the module on detached parameters in `forward` (through `Tape.record`), and turn
-    (input, output-gradient) into `pieces`.
+    Subclasses run the module on detached parameters in `forward` (through `Recorder.record`), and
+    turn (input, output-gradient) into `pieces`.
     """
 
     kind: ClassVar[str] = ""
     serves: ClassVar[tuple[type[nn.Module], ...]] = ()
 
-    def __init__(self, site: Site, tape: Tape) -> None:
+    def __init__(self, site: Site, recorder: Recorder) -> None:
         self.site = site
         self.module: Any = site.module
-        self.tape = tape
+        self.recorder = recorder
         self.weight = site.name_of("weight")
         self.bias = site.name_of("bias")
         own = [slot.owner._parameters[slot.local] for slot in site.slots]
@@ -63,7 +63,7 @@ class Layer(ABC):
 
     def plan(self, key: Any, rows: int, factors: int, costs: dict[str, float]) -> str:
         """The choice for inputs of one shape: made once, kept, and shown by `explain`."""
-        choice = self.tape.budget.choose(costs, rows, factors)
+        choice = self.recorder.row_memory.choose(costs, rows, factors)
         shown = ", ".join(f"{name} {cost:.3g}" for name, cost in costs.items())
         self.plans[key] = (choice, shown)
         return choice

@@ -15,11 +15,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from winsor.gradients.budget import MAC, TRAFFIC
 from winsor.gradients.layers.layer import Layer, Named, Part, Projection, RecordedLinear, as_dtype
+from winsor.gradients.parameter_rows import Factors, Outer, ParameterRows, Rows
 from winsor.gradients.parameters import Site
-from winsor.gradients.pieces import Factors, Outer, Piece, Rows
-from winsor.gradients.tape import Call, Tape
+from winsor.gradients.recorder import Call, Recorder
+from winsor.gradients.row_memory import MAC, TRAFFIC
 
 
 def costs_of_linear(places: int, out: int, inner: int) -> dict[str, float]:
@@ -37,13 +37,13 @@ class LinearLayer(Layer):
     """True if the weight is stored as (in, out)."""
 
     def forward(self, input: Tensor) -> Tensor:
-        weight, bias = self.tape.detached(self.module)
+        weight, bias = self.recorder.detached(self.module)
         assert weight is not None
         return self.keep(F.linear(input, weight, bias), input)
 
     def keep(self, out: Tensor, x: Tensor) -> Tensor:
         """Record the call; the input is needed for the weight's gradient only."""
-        return self.tape.record(self, out, *(() if self.weight is None else (x,)))
+        return self.recorder.record(self, out, *(() if self.weight is None else (x,)))
 
     def pieces(self, call: Call, g: Tensor) -> Named:
         if g.dtype is not self.dtype:
@@ -52,7 +52,7 @@ class LinearLayer(Layer):
             raise self.unbatched(g)
         if g.dim() == 2:
             return self.one_place(call, g)
-        pieces: list[tuple[str, Piece]] = []
+        pieces: list[tuple[str, ParameterRows]] = []
         if self.weight is not None:
             x = as_dtype(call.inputs[0], self.dtype)
             e = self.for_weight(g)
@@ -62,7 +62,7 @@ class LinearLayer(Layer):
         return pieces
 
     def one_place(self, call: Call, g: Tensor) -> Named:
-        pieces: list[tuple[str, Piece]] = []
+        pieces: list[tuple[str, ParameterRows]] = []
         for_bias = self.for_bias(g) if self.bias is not None else None
         e = self.for_weight(g) if self.weight is not None else None
         bias = Rows(for_bias) if for_bias is not None else None
@@ -76,10 +76,10 @@ class LinearLayer(Layer):
             pieces.append((self.bias, bias))
         return pieces
 
-    def many_places(self, e: Tensor, x: Tensor) -> Piece:
+    def many_places(self, e: Tensor, x: Tensor) -> ParameterRows:
         """e (n, T, out), x (n, T, in)."""
         left, right = (x, e) if self.transposed else (e, x)
-        if self.tape.totals_only:
+        if self.recorder.totals_only:
             return Factors(left, right)
         places, out, inner = *left.shape[1:], right.shape[2]
         key = (places, out, inner)
@@ -110,7 +110,7 @@ class TransposedLinearLayer(LinearLayer):
         return type(module).__name__ == "Conv1D" and isinstance(getattr(module, "nf", None), int)
 
     def forward(self, x: Tensor) -> Tensor:
-        weight, bias = self.tape.detached(self.module)
+        weight, bias = self.recorder.detached(self.module)
         assert weight is not None
         return self.keep(F.linear(x, weight.T, bias), x)
 
@@ -120,8 +120,8 @@ class ProjectionLayer(LinearLayer):
 
     kind = "projection"
 
-    def __init__(self, projection: Projection, tape: Tape) -> None:
-        super().__init__(projection.site, tape)
+    def __init__(self, projection: Projection, recorder: Recorder) -> None:
+        super().__init__(projection.site, recorder)
         self.projection = projection
         self.weight = projection.site.name_of(projection.weight)
         self.bias = projection.site.name_of(projection.bias) if projection.bias else None
@@ -156,14 +156,14 @@ def _read(home: tuple[dict[str, Any], str] | None) -> Tensor | None:
     return None if home is None else home[0][home[1]].detach()
 
 
-def recorded_linear(site: Site, tape: Tape, known: dict[Any, Layer]) -> RecordedLinear:
+def recorded_linear(site: Site, recorder: Recorder, known: dict[Any, Layer]) -> RecordedLinear:
     """The recorded ``x W^T + b`` of one site; layers are made once per projection."""
 
     def linear(x: Tensor, weight: str, bias: str | None, part: Part | None = None) -> Tensor:
         projection = Projection(site, weight, bias, part)
         layer = known.get(projection)
         if layer is None:
-            layer = known[projection] = ProjectionLayer(projection, tape)
+            layer = known[projection] = ProjectionLayer(projection, recorder)
         return layer.forward(x)
 
     return linear

@@ -19,10 +19,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from winsor.gradients.layers.layer import Layer, Named, as_dtype
-from winsor.gradients.pieces import Rows
-from winsor.gradients.tape import Call
+from winsor.gradients.parameter_rows import Rows
+from winsor.gradients.recorder import Call
 
-LONG = 1 << 14
+LONG_ROW = 1 << 14
 """Numbers in a row from which on a call of the kernel per row costs less than the formula: it reads
 each number once and writes none (16 rows of 128 x 256: 0.8 instead of 1.4 ms)."""
 
@@ -38,24 +38,24 @@ class LayerNormLayer(Layer):
 
     def forward(self, input: Tensor) -> Tensor:
         m = self.module
-        weight, bias = self.tape.detached(self.module)
+        weight, bias = self.recorder.detached(self.module)
         if self.weight is not None and self._in_long_rows(input):
             made = torch.native_layer_norm(input, m.normalized_shape, weight, bias, m.eps)
             note = made[1].detach(), made[2].detach()
-            return self.tape.record(self, made[0], input, note=note)
+            return self.recorder.record(self, made[0], input, note=note)
         out = F.layer_norm(input, m.normalized_shape, weight, bias, m.eps)
-        return self.tape.record(self, out, *([input] if self.weight is not None else []))
+        return self.recorder.record(self, out, *([input] if self.weight is not None else []))
 
     def _in_long_rows(self, x: Tensor) -> bool:
         own = len(self.module.normalized_shape)
         if x.dim() <= 1 + own or x.dtype is not self.dtype or x.device.type != "cpu":
             return False
         places = x.shape[1:-own].numel()
-        return places <= MANY_PLACES and places * x.shape[-own:].numel() >= LONG
+        return places <= MANY_PLACES and places * x.shape[-own:].numel() >= LONG_ROW
 
     def _row_by_row(self, x: Tensor, g: Tensor, mean: Tensor, rstd: Tensor) -> list[Tensor]:
         """[(n, features) of the scale, (n, features) of the shift]."""
-        shape, (weight, bias) = self.module.normalized_shape, self.tape.detached(self.module)
+        shape, (weight, bias) = self.module.normalized_shape, self.recorder.detached(self.module)
         each = zip(*(part.unbind(0) for part in (g, x, mean, rstd)), strict=True)
         rows = [
             _one_row(g, x, shape, m, r, weight, bias, [False, True, bias is not None])[1:]
@@ -91,7 +91,7 @@ class RMSNormLayer(LayerNormLayer):
     def forward(self, x: Tensor) -> Tensor:
         m = self.module
         out = F.rms_norm(x, m.normalized_shape, m._parameters["weight"].detach(), m.eps)
-        return self.tape.record(self, out, x)
+        return self.recorder.record(self, out, x)
 
     def normalised(self, x: Tensor) -> Tensor:
         return F.rms_norm(x, self.module.normalized_shape, None, self.module.eps)
@@ -105,10 +105,10 @@ class GroupNormLayer(Layer):
         return int(self.module.num_groups)
 
     def forward(self, input: Tensor) -> Tensor:
-        weight, bias = self.tape.detached(self.module)
+        weight, bias = self.recorder.detached(self.module)
         x = as_dtype(input, self.dtype)
-        if not self.tape.verified:
-            self.tape.note_input(x)
+        if not self.recorder.verified:
+            self.recorder.note_input(x)
         anchor = torch.empty(0, requires_grad=True)
         return _GroupNorm.apply(x, anchor, self, weight, bias)
 
@@ -172,5 +172,5 @@ class _GroupNorm(torch.autograd.Function):
             (ctx.needs_input_grad[0], True, True),
         )
         call = Call(layer, (), note=(for_weight.view(n, channels), for_bias.view(n, channels)))
-        layer.tape.deliver(call, 0, g)
+        layer.recorder.deliver(call, 0, g)
         return dx, None, None, None, None

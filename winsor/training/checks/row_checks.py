@@ -1,4 +1,4 @@
-"""The checks of one training run: which rows are played, and at which steps.
+"""The checks of one training run: which rows are tried, and at which steps.
 
 At the start, and then at one step of 1, one of 2..3, one of 4..7 and so on, about log2(T) in all.
 The run's key chooses rows and steps, so code that mixes rows only now and then cannot know when it
@@ -17,13 +17,13 @@ from torch.utils.data import TensorDataset, default_collate
 from winsor.core.contract import ConfigurationError
 from winsor.core.randomness import stream
 from winsor.gradients.view import Engine
-from winsor.training.checks.independence import BASE, SPARE, check_rows
+from winsor.training.checks.row_independence import BASE, SPARE, check_rows
 from winsor.training.checks.trial_pass import Collate, Loss, same_randomness
 from winsor.training.feeding.feed import Feed
 
 UNCHECKED = "rows assumed independent: checked by gradient flow only"
-LARGE_BATCH = 16
-"""Largest batch played. Some code mixes rows from a certain number on."""
+LARGEST_TRIAL_BATCH = 16
+"""Largest batch tried. Some code mixes rows from a certain number on."""
 
 
 class RowChecks:
@@ -72,7 +72,7 @@ def rows_to_check(feed: Feed, step: int) -> list[Any]:
     """A few rows, drawn by the run's key. They are private."""
     typical = feed.limit or round(feed.sampler.expected_size)
     n = feed.sampler.n if feed.units is None else feed.units.n_rows
-    count = min(n, max(BASE + SPARE, min(typical, LARGE_BATCH)))
+    count = min(n, max(BASE + SPARE, min(typical, LARGEST_TRIAL_BATCH)))
     coins = stream(feed.key, "check", step)
     chosen = coins.choice(n, count, replace=False)
     with same_randomness(int(coins.integers(1 << 31))):

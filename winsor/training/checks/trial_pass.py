@@ -34,7 +34,7 @@ Collate = Callable[[list[Any]], Any]
 Watch = Callable[[Any], AbstractContextManager[Any]]
 """Given the batch, what looks on while the loss is computed."""
 
-LARGE = 1 << 26
+LARGEST_COPIED_MODEL = 1 << 26
 """Models with more numbers than this run as they are, uncopied and in their own precision."""
 DROPOUTS = (
     torch.dropout,
@@ -48,44 +48,46 @@ DROPOUTS = (
 
 
 @dataclass(frozen=True)
-class Played:
+class PassResult:
     """What a batch gave: all losses, and the gradient of the rows that were asked for."""
 
     losses: Tensor
     grads: dict[int, list[Tensor]]
 
 
-class Rehearsal:
-    """Plays batches of ``loss`` on ``model``, each from the same state."""
+class TrialPass:
+    """Runs batches of ``loss`` on ``model``, each from the same state."""
 
     def __init__(self, model: nn.Module, loss: Loss, collate: Collate, exact: bool) -> None:
         size = sum(p.numel() for p in model.parameters())
         self.model = model
         self.loss = loss
         self.collate = collate
-        self.exact = exact and size <= LARGE
+        self.exact = exact and size <= LARGEST_COPIED_MODEL
         self.quiet = False
-        self._copies = _copies(model, torch.float64 if self.exact else None, share=size > LARGE)
+        self._copies = _copies(
+            model, torch.float64 if self.exact else None, share=size > LARGEST_COPIED_MODEL
+        )
         self._trained = [c for c in self._copies.values() if c.requires_grad]
 
-    def without_dropout(self) -> Rehearsal:
+    def without_dropout(self) -> TrialPass:
         calm = copy.copy(self)
         calm.quiet = True
         return calm
 
-    def play(
+    def run(
         self,
         samples: Sequence[Any],
         positions: Sequence[int],
         seed: int = 0,
         after: Sequence[Any] | None = None,
         watch: Watch | None = None,
-    ) -> Played:
+    ) -> PassResult:
         """Losses of the batch of ``samples`` and gradients of the rows at ``positions``.
 
-        With ``after``, another batch is played before, and nothing is put back in between.
+        With ``after``, another batch is result before, and nothing is put back in between.
         """
-        with same_randomness(seed), torch.enable_grad(), _on_stage(self.model, self._copies):
+        with same_randomness(seed), torch.enable_grad(), _on_copies(self.model, self._copies):
             with _no_dropout(self.model) if self.quiet else nullcontext():
                 if after is not None:
                     self.loss(self.model, self._batch(after))
@@ -93,7 +95,7 @@ class Rehearsal:
                 with watch(batch) if watch is not None else nullcontext():
                     losses = _one_per_row(self.loss(self.model, batch), len(samples))
             grads = {i: self._gradient(losses[i]) for i in positions}
-        return Played(losses.detach(), grads)
+        return PassResult(losses.detach(), grads)
 
     def _batch(self, samples: Sequence[Any]) -> Any:
         batch = self.collate([copy.copy(sample) for sample in samples])
@@ -210,7 +212,7 @@ class _Saved:
 
 
 @contextmanager
-def _on_stage(model: nn.Module, copies: dict[int, Tensor]) -> Iterator[None]:
+def _on_copies(model: nn.Module, copies: dict[int, Tensor]) -> Iterator[None]:
     """The model on its copies. At the end all is put back, and a copy that changed is refused."""
     saved = [_Saved.of(path, module) for path, module in model.named_modules()]
     versions = {key: stand_in._version for key, stand_in in copies.items()}
@@ -278,7 +280,7 @@ class Tolerance:
 
 
 @dataclass(frozen=True)
-class Seat:
+class RowInBatch:
     """One row's place in a batch."""
 
     samples: Sequence[Any]
@@ -306,7 +308,7 @@ class _Report:
 
 
 def name_the_place(
-    rehearsal: Rehearsal, one: Seat, other: Seat, tolerance: Tolerance, seed: int
+    trial_pass: TrialPass, one: RowInBatch, other: RowInBatch, tolerance: Tolerance, seed: int
 ) -> str:
     """Name the first place at which a row looks different in another batch.
 
@@ -315,7 +317,7 @@ def name_the_place(
     place is a module, the stretch between two modules, the collate function or the loss.
     """
     close = Tolerance(tolerance.relative / 10, tolerance.absolute / 10)
-    here, there = (_reported(rehearsal, seat, seed) for seat in (one, other))
+    here, there = (_reported(trial_pass, place, seed) for place in (one, other))
     if not _agree(here.batch, there.batch, close):
         return "in the collate function: the row is not the same in the two batches"
     last: _Event | None = None
@@ -352,30 +354,30 @@ def _agree(one: list[Tensor], other: list[Tensor], tolerance: Tolerance) -> bool
     return all(a.shape != b.shape or tolerance.same(a, b) for a, b in pairs)
 
 
-def _reported(rehearsal: Rehearsal, seat: Seat, seed: int) -> _Report:
+def _reported(trial_pass: TrialPass, place: RowInBatch, seed: int) -> _Report:
     report = _Report()
 
     @contextmanager
     def watch(batch: Any) -> Iterator[None]:
-        report.batch = _row(batch, seat)
-        with _listening(rehearsal.model, seat, report.events):
+        report.batch = _row(batch, place)
+        with _listening(trial_pass.model, place, report.events):
             yield
 
-    rehearsal.play(seat.samples, (), seed, watch=watch)
+    trial_pass.run(place.samples, (), seed, watch=watch)
     return report
 
 
 @contextmanager
-def _listening(model: nn.Module, seat: Seat, events: list[_Event]) -> Iterator[None]:
+def _listening(model: nn.Module, place: RowInBatch, events: list[_Event]) -> Iterator[None]:
     handles = []
     for path, module in model.named_modules():
         name = f"{path or 'the model itself'} ({type(module).__name__})"
 
         def enter(_: nn.Module, args: Any, kwargs: Any, name: str = name) -> None:
-            events.append(_Event(name, False, _row((args, kwargs), seat)))
+            events.append(_Event(name, False, _row((args, kwargs), place)))
 
         def leave(_: nn.Module, args: Any, result: Any, name: str = name) -> None:
-            events.append(_Event(name, True, _row(result, seat)))
+            events.append(_Event(name, True, _row(result, place)))
 
         handles.append(module.register_forward_pre_hook(enter, with_kwargs=True))
         handles.append(module.register_forward_hook(leave))
@@ -386,8 +388,8 @@ def _listening(model: nn.Module, seat: Seat, events: list[_Event]) -> Iterator[N
             handle.remove()
 
 
-def _row(values: Any, seat: Seat) -> list[Tensor]:
+def _row(values: Any, place: RowInBatch) -> list[Tensor]:
     """What belongs to the row: of every tensor whose first dimension is the batch."""
-    n = len(seat.samples)
+    n = len(place.samples)
     tensors = (x for x in tree_leaves(values) if isinstance(x, Tensor) and x.dim())
-    return [seat.of(x) for x in tensors if len(x) == n]
+    return [place.of(x) for x in tensors if len(x) == n]

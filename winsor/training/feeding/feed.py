@@ -152,7 +152,7 @@ def _joined(held: list[Indices]) -> Chunk:
     return Chunk(np.concatenate(held), tuple(map(len, held)))
 
 
-LARGE = 1 << 24
+SHARED_BUFFER_BYTES = 1 << 24
 """Bytes from which a batch is put into a shared buffer."""
 _MOST = 3  # buffers for each tensor of a dataset: one in use, one just left, one to spare
 
@@ -171,7 +171,7 @@ class RowBuffers:
 
     def rows_of(self, place: int, values: Tensor, index: Tensor) -> Tensor:
         """``values[index]``; ``place`` names the tensor within its dataset."""
-        large = values.nbytes * index.shape[0] >= LARGE * values.shape[0]
+        large = values.nbytes * index.shape[0] >= SHARED_BUFFER_BYTES * values.shape[0]
         if not large or values.requires_grad or values.device.type != "cpu":
             return values.index_select(0, index)
         out = self._free(place, values, len(index))

@@ -198,7 +198,7 @@ class Ranks:
             _refuse_broken(error)
 
 
-def together(ranks: Ranks | None, act: Callable[[], _Value], what: str) -> _Value:
+def on_all_ranks(ranks: Ranks | None, act: Callable[[], _Value], what: str) -> _Value:
     """``act()`` on every rank; where it fails on one, it has failed on all of them."""
     if ranks is None:
         return act()

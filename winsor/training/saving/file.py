@@ -31,7 +31,7 @@ from torch import Tensor, nn
 from winsor.core.contract import ConfigurationError, LedgerError, WinsorError
 from winsor.core.files import replace_file
 from winsor.training.checks.arguments import refuse_wrong_kinds
-from winsor.training.ranks.ranks import Ranks, together
+from winsor.training.ranks.ranks import Ranks, on_all_ranks
 from winsor.training.ranks.shard_files import read_shards
 from winsor.training.ranks.sharded import ShardedOptimizer, Shards, is_sharded
 from winsor.training.saving.settings import refuse_different, settings_of_model
@@ -87,7 +87,7 @@ def restore(
         _refuse_other_names(state["also"], also)
 
     try:
-        together(private._ranks, check, "resume")
+        on_all_ranks(private._ranks, check, "resume")
         if "shards" in state:
             state = filled(private, state)
     except WinsorError:
@@ -105,13 +105,13 @@ def restore(
             thing.load_state_dict(_copied(saved[name]))
 
     try:
-        together(private._ranks, load, "load the checkpoint")
+        on_all_ranks(private._ranks, load, "load the checkpoint")
         private.load_state_dict(state["private"], repeat=repeat)
     except BaseException as error:
         private.model.load_state_dict(weights)
         for name, thing in things.items():
             thing.load_state_dict(before[name])
-        private._guard.adopt()
+        private._guard.accept()
         if isinstance(error, WinsorError) or not isinstance(error, Exception):
             raise
         raise _damaged(error) from error

@@ -33,10 +33,9 @@ from winsor.training.checks.row_checks import RowChecks
 from winsor.training.feeding.feed import Feed, Fragment
 from winsor.training.feeding.random_states import random_states, set_random_states
 from winsor.training.grouping import Grouping
-from winsor.training.guard import ModelGuard
 from winsor.training.iterates import Ball, Iterates
 from winsor.training.ranks.agreement import SAVE, UnevenSteps
-from winsor.training.ranks.ranks import Ranks, together
+from winsor.training.ranks.ranks import Ranks, on_all_ranks
 from winsor.training.ranks.shard_files import forget_others, write_shards
 from winsor.training.saving.file import (
     FILE,
@@ -49,6 +48,7 @@ from winsor.training.saving.file import (
     write,
 )
 from winsor.training.saving.settings import Settings, refuse_different, settings_of_optimizer
+from winsor.training.tamper_guard import TamperGuard
 
 STATE_FORMAT = 4
 
@@ -79,7 +79,7 @@ class RunState(HoldsKey):
         budget: StepBudget,
         iterates: Iterates | None = None,
         ball: Ball | None = None,
-        guard: ModelGuard | None = None,
+        guard: TamperGuard | None = None,
         conditions: tuple[str, ...] = (),
         grouping: Grouping | None = None,
         ranks: Ranks | None = None,
@@ -110,7 +110,7 @@ class RunState(HoldsKey):
         self._first = 0  # the step at which the current key began
         self._is_new = not door.ledger.steps(door.run)
         self._conditions = [f"rule {rule!r}", *conditions]
-        self._guard = guard or ModelGuard(model)
+        self._guard = guard or TamperGuard(model)
         self._rows = RowChecks(model, engine, feed)
         self._batchnorms = [
             (name, module)
@@ -180,7 +180,7 @@ class RunState(HoldsKey):
         """One file, by rank 0; or shards by all, and then the file that names them."""
         ranks, writes = self._ranks, self._ranks is None or self._ranks.rank == 0
         if not shards:
-            together(ranks, lambda: write(path, state) if writes else None, "save")
+            on_all_ranks(ranks, lambda: write(path, state) if writes else None, "save")
             return
         folder, name = Path(path), new_name(self.steps_done)
         name = name if ranks is None else ranks.from_first(name)
@@ -193,7 +193,7 @@ class RunState(HoldsKey):
             write(folder / FILE, {**state, "shards": name})
             forget_others(folder, PREFIX, name)
 
-        together(ranks, lambda: end() if writes else None, "save")
+        on_all_ranks(ranks, lambda: end() if writes else None, "save")
 
     def _follow_others(self) -> bool:
         """After a step without rows on this rank; see `uneven.py`. False if the others leave."""
@@ -271,13 +271,13 @@ class RunState(HoldsKey):
         if self._ranks is not None:
             on_disk = self._ranks.from_first(on_disk)
             fresh = None if fresh is None else self._ranks.shared_key(fresh)
-        key = together(self._ranks, lambda: self._checked(state, fresh, on_disk), "resume")
+        key = on_all_ranks(self._ranks, lambda: self._checked(state, fresh, on_disk), "resume")
         before = self.state_dict()
         before |= {"random": random_states(), "neutralised": self._neutralised}
         old_key = self._feed.key
         try:
             adopt = functools.partial(self._adopt, state, key, fresh)
-            together(self._ranks, lambda: _intact(adopt), "resume")
+            on_all_ranks(self._ranks, lambda: _intact(adopt), "resume")
             conditions = [*self._conditions, *_intact(lambda: [*map(str, state["conditions"])])]
             self._door.ledger.load_state_dict(state["ledger"])  # last: on disk, it stays
         except BaseException:
@@ -288,7 +288,7 @@ class RunState(HoldsKey):
         self._sums, self._held = None, []
         self._resumed_at_end = self.steps_done >= self.budget.planned_steps
         self._is_new = True
-        self._guard.adopt()
+        self._guard.accept()
 
     def _checked(self, state: Mapping[str, Any], fresh: bytes | None, on_disk: bool) -> bytes:
         """The checkpoint's key, if the checkpoint fits this run."""

@@ -26,7 +26,7 @@ from torch import Tensor
 
 from winsor.gradients.directions import Basis, Kronecker
 from winsor.gradients.sums import (
-    MANY,
+    FLOAT32_SUM_ROWS,
     add_products,
     add_up,
     in_pieces,
@@ -39,23 +39,23 @@ from winsor.gradients.sums import (
 if TYPE_CHECKING:
     from winsor.gradients.units import Units
 
-CHUNK = 1 << 22
+ROWS_AT_ONCE = 1 << 22
 """Floats of explicit rows that are formed at once: 16 MiB in float32."""
 
-IN_CACHE = 1 << 18
+NUMBERS_IN_CACHE = 1 << 18
 """Floats of explicit rows at a time for their lengths: a megabyte stays in a core's cache."""
 
-CANCELLED = 0.05
+CANCELLATION_LIMIT = 0.05
 """A ghost norm below this part of its diagonal has lost digits to cancellation: form the row."""
 
-HELD = 2.0**-12
+NORM_FLOOR = 2.0**-12
 """Squared norms are not reported below this part of their diagonal, the squares of a row's places
 added up. Weighted sums add up places in float32, and what they round away is as large as the places
 are, however short the row is that they leave: 1e7 - 1e7 may be 1. Places are then at most 64 times
 as long as what a rule allows, and rounding is what it is for 64 rows."""
 
 
-class Piece(ABC):
+class ParameterRows(ABC):
     """Default answers, all through explicit rows in bounded chunks."""
 
     shape: torch.Size
@@ -66,15 +66,15 @@ class Piece(ABC):
         """(stop - start, *shape)."""
 
     @abstractmethod
-    def select(self, index: Tensor) -> Piece:
+    def select(self, index: Tensor) -> ParameterRows:
         """The same piece for some of the rows, as float64."""
 
     @abstractmethod
-    def where(self, kept: Tensor) -> Piece:
+    def where(self, kept: Tensor) -> ParameterRows:
         """The same piece with the rows that are not kept set to zero."""
 
     @staticmethod
-    def joined(parts: Sequence[Piece]) -> Sequence[Piece]:
+    def joined(parts: Sequence[ParameterRows]) -> Sequence[ParameterRows]:
         """Fewer pieces of this kind with the same sum of rows, where there is a way."""
         return parts
 
@@ -83,7 +83,7 @@ class Piece(ABC):
         return None
 
     def chunks(self) -> Iterator[tuple[int, int]]:
-        size = max(1, CHUNK // max(1, self.shape.numel()))
+        size = max(1, ROWS_AT_ONCE // max(1, self.shape.numel()))
         for start in range(0, self.n, size):
             yield start, min(self.n, start + size)
 
@@ -93,14 +93,14 @@ class Piece(ABC):
 
     def length(self, order: float) -> Tensor:
         """(n,) lengths in L1 (``order`` 1) or in the largest coordinate (infinity), in float64."""
-        size = max(1, IN_CACHE // max(1, self.shape.numel()))
+        size = max(1, NUMBERS_IN_CACHE // max(1, self.shape.numel()))
         parts = [
             _length_of_rows(self.rows(start, min(self.n, start + size)), order)
             for start in range(0, self.n, size)
         ]
         return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.float64)
 
-    def per_unit(self, units: Units) -> Piece:
+    def per_unit(self, units: Units) -> ParameterRows:
         """The same piece told of units, each the sum of its rows."""
         return Together(self, units)
 
@@ -118,7 +118,7 @@ class Piece(ABC):
         return torch.cat([basis.rows(self.rows(a, b)) for a, b in self.chunks()])
 
 
-class Rows(Piece):
+class Rows(ParameterRows):
     """Explicit rows, for parameters where nothing is smaller."""
 
     __slots__ = ("_square", "n", "shape", "values")
@@ -130,7 +130,7 @@ class Rows(Piece):
         self._square: Tensor | None = None
 
     @staticmethod
-    def joined(parts: Sequence[Piece]) -> Sequence[Piece]:
+    def joined(parts: Sequence[ParameterRows]) -> Sequence[ParameterRows]:
         return [Rows(add_up([part.rows(0, part.n) for part in parts]))]
 
     def rows(self, start: int, stop: int) -> Tensor:
@@ -158,17 +158,17 @@ class Rows(Piece):
         target = out if out.dim() == 1 else out.view(-1)
         if w is None:
             torch.sum(flat, 0, out=target)
-        elif self.n <= MANY:
+        elif self.n <= FLOAT32_SUM_ROWS:
             torch.mv(flat.T, w, out=target)
         else:
-            pairs = zip(flat.split(MANY), w.split(MANY), strict=True)
+            pairs = zip(flat.split(FLOAT32_SUM_ROWS), w.split(FLOAT32_SUM_ROWS), strict=True)
             target.copy_(in_pieces(rows.T @ weights for rows, weights in pairs))
 
     def sketch(self, basis: Basis) -> Tensor:
         return basis.rows(self.values)
 
 
-class Outer(Piece):
+class Outer(ParameterRows):
     """G_i = left_i right_i^T: a linear map applied once per row."""
 
     __slots__ = ("left", "n", "right", "shape")
@@ -196,7 +196,7 @@ class Outer(Piece):
         # |l r^T|_1 = |l|_1 |r|_1, and max |l r^T| = max |l| max |r|: no row is formed.
         return self.left.length(order) * self.right.length(order)
 
-    def per_unit(self, units: Units) -> Piece:
+    def per_unit(self, units: Units) -> ParameterRows:
         return self.factors().per_unit(units)
 
     def weighted(self, w: Tensor | None, out: Tensor) -> None:
@@ -217,7 +217,7 @@ class Outer(Piece):
         return Factors(self.left.values.unsqueeze(1), self.right.values.unsqueeze(1))
 
 
-class Factors(Piece):
+class Factors(ParameterRows):
     """G_i = sum_t left_it right_it^T: a linear map applied at T places of each row."""
 
     __slots__ = ("left", "n", "right", "shape")
@@ -229,7 +229,7 @@ class Factors(Piece):
         self.shape = torch.Size((left.shape[2], right.shape[2]))
 
     @staticmethod
-    def joined(parts: Sequence[Piece]) -> Sequence[Piece]:
+    def joined(parts: Sequence[ParameterRows]) -> Sequence[ParameterRows]:
         if len(parts) == 1:
             return parts
         factors = [part for part in parts if isinstance(part, Factors)]
@@ -252,7 +252,11 @@ class Factors(Piece):
         if self.is_ghostly():
             return careful(self, *self.ghost())
         square = super().square()
-        return square if self.left.shape[1] < 2 else torch.maximum(square, HELD * self.diagonal())
+        return (
+            square
+            if self.left.shape[1] < 2
+            else torch.maximum(square, NORM_FLOOR * self.diagonal())
+        )
 
     def diagonal(self) -> Tensor:
         """(n,) sum_t |left_it|^2 |right_it|^2."""
@@ -303,24 +307,24 @@ def ghost(lefts: Sequence[Tensor], right: Tensor) -> tuple[Tensor, Tensor]:
     return square, diagonal
 
 
-def careful(piece: Piece, square: Tensor, diagonal: Tensor) -> Tensor:
+def careful(piece: ParameterRows, square: Tensor, diagonal: Tensor) -> Tensor:
     """Ghost norms, with the rows that cancelled computed from their explicit gradient.
 
     A norm that reads too small would let a row pass the bound; rounding must not do that. Nor must
-    the rounding of a sum over places that cancel: see `HELD`.
+    the rounding of a sum over places that cancel: see `NORM_FLOOR`.
     """
-    doubtful = (square < CANCELLED * diagonal).nonzero()[:, 0]
+    doubtful = (square < CANCELLATION_LIMIT * diagonal).nonzero()[:, 0]
     if len(doubtful):
         square = square.clone()
-        exact = Piece.square(piece.select(doubtful)).to(square.dtype)
-        square[doubtful] = torch.maximum(exact, HELD * diagonal[doubtful])
+        exact = ParameterRows.square(piece.select(doubtful)).to(square.dtype)
+        square[doubtful] = torch.maximum(exact, NORM_FLOOR * diagonal[doubtful])
     return square
 
 
-class Sum(Piece):
+class Sum(ParameterRows):
     """One parameter, several kinds of calls: tied weights."""
 
-    def __init__(self, parts: Sequence[Piece]) -> None:
+    def __init__(self, parts: Sequence[ParameterRows]) -> None:
         self.parts = parts
         self.n, self.shape = parts[0].n, parts[0].shape
 
@@ -346,7 +350,7 @@ class Sum(Piece):
                 own = first.square()
                 return careful(self, square + own + 2 * cross, diagonal + own)
         apart = add_up([part.square() for part in self.parts])  # which are added up one by one
-        return torch.maximum(super().square(), HELD * apart)
+        return torch.maximum(super().square(), NORM_FLOOR * apart)
 
     def weighted(self, w: Tensor | None, out: Tensor) -> None:
         first, *rest = self.parts
@@ -360,16 +364,16 @@ class Sum(Piece):
         return add_up([part.sketch(basis) for part in self.parts])
 
 
-class Together(Piece):
+class Together(ParameterRows):
     """G_u = the sum over the rows of unit u of what another piece knows."""
 
-    def __init__(self, single: Piece, units: Units) -> None:
+    def __init__(self, single: ParameterRows, units: Units) -> None:
         self.single, self.units = single, units
         self.n, self.shape = units.n, single.shape
 
     def rows(self, start: int, stop: int) -> Tensor:
         first, last = int(self.units.offsets[start]), int(self.units.offsets[stop])
-        size = max(1, CHUNK // max(1, self.shape.numel()))
+        size = max(1, ROWS_AT_ONCE // max(1, self.shape.numel()))
         out: Tensor | None = None
         for a in range(first, max(last, first + 1), size):
             rows = self.single.rows(a, min(last, a + size))
@@ -389,11 +393,11 @@ class Together(Piece):
 
     def square(self) -> Tensor:
         square = super().square()
-        doubtful = (square < HELD * self.units.summed(self.single.reach())).nonzero()[:, 0]
+        doubtful = (square < NORM_FLOOR * self.units.summed(self.single.reach())).nonzero()[:, 0]
         if len(doubtful):
             some = self.select(doubtful)
             apart = some.units.summed(some.single.square()).to(square.dtype)
-            square[doubtful] = torch.maximum(square[doubtful], HELD * apart)
+            square[doubtful] = torch.maximum(square[doubtful], NORM_FLOOR * apart)
         return square
 
     def weighted(self, w: Tensor | None, out: Tensor) -> None:
@@ -402,7 +406,7 @@ class Together(Piece):
 
 class SummedRows(Rows):
     """The rows of each unit added up. Sums over units are taken row by row all the same, hence
-    norms that do not hide how long the rows were (`HELD`)."""
+    norms that do not hide how long the rows were (`NORM_FLOOR`)."""
 
     __slots__ = ("_apart",)
 
@@ -411,7 +415,7 @@ class SummedRows(Rows):
         self._apart = units.summed(single.square())
 
     def square(self) -> Tensor:
-        return torch.maximum(super().square(), HELD * self._apart)
+        return torch.maximum(super().square(), NORM_FLOOR * self._apart)
 
 
 def _length_of_rows(rows: Tensor, order: float) -> Tensor:
@@ -424,11 +428,11 @@ def _length_of_rows(rows: Tensor, order: float) -> Tensor:
     return flat.double().abs_().sum(1)
 
 
-def merged(parts: Sequence[Piece]) -> Piece:
+def merged(parts: Sequence[ParameterRows]) -> ParameterRows:
     """One piece for everything that one parameter received in one backward pass."""
     if len(parts) == 1:
         return parts[0]
-    kinds: dict[type[Piece], list[Piece]] = {}
+    kinds: dict[type[ParameterRows], list[ParameterRows]] = {}
     for part in parts:
         plain = part.factors() if isinstance(part, Outer) else part
         kinds.setdefault(type(plain), []).append(plain)

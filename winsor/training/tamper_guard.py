@@ -28,7 +28,7 @@ EVERY = 64
 """Content is compared about once in half as many steps, at moments that nobody can foresee."""
 
 
-class ModelGuard:
+class TamperGuard:
     """Remembers what the model was after the last update.
 
     The loop compares ``state`` by itself at every step, to stay quick; everything rarer is here.
@@ -45,12 +45,12 @@ class ModelGuard:
         """Where each watched tensor stands: the dictionary of its module, and its name there."""
         self.state: list[int] = []
         """Identity and version of each, in turn."""
-        self.armed = False
+        self.content_known = False
         """True if the content after the last step is known, so that it can be compared."""
         self.steps_left = 0
-        self.adopt()
+        self.accept()
 
-    def adopt(self) -> None:
+    def accept(self) -> None:
         """Whatever the model holds now is taken as it is: the start, or an edit by a named door."""
         self._names, self.places = [], []
         for path, module in self._model.named_modules():
@@ -60,20 +60,20 @@ class ModelGuard:
                     if tensor is not None and name not in self._public:
                         self._names.append(name)
                         self.places.append((held, local))
-        self.note()
+        self.snapshot()
 
-    def note(self) -> None:
+    def snapshot(self) -> None:
         """The values that are there now came through the door."""
         self._kept = [held[local] for held, local in self.places]  # alive, so identities are unique
         self.state = self.now()
         self._content = [_content(tensor) for tensor in self._kept]
-        self.armed = True
+        self.content_known = True
         self.steps_left = self._chance.randint(1, EVERY)
 
     def end(self) -> None:
         """Watch nothing any more: the weights stand elsewhere now."""
         self._names, self.places, self._kept, self.state = [], [], [], []
-        self._content, self.armed = None, False
+        self._content, self.content_known = None, False
 
     def now(self) -> list[int]:
         return [x for h, k in self.places for x in (id(h.get(k)), getattr(h.get(k), "_version", 0))]
@@ -91,7 +91,7 @@ class ModelGuard:
                 if old != new and not (math.isnan(old) and math.isnan(new))
             ]
             if not changed:  # what was refused once is refused again
-                self._content, self.armed = None, False
+                self._content, self.content_known = None, False
         if surely:
             known = {*self._names, *self._public}
             changed += [name for name, _ in self._model.named_buffers() if name not in known]

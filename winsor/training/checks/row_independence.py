@@ -5,14 +5,14 @@
 Every per-sample bound rests on this. An engine sees where *gradients* flow between rows; a batch
 statistic that was detached, a loss divided by its mean or by the number of rows, or inputs
 standardised over the batch do not show there, although one row then moves all others. So a few rows
-are played alone, in batches of several sizes, and in batches whose other rows were replaced by
+are result alone, in batches of several sizes, and in batches whose other rows were replaced by
 others, by zeros and by rows a hundred times as large; losses and gradients must agree.
 
 Guarantee
 ---------
 None about models in general: a check is a finite number of trials. It finds every mixing that
 shows, in the state that the model is in, on the rows that were drawn. Nothing about those rows is
-returned: the check passes, or an error names the place. It leaves no trace (`rehearsal.py`).
+returned: the check passes, or an error names the place. It leaves no trace (`trial_pass.py`).
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from winsor.training.checks.arguments import refuse_misfit, refuse_nothing_finit
 from winsor.training.checks.trial_pass import (
     Collate,
     Loss,
-    Played,
-    Rehearsal,
-    Seat,
+    PassResult,
+    RowInBatch,
     Tolerance,
+    TrialPass,
     name_the_place,
     same_randomness,
 )
@@ -70,7 +70,7 @@ class _Trial:
     """A row in another batch, and in words what is different about it."""
 
     row: int
-    seat: Seat
+    place: RowInBatch
     said: str
     invented: bool = False
 
@@ -105,17 +105,17 @@ def check_rows(
     refuse_unsupported(model)
     apart = len(rows)
     rows = list(itertools.islice(itertools.cycle(rows), max(len(rows), BASE + SPARE)))
-    rehearsal, tolerance, losses = _prepared(model, loss, collate, rows[:BASE])
+    trial_pass, tolerance, losses = _prepared(model, loss, collate, rows[:BASE])
     if not begun:
         refuse_nothing_finite(losses, apart)
     rows = [*_extremes_watched(rows[:BASE], losses), *rows[BASE:]]
-    steady, rehearsal = _steadied(rehearsal, rows[:BASE], tolerance)
+    steady, trial_pass = _steadied(trial_pass, rows[:BASE], tolerance)
     if steady == "never":
         return (UNSTEADY,)
     whole = steady == "always"
     for seed in range(1 if whole else SEEDS):
-        base = rehearsal.play(rows[:BASE], WATCHED, seed)
-        comparison = _Comparison(rehearsal, base, rows[:BASE], tolerance, seed)
+        base = trial_pass.run(rows[:BASE], WATCHED, seed)
+        comparison = _Comparison(trial_pass, base, rows[:BASE], tolerance, seed)
         for trial in _changed(rows) if not whole else (*_changed(rows), *_resized(rows)):
             comparison.refuse_difference(trial, same_shapes=not whole)
         comparison.refuse_memory(rows, same_shapes=not whole)
@@ -126,9 +126,9 @@ def _extremes_watched(base: list[Any], losses: Tensor) -> list[Any]:
     """The rows with the largest and the smallest loss, where they are watched: the ones that a
     limit taken from the batch cuts first."""
     order = losses.nan_to_num(0.0, 0.0, 0.0).argsort().tolist()
-    seats = {WATCHED[0]: order[-1], WATCHED[1]: order[0]}
+    places = {WATCHED[0]: order[-1], WATCHED[1]: order[0]}
     rest = iter(order[1:-1])
-    return [base[seats[j] if j in seats else next(rest)] for j in range(BASE)]
+    return [base[places[j] if j in places else next(rest)] for j in range(BASE)]
 
 
 def _changed(rows: Sequence[Any]) -> Iterator[_Trial]:
@@ -137,12 +137,12 @@ def _changed(rows: Sequence[Any]) -> Iterator[_Trial]:
     for i in WATCHED:
         others = iter(spare)
         replaced = [row if j == i else next(others) for j, row in enumerate(base)]
-        yield _Trial(i, Seat(replaced, i), "other rows of its batch were replaced")
+        yield _Trial(i, RowInBatch(replaced, i), "other rows of its batch were replaced")
         for factor, said in ((0.0, "set to zero"), (100.0, "scaled by 100")):
             made_up = [row if j == i else _scaled(row, factor) for j, row in enumerate(base)]
             if all(row is not None for row in made_up):
                 said = f"other rows of its batch were {said}"
-                yield _Trial(i, Seat(made_up, i), said, invented=True)
+                yield _Trial(i, RowInBatch(made_up, i), said, invented=True)
 
 
 def _resized(rows: Sequence[Any]) -> Iterator[_Trial]:
@@ -150,13 +150,15 @@ def _resized(rows: Sequence[Any]) -> Iterator[_Trial]:
     spare = rows[BASE : BASE + SPARE]
     for i in WATCHED:
         row = rows[i]
-        yield _Trial(i, Seat([spare[0], row], 1), f"its batch had 2 rows instead of {BASE}")
+        yield _Trial(i, RowInBatch([spare[0], row], 1), f"its batch had 2 rows instead of {BASE}")
         yield _Trial(
-            i, Seat([row, spare[1], spare[2]], 0), f"its batch had 3 rows instead of {BASE}"
+            i, RowInBatch([row, spare[1], spare[2]], 0), f"its batch had 3 rows instead of {BASE}"
         )
         if len(rows) > BASE:
-            yield _Trial(i, Seat(rows, i), f"its batch had {len(rows)} rows instead of {BASE}")
-        yield _Trial(i, Seat([row], 0), f"it was alone instead of one of {BASE}")
+            yield _Trial(
+                i, RowInBatch(rows, i), f"its batch had {len(rows)} rows instead of {BASE}"
+            )
+        yield _Trial(i, RowInBatch([row], 0), f"it was alone instead of one of {BASE}")
 
 
 def _scaled(sample: Any, factor: float) -> Any:
@@ -180,24 +182,24 @@ class _Comparison:
 
     def __init__(
         self,
-        rehearsal: Rehearsal,
-        base: Played,
+        trial_pass: TrialPass,
+        base: PassResult,
         samples: Sequence[Any],
         tolerance: Tolerance,
         seed: int,
     ) -> None:
-        self._rehearsal = rehearsal
+        self._trial_pass = trial_pass
         self._base = base
         self._samples = samples
         self._tolerance = tolerance
         self._seed = seed
 
     def refuse_difference(self, trial: _Trial, same_shapes: bool) -> None:
-        seat = trial.seat
-        if same_shapes and not self._comparable(seat.samples):
+        place = trial.place
+        if same_shapes and not self._comparable(place.samples):
             return  # a padded length changes what is drawn for every row
         try:
-            played = self._rehearsal.play(seat.samples, (seat.position,), self._seed)
+            result = self._trial_pass.run(place.samples, (place.position,), self._seed)
         except WinsorError:
             raise
         except Exception as error:
@@ -205,9 +207,9 @@ class _Comparison:
                 return  # values that no real row has may be refused by the loss: targets above 1
             raise UnsupportedModel(
                 f"the loss must be computable for any number of rows, as batches are drawn. Got "
-                f"{type(error).__name__} for {len(seat.samples)} of them: {error}"
+                f"{type(error).__name__} for {len(place.samples)} of them: {error}"
             ) from error
-        if _differ(self._base, trial.row, played, seat.position, self._tolerance):
+        if _differ(self._base, trial.row, result, place.position, self._tolerance):
             self._refuse(trial)
 
     def refuse_memory(self, rows: Sequence[Any], same_shapes: bool) -> None:
@@ -221,8 +223,8 @@ class _Comparison:
         changed = [row, *other[1:]]
         if same_shapes and not (self._comparable(other) and self._comparable(changed)):
             return
-        here = self._rehearsal.play(one, (0,), self._seed, after=one)
-        there = self._rehearsal.play(changed, (0,), self._seed, after=other)
+        here = self._trial_pass.run(one, (0,), self._seed, after=one)
+        there = self._trial_pass.run(changed, (0,), self._seed, after=other)
         if _differ(here, 0, there, 0, self._tolerance):
             raise UnsupportedModel(
                 "rows must not mix: the loss of a row changes with the rows of an earlier batch, "
@@ -233,14 +235,14 @@ class _Comparison:
     def _comparable(self, samples: Sequence[Any]) -> bool:
         with same_randomness(self._seed):
             one, other = (
-                tree_map(_shape, tree_leaves(self._rehearsal.collate(list(s))))
+                tree_map(_shape, tree_leaves(self._trial_pass.collate(list(s))))
                 for s in (self._samples, samples)
             )
         return bool(one == other)
 
     def _refuse(self, trial: _Trial) -> None:
-        here = Seat(self._samples, trial.row)
-        place = name_the_place(self._rehearsal, here, trial.seat, self._tolerance, self._seed)
+        here = RowInBatch(self._samples, trial.row)
+        place = name_the_place(self._trial_pass, here, trial.place, self._tolerance, self._seed)
         raise UnsupportedModel(
             f"rows must not mix: the loss or the gradient of a row changed when {trial.said}. "
             f"Found {place}. {REMEDY}"
@@ -257,7 +259,7 @@ def _shape(x: Any) -> Any:
     return (x.shape, x.dtype) if isinstance(x, Tensor) else type(x)
 
 
-def _differ(one: Played, i: int, other: Played, j: int, tolerance: Tolerance) -> bool:
+def _differ(one: PassResult, i: int, other: PassResult, j: int, tolerance: Tolerance) -> bool:
     """Gradients that are not finite are left out: 0 * inf of another row is rounding's fault."""
     if not tolerance.same(one.losses[i], other.losses[j]):
         return True
@@ -278,27 +280,27 @@ def _norm(tensors: Sequence[Tensor]) -> float:
 
 def _prepared(
     model: nn.Module, loss: Loss, collate: Collate, base: Sequence[Any]
-) -> tuple[Rehearsal, Tolerance, Tensor]:
+) -> tuple[TrialPass, Tolerance, Tensor]:
     """In float64 where the model can be run so, else as it is; and the losses of ``base``."""
-    rehearsal = Rehearsal(model, loss, collate, exact=True)
-    if rehearsal.exact:
+    trial_pass = TrialPass(model, loss, collate, exact=True)
+    if trial_pass.exact:
         coarsest = _Coarsest()
         try:
-            played = rehearsal.play(base, WATCHED, watch=lambda batch: coarsest)
+            result = trial_pass.run(base, WATCHED, watch=lambda batch: coarsest)
         except WinsorError:
             raise
         except Exception:  # float32 constants in the forward, a device without float64, ...
             pass
         else:
-            if played.losses.dtype is torch.float64:
-                return rehearsal, TOLERANCES[coarsest.dtype], played.losses
-    rehearsal, coarsest = Rehearsal(model, loss, collate, exact=False), _Coarsest()
+            if result.losses.dtype is torch.float64:
+                return trial_pass, TOLERANCES[coarsest.dtype], result.losses
+    trial_pass, coarsest = TrialPass(model, loss, collate, exact=False), _Coarsest()
     try:
-        played = rehearsal.play(base, (), watch=lambda batch: coarsest)
+        result = trial_pass.run(base, (), watch=lambda batch: coarsest)
     except (RuntimeError, TypeError) as error:
         refuse_misfit(error, model)
         raise
-    return rehearsal, TOLERANCES[coarsest.dtype], played.losses
+    return trial_pass, TOLERANCES[coarsest.dtype], result.losses
 
 
 class _Coarsest(TorchFunctionMode):
@@ -321,19 +323,19 @@ class _Coarsest(TorchFunctionMode):
 
 
 def _steadied(
-    rehearsal: Rehearsal, base: Sequence[Any], tolerance: Tolerance
-) -> tuple[str, Rehearsal]:
+    trial_pass: TrialPass, base: Sequence[Any], tolerance: Tolerance
+) -> tuple[str, TrialPass]:
     """Whether the same rows give the same losses: "always", with equal "seeds" only, or "never".
 
     Dropout is switched off if need be.
     """
-    calm = rehearsal.without_dropout()
+    calm = trial_pass.without_dropout()
     for one, seeds, answer in (
-        (rehearsal, (0, 1), "always"),
+        (trial_pass, (0, 1), "always"),
         (calm, (0, 1), "always"),
-        (rehearsal, (0, 0), "seeds"),
+        (trial_pass, (0, 0), "seeds"),
     ):
-        first, second = (one.play(base, WATCHED, seed) for seed in seeds)
+        first, second = (one.run(base, WATCHED, seed) for seed in seeds)
         if not any(_differ(first, i, second, i, tolerance) for i in WATCHED):
             return answer, one
-    return "never", rehearsal
+    return "never", trial_pass

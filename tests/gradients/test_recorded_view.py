@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from winsor.core.contract import ProtocolError
 from winsor.gradients import Directions, Need, View, make_engine, trainable_parameters
-from winsor.gradients.pieces import HELD
-from winsor.gradients.sums import LONG, square_rows
+from winsor.gradients.parameter_rows import NORM_FLOOR
+from winsor.gradients.sums import FLOAT32_SUM_TERMS, square_rows
 
 ENGINES = ("loop", "func", "ghost")
 NAMES = ["weight", "bias"]
@@ -113,7 +113,7 @@ def test_bad_tokens_and_convolutions_are_silenced_in_every_kind_of_piece() -> No
 @pytest.mark.parametrize("left_over", [5.0, 1e-3])
 def test_ghost_norms_survive_cancellation(left_over: float) -> None:
     """Places whose gradients cancel leave a small norm; it must not read smaller than it is, nor
-    than a part of the places' own squares (`HELD`)."""
+    than a part of the places' own squares (`NORM_FLOOR`)."""
     torch.manual_seed(0)
     model = nn.Linear(64, 64, bias=False)
     a = torch.randn(4, 1, 64)
@@ -125,7 +125,7 @@ def test_ghost_norms_survive_cancellation(left_over: float) -> None:
     _, oracle = zoo.make_view(model.double(), x.double(), "loop", losses)
     _, view = zoo.make_view(model.float(), x, "ghost", losses)
     exact = oracle.norms()
-    held = (HELD * 64 * x.double().square().sum((1, 2))).sqrt()  # |e|^2 = 64 at every place
+    held = (NORM_FLOOR * 64 * x.double().square().sum((1, 2))).sqrt()  # |e|^2 = 64 at every place
     assert bool((exact > held).all()) == (left_over > 1)
     exact = torch.maximum(exact, held)
     torch.testing.assert_close(view.norms().double(), exact, rtol=1e-3, atol=0)
@@ -229,7 +229,9 @@ def test_the_leaves_of_a_flat_tree_cannot_be_exchanged(change: str) -> None:
 
 def test_norms_of_long_rows_do_not_read_low() -> None:
     """One float32 sum of so many squares loses digits, always on the same side."""
-    row = torch.rand(1, 12 * LONG + 5, generator=torch.Generator().manual_seed(0)) + 0.5
+    row = (
+        torch.rand(1, 12 * FLOAT32_SUM_TERMS + 5, generator=torch.Generator().manual_seed(0)) + 0.5
+    )
     exact = torch.linalg.vector_norm(row, dtype=torch.float64).square().item()
     assert square_rows(row).item() == pytest.approx(exact, rel=2e-6)
 

@@ -23,14 +23,14 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten
 
 from winsor.core.contract import LossError, ProtocolError, UnsupportedModel
-from winsor.gradients.budget import RowMemory
 from winsor.gradients.parameters import Site
+from winsor.gradients.row_memory import RowMemory
 
 _unsafe_view = torch.ops.aten._unsafe_view.default
 saved_tensor_hooks = torch._C._autograd._top_saved_tensors_default_hooks
 _engine = torch.autograd.Variable._execution_engine
 Forward = Callable[..., Any]
-SMALL = 1 << 13
+SMALL_OUTPUT = 1 << 13
 
 
 class Call:
@@ -52,14 +52,14 @@ class Call:
 class PatchedForward:
     """Stands in for ``module.forward``. Copies and pickles of the model get the plain forward."""
 
-    def __init__(self, module: nn.Module, tape: Tape, recorded: Forward) -> None:
+    def __init__(self, module: nn.Module, recorder: Recorder, recorded: Forward) -> None:
         self._module = module
-        self._tape = tape
+        self._recorder = recorder
         self._plain: Forward = module.forward
         self._recorded = recorded
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if self._tape.on and torch.is_grad_enabled():
+        if self._recorder.on and torch.is_grad_enabled():
             return self._recorded(*args, **kwargs)
         return self._plain(*args, **kwargs)
 
@@ -70,7 +70,7 @@ class PatchedForward:
         return getattr, (self._module, "forward")
 
 
-class Tape:
+class Recorder:
     """Patches the forwards of ``sites``, and runs the backward passes that feed an engine."""
 
     def __init__(self, model: nn.Module, sites: Sequence[Site]) -> None:
@@ -85,7 +85,7 @@ class Tape:
         self.verified = False
         self.totals_only = False  # layers need not prepare for norms
         self.rows: int | None = None
-        self.budget = RowMemory()
+        self.row_memory = RowMemory()
         self._ones: Tensor | None = None
         self._shared: dict[str, bool] = {}
         self._receive: Callable[[Call, int, Tensor], None] = _ignore
@@ -130,11 +130,11 @@ class Tape:
 
     def _stray_hook(self, name: str) -> Callable[[Tensor], None]:
         # Weak: autograd holds this hook where the garbage collector cannot see it, and a model
-        # that holds its tape through its own parameter would never be freed.
-        tape = weakref.ref(self)
+        # that holds its recorder through its own parameter would never be freed.
+        alive = weakref.ref(self)
 
         def note(parameter: Tensor) -> None:
-            recorder = tape()
+            recorder = alive()
             if recorder is not None and recorder._running:
                 recorder._stray.append(name)
                 parameter.grad = None  # it holds private gradients: leave nothing behind
@@ -163,7 +163,7 @@ class Tape:
     def note_input(self, x: Tensor) -> None:
         """What plain training holds for this call: rows may take a part of it in addition."""
         if x.dim() and x.shape[0]:
-            self.budget.note_input(x.numel() / x.shape[0])
+            self.row_memory.note_input(x.numel() / x.shape[0])
 
     def lift(self, site: Site, index: Tensor) -> Tensor:
         """Give each row its own copy of an embedding's input that all rows share (positions).
@@ -225,7 +225,7 @@ class Tape:
         leaf.register_post_accumulate_grad_hook(deliver)
         # A leaf cannot be changed in place (ReLU(inplace=True)); an unsafe view of it can, and
         # here it is safe: nobody else reads the leaf. A small copy is quicker than the dispatch.
-        return leaf.clone() if leaf.numel() < SMALL else _unsafe_view(leaf, leaf.shape)
+        return leaf.clone() if leaf.numel() < SMALL_OUTPUT else _unsafe_view(leaf, leaf.shape)
 
     def hook(self, call: Call, node: Any) -> None:
         """`track_one` for an output that is in the graph already, as what ``node`` made."""

@@ -18,7 +18,16 @@ from torch import Tensor
 
 from winsor.core.contract import ProtocolError, Tree
 from winsor.gradients.directions import bases
-from winsor.gradients.pieces import CHUNK, IN_CACHE, Factors, Outer, Piece, Rows, careful, ghost
+from winsor.gradients.parameter_rows import (
+    NUMBERS_IN_CACHE,
+    ROWS_AT_ONCE,
+    Factors,
+    Outer,
+    ParameterRows,
+    Rows,
+    careful,
+    ghost,
+)
 from winsor.gradients.sums import scaled
 from winsor.gradients.tree import Layout
 from winsor.gradients.view import BaseView, Directions
@@ -27,7 +36,7 @@ LARGE_SQUARE = 1e30
 SMALL_SQUARE = 1e-24
 
 
-class PieceView(BaseView):
+class RecordedView(BaseView):
     """The `View` of one physical batch, from one piece per parameter that took part."""
 
     _squares: dict[str, Tensor] | None = None
@@ -38,7 +47,7 @@ class PieceView(BaseView):
     def __init__(
         self,
         parameters: Mapping[str, Tensor],
-        pieces: dict[str, Piece],
+        pieces: dict[str, ParameterRows],
         losses: Tensor,
         layout: Layout,
     ) -> None:
@@ -49,13 +58,13 @@ class PieceView(BaseView):
         self._n = losses.shape[0]
 
     @property
-    def recorded(self) -> Mapping[str, Piece]:
+    def recorded(self) -> Mapping[str, ParameterRows]:
         """What is known of each parameter."""
         return self._pieces
 
-    def with_pieces(self, pieces: dict[str, Piece], losses: Tensor) -> PieceView:
+    def with_pieces(self, pieces: dict[str, ParameterRows], losses: Tensor) -> RecordedView:
         """The view of other rows of the same parameters."""
-        return PieceView(self._parameters, pieces, losses, self._layout)
+        return RecordedView(self._parameters, pieces, losses, self._layout)
 
     @property
     def neutralised(self) -> int:
@@ -133,7 +142,7 @@ class PieceView(BaseView):
     def map_sum(self, f: Callable[[dict[str, Tensor]], dict[str, Tensor]]) -> Tree:
         self._check()
         out = {name: torch.zeros_like(p) for name, p in self._parameters.items()}
-        size = max(1, CHUNK // max(1, sum(p.numel() for p in out.values())))
+        size = max(1, ROWS_AT_ONCE // max(1, sum(p.numel() for p in out.values())))
         for start in range(0, self._n, size):
             stop = min(self._n, start + size)
             kept = slice(None) if self._kept is None else self._kept[start:stop]
@@ -176,7 +185,7 @@ class PieceView(BaseView):
     # ------------------------------------------------------------------------------ internals
 
     @property
-    def _pieces(self) -> dict[str, Piece]:
+    def _pieces(self) -> dict[str, ParameterRows]:
         if self._spent:
             raise ProtocolError(
                 "a view must not be asked for more after its last sum, which frees what was "
@@ -236,17 +245,19 @@ class PieceView(BaseView):
         self._norms = norms.to(self._layout.dtype)
 
 
-def _add_cut(out: Tensor, piece: Piece, index: Tensor, weights: Tensor, bound: float) -> None:
+def _add_cut(
+    out: Tensor, piece: ParameterRows, index: Tensor, weights: Tensor, bound: float
+) -> None:
     """Add the rows of ``index`` to ``out``, weighted and cut, a cacheful of rows at a time."""
     chosen = piece.select(index)
-    size = max(1, IN_CACHE // max(1, piece.shape.numel()))
+    size = max(1, NUMBERS_IN_CACHE // max(1, piece.shape.numel()))
     for start in range(0, len(index), size):
         rows = chosen.rows(start, min(len(index), start + size))
         w = weights[index[start : start + size]].to(rows.dtype)
         out += scaled(rows, w).clamp_(-bound, bound).sum(0)
 
 
-def total_square(pieces: Collection[Piece]) -> Tensor | None:
+def total_square(pieces: Collection[ParameterRows]) -> Tensor | None:
     """(n,) squared norms over all parameters; None if there are no parameters.
 
     What pieces share is computed once: a bias has the output-gradients of its weight, and linear
@@ -272,7 +283,7 @@ def total_square(pieces: Collection[Piece]) -> Tensor | None:
     return total
 
 
-class _SameInput(Piece):
+class _SameInput(ParameterRows):
     """Several factors with one right side, for their norms taken together."""
 
     def __init__(self, parts: Sequence[Factors]) -> None:
@@ -294,10 +305,10 @@ class _SameInput(Piece):
         return careful(self, *found)
 
 
-def _together(pieces: Collection[Piece]) -> list[Piece]:
+def _together(pieces: Collection[ParameterRows]) -> list[ParameterRows]:
     """The same pieces, with those put together whose norms share a Gram matrix."""
     alike: dict[Any, list[Factors]] = {}
-    others: list[Piece] = []
+    others: list[ParameterRows] = []
     for piece in pieces:
         if isinstance(piece, Factors) and piece.is_ghostly():
             right = piece.right

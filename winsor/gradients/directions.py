@@ -78,6 +78,7 @@ class Comb:
     k: int
 
     def rows(self, rows: Tensor) -> Tensor:
+        """Inner products (n, k) of explicit rows (n, *shape) with the directions."""
         flat = rows.reshape(len(rows), rows.shape[1:].numel()) * self.values.to(rows)
         padded = torch.nn.functional.pad(flat, (0, -flat.shape[1] % self.k))
         return padded.view(len(rows), padded.shape[1] // self.k, self.k).sum(1)
@@ -91,6 +92,7 @@ class Cyclic:
     signs: Tensor  # (k,)
 
     def rows(self, rows: Tensor) -> Tensor:
+        """Inner products (n, k) of explicit rows (n, *shape) with the directions."""
         inner = rows.reshape(len(rows), len(self.basis)) @ self.basis.to(rows)
         k = len(self.signs)
         return inner.repeat(1, -(-k // inner.shape[1]))[:, :k] * self.signs.to(rows)

@@ -34,7 +34,7 @@ from winsor.gradients.recorder import (
     refuse_without_graph,
 )
 from winsor.gradients.rows import RowsView
-from winsor.gradients.view import View
+from winsor.gradients.view import Engine, View
 
 Parameters = Mapping[str, nn.Parameter]
 
@@ -53,7 +53,7 @@ class Pure:
         return str(self.site)
 
 
-class FuncEngine:
+class FuncEngine(Engine):
     """Any module through torch.func. Slower than `ghost`, more general."""
 
     name = "func"
@@ -123,6 +123,7 @@ class FuncEngine:
 
 
 def pure_projection(projection: Projection) -> Pure:
+    """Express one projection of a fused module as a function of its parameters and inputs."""
     site = projection.site
     keys = [key for key in (projection.weight, projection.bias) if key]
     fixed = dict(site.module.named_parameters(remove_duplicate=False))

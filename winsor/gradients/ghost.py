@@ -41,7 +41,7 @@ from winsor.gradients.recorder import (
 )
 from winsor.gradients.small import Met, SmallModel
 from winsor.gradients.tree import Layout
-from winsor.gradients.view import Need, View
+from winsor.gradients.view import Engine, Need, View
 
 PER_SAMPLE = Need.NORMS | Need.GROUP_NORMS | Need.SKETCH | Need.ROWS
 
@@ -54,15 +54,17 @@ class Kept:
         self._more: dict[str, list[ParameterRows]] = {}
 
     def keep(self, name: str, piece: ParameterRows) -> None:
+        """Add what one call knows of parameter ``name``."""
         if self._first.setdefault(name, piece) is not piece:
             self._more.setdefault(name, [self._first[name]]).append(piece)
 
     def pieces(self) -> dict[str, ParameterRows]:
+        """Return one piece per parameter, merged over its calls."""
         merges = {name: merged(parts) for name, parts in self._more.items()}
         return self._first | merges if merges else self._first
 
 
-class GhostEngine:
+class GhostEngine(Engine):
     """Closed forms for the layers of `winsor/gradients/layers`, torch.func for any other module."""
 
     name = "ghost"

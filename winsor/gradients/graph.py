@@ -54,9 +54,11 @@ class Step:
 
     @property
     def edge(self) -> GradientEdge:
+        """Place in the graph at which the output-gradient of this operation arrives."""
         return GradientEdge(self.node, 0)
 
     def saved(self, name: str) -> Any:
+        """Read what autograd saved for this operation under ``name``."""
         return getattr(self.node, f"_saved_{name}")
 
     def __str__(self) -> str:

@@ -24,7 +24,7 @@ from torch.utils._pytree import tree_flatten, tree_map
 from winsor.core.contract import ProtocolError
 from winsor.gradients.recorder import refuse_without_graph
 from winsor.gradients.rows import RowsView
-from winsor.gradients.view import View
+from winsor.gradients.view import Engine, View
 
 
 @dataclass
@@ -37,7 +37,7 @@ class _Run:
     outputs: list[Tensor] = field(default_factory=list)
 
 
-class LoopEngine:
+class LoopEngine(Engine):
     """Per-sample gradients by one `torch.autograd.grad` per row."""
 
     name = "loop"

@@ -83,6 +83,7 @@ class ParameterRows(ABC):
         return None
 
     def chunks(self) -> Iterator[tuple[int, int]]:
+        """Yield (start, stop) of chunks of rows that may be formed at once."""
         size = max(1, ROWS_AT_ONCE // max(1, self.shape.numel()))
         for start in range(0, self.n, size):
             yield start, min(self.n, start + size)
@@ -214,6 +215,7 @@ class Outer(ParameterRows):
         return super().sketch(basis)
 
     def factors(self) -> Factors:
+        """Return the same rows as `Factors` with one place."""
         return Factors(self.left.values.unsqueeze(1), self.right.values.unsqueeze(1))
 
 

@@ -364,6 +364,7 @@ def refuse_changed_inputs(call: Call) -> None:
 
 
 def refuse_without_graph() -> NoReturn:
+    """Refuse losses that were detached from the parameters."""
     raise LossError(
         "losses must carry their graph to the parameters. Got a tensor without grad_fn. Do "
         "not call .detach(), and compute the losses outside torch.no_grad()."

@@ -29,6 +29,7 @@ class Compiled:
         )
 
     def scatter(self, right: Tensor, index: Tensor, weights: Tensor, out: Tensor) -> None:
+        """Add weighted rows into ``out`` by one call of the library."""
         beyond = self._scatter(
             right.data_ptr(),
             index.data_ptr(),

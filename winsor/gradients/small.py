@@ -330,15 +330,18 @@ class Compiled:
         )
 
     def norms(self, maps: Collection[OuterMap], losses: Tensor, out: Tensor) -> bool:
+        """Write the norms over all maps; return whether losses and norms are finite."""
         count = len(maps)
         table = _table(count)(*[field for e, x, bias in maps for field in _fields(e, x, bias)])
         found = self._norms(table, count, out.shape[0], losses.data_ptr(), out.data_ptr())
         return bool(found)
 
     def clip(self, norms: Tensor, least: float, clip: float, out: Tensor) -> None:
+        """Write clip / max(least, norm) for each row, or 0 where that has lost digits."""
         self._clip(norms.data_ptr(), norms.shape[0], least, clip, out.data_ptr())
 
     def scale(self, maps: Collection[OuterMap], weights: Tensor, sums: Sums) -> None:
+        """Write w_i e_i of every map, and its sum over the rows."""
         numbers: list[int] = []
         for (e, _, has_bias), (scaled, bias) in zip(maps, sums, strict=True):
             to = 0 if bias is None else bias.data_ptr()

@@ -24,6 +24,7 @@ FLOAT32_SUM_ROWS = 1 << 14
 
 
 def square_rows(rows: Tensor) -> Tensor:
+    """Squared norms (n,) of ``rows`` (n, *shape), off by at most 8e-6 of their root."""
     flat = rows
     if rows.dim() != 2:
         flat = rows.flatten(1) if rows.dim() > 2 else rows.unsqueeze(1)
@@ -50,6 +51,7 @@ def _even_parts(length: int) -> int:
 
 
 def weigh_rows(w: Tensor | None, rows: Tensor, start: int, stop: int) -> Tensor:
+    """Weighted sum of ``rows``, which are rows ``start`` to ``stop`` of those that ``w`` weighs."""
     flat = rows.reshape(stop - start, -1)
     return flat.sum(0) if w is None else w[start:stop] @ flat
 
@@ -78,10 +80,12 @@ def in_pieces(parts: Iterable[Tensor]) -> Tensor:
 
 
 def zero_where_not(kept: Tensor, x: Tensor) -> Tensor:
+    """Replace rows that are not ``kept`` by zeros, whatever they hold."""
     return torch.where(kept.view(-1, *[1] * (x.dim() - 1)), x, 0.0)
 
 
 def add_up(tensors: Sequence[Tensor]) -> Tensor:
+    """Add tensors in their order."""
     first, *rest = tensors
     for tensor in rest:
         first = first + tensor

@@ -233,4 +233,5 @@ class Engine(Protocol):
 
 
 def zeros_like_parameters(parameters: Mapping[str, Tensor]) -> Tree:
+    """Tree of zeros with the shapes of ``parameters``."""
     return {name: torch.zeros_like(p) for name, p in parameters.items()}

@@ -61,12 +61,15 @@ class Kept:
         self.step, self.e = step, e
 
     def sum(self, weights: Tensor, spent: bool = False) -> Tree:
+        """sum_i w_i g_i of the parameters of this operation."""
         tensors = {w.name: w.tensor for w in self.step.weights.values()}
         assert self.e is not None
         return gradients_below([self.step], [scaled(self.e, weights)], tensors)
 
 
 class KeptLinear(Kept):
+    """A linear map: its input and output-gradient."""
+
     e: Tensor
 
     def __init__(self, step: Step, e: Tensor, n: int) -> None:
@@ -90,6 +93,8 @@ class KeptLinear(Kept):
 
 
 class KeptConvolution(Kept):
+    """A convolution: its input and output-gradient."""
+
     e: Tensor
 
     def __init__(self, step: Step, e: Tensor, n: int) -> None:

@@ -97,6 +97,7 @@ class RunLength:
 
     @property
     def epochs(self) -> int:
+        """Number of epochs, rounded up."""
         return -(-self.steps // self.per_epoch)
 
 

@@ -36,6 +36,7 @@ def refuse_without_row_losses(model: nn.Module) -> None:
 
 
 def causal(model: nn.Module, inputs: dict[str, Any]) -> Tensor:
+    """Mean negative log-probability of the next token over each row's tokens."""
     labels = _taken(inputs, "labels")
     logits = model(**inputs).logits[:, : labels.shape[1]]  # (rows, places, words)
     following = F.pad(labels[:, 1:], (0, 1), value=IGNORED)  # cutting logits would copy them
@@ -43,11 +44,13 @@ def causal(model: nn.Module, inputs: dict[str, Any]) -> Tensor:
 
 
 def tokens(model: nn.Module, inputs: dict[str, Any]) -> Tensor:
+    """Mean cross-entropy over each row's labelled tokens."""
     labels = _taken(inputs, "labels")
     return _mean_over_places(model(**inputs).logits, labels)
 
 
 def classification(model: nn.Module, inputs: dict[str, Any]) -> Tensor:
+    """Loss of each row by the kind of problem: squared error, BCE or cross-entropy."""
     labels = _taken(inputs, "labels")
     logits = model(**inputs).logits.float()  # (rows, classes)
     kind = getattr(_inner(model).config, "problem_type", None) or _problem(logits, labels)
@@ -61,6 +64,7 @@ def classification(model: nn.Module, inputs: dict[str, Any]) -> Tensor:
 
 
 def question_answering(model: nn.Module, inputs: dict[str, Any]) -> Tensor:
+    """Mean of the cross-entropies of each row's start and end."""
     starts, ends = _taken(inputs, "start_positions"), _taken(inputs, "end_positions")
     found = model(**inputs)
     outside = found.start_logits.shape[1]  # a place beyond the text counts nothing

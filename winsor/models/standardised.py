@@ -35,6 +35,7 @@ class StandardisedConv2d(nn.Conv2d):
         self.gain = nn.Parameter(torch.ones(self.out_channels))
 
     def standardised(self) -> Tensor:
+        """Return the weight that the convolution applies."""
         flat = self.weight.flatten(1)
         fan_in = flat.shape[1]
         centred = flat - flat.mean(1, keepdim=True)

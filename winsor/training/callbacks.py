@@ -46,9 +46,14 @@ class Callback(Protocol):
     ``accuracy/high``).
     """
 
-    def on_step(self, values: Values) -> None: ...
-    def on_epoch(self, values: Values) -> None: ...
-    def on_end(self, values: Values) -> None: ...
+    def on_step(self, values: Values) -> None:
+        """Act after every logical step."""
+
+    def on_epoch(self, values: Values) -> None:
+        """Act after every epoch."""
+
+    def on_end(self, values: Values) -> None:
+        """Act once after the last step."""
 
 
 class Callbacks:
@@ -77,6 +82,7 @@ class Callbacks:
                 LOG.info("epoch %d/%d: %s", passed[-1], len(self._ends), in_words(values))
 
     def ended(self, measured: Mapping[str, float]) -> None:
+        """Tell all callbacks that the run has ended."""
         spent = self._private.spent()
         self._tell("on_end", {**self._values(measured), "epsilon": spent.epsilon})
         LOG.info("finished: %s", spent)

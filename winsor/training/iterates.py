@@ -243,6 +243,7 @@ class Iterates:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue with iterates that `state_dict` returned."""
         if (state["kind"], state["first"]) != (self.kind, self.first):
             raise ConfigurationError(
                 f"the checkpoint must be of kind {self.kind!r} from step {self.first}. Got "

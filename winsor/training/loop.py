@@ -240,18 +240,22 @@ certified by PLD
 
     @_fixed
     def noise_multiplier(self) -> float:
+        """Noise per step, in units of the sensitivity."""
         return self._door.mechanism.noise_multiplier
 
     @_fixed
     def delta(self) -> float:
+        """Delta at which the budget was planned."""
         return self.budget.delta
 
     @_fixed
     def relation(self) -> Neighbouring:
+        """Neighbouring relation of the guarantee."""
         return self._door.relation
 
     @_fixed
     def rule(self) -> Rule:
+        """Rule that bounds what each row or unit contributes."""
         return self._rule
 
     @property
@@ -261,10 +265,12 @@ certified by PLD
 
     @property
     def ledger(self) -> Ledger:
+        """Ledger in which every release of this run is recorded."""
         return self._door.ledger
 
     @_fixed
     def sampler(self) -> Sampler:
+        """Sampler that draws the rows or units of each step."""
         return self._door.sampler
 
     @_fixed

@@ -36,9 +36,11 @@ class Silent:
 
     def __exit__(self, *_: object) -> None: ...
 
-    def on_step(self, values: Mapping[str, float]) -> None: ...
+    def on_step(self, values: Mapping[str, float]) -> None:
+        """Show the public ``values`` after a step."""
 
-    def on_end(self, values: Mapping[str, float]) -> None: ...
+    def on_end(self, values: Mapping[str, float]) -> None:
+        """Show the public ``values`` after the last step."""
 
 
 class Bar(Silent):

@@ -26,6 +26,7 @@ def in_text(private: PrivateTraining) -> str:
 
 
 def as_card(private: PrivateTraining) -> str:
+    """Describe a run as HTML for notebooks: account, settings, parameters, conditions."""
     spent, refused = _spent(private)
     done, planned = private.steps_done, private.budget.planned_steps
     target = private.budget.epsilon

@@ -76,6 +76,7 @@ class TamperGuard:
         self._content, self.content_known = None, False
 
     def now(self) -> list[int]:
+        """Identity and version of each watched tensor, 0 for those that are gone."""
         return [x for h, k in self.places for x in (id(h.get(k)), getattr(h.get(k), "_version", 0))]
 
     def check(self, when: str, surely: bool = False) -> None:

@@ -96,6 +96,7 @@ class OptimizerUpdate:
         self._last = -1
 
     def apply(self, released: Released) -> None:
+        """Step with a release of this run's door, each of which may be used once."""
         if released.seal is not self.seal or released.entry <= self._last:
             refuse_unreleased(released, self.seal)
         self._last = released.entry
@@ -111,13 +112,16 @@ class OptimizerUpdate:
         self._step(grad, self._scale)
 
     def use_key(self, key: bytes) -> None:
+        """Accept the releases of a run that continues under ``key``."""
         del key  # an optimiser's step draws nothing
         self._last = -1  # a resumed run repeats the steps since its checkpoint
 
     def state_dict(self) -> dict[str, Any]:
+        """Return nothing: the update has no state beside the optimiser's."""
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Ignore ``state``: the update has none of its own."""
         del state  # the optimiser's own state_dict is the user's to save, as in plain PyTorch
 
 

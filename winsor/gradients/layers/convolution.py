@@ -47,6 +47,8 @@ or written once, in the same unit. Measured on maps of 4 x 4 to 32 x 32 and 16 t
 
 @dataclass(frozen=True)
 class Geometry:
+    """How a kernel walks over the input: the arguments of `torch.convolution`."""
+
     stride: tuple[int, ...]
     padding: tuple[int, ...]
     dilation: tuple[int, ...]
@@ -55,6 +57,7 @@ class Geometry:
     groups: int
 
     def forward(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """Convolve ``x`` with ``weight``."""
         return torch.convolution(
             x,
             weight,
@@ -68,6 +71,7 @@ class Geometry:
         )
 
     def weight_gradient(self, x: Tensor, g: Tensor, shape: torch.Size, groups: int) -> Tensor:
+        """Gradient of a weight of ``shape`` from inputs ``x`` and output-gradients ``g``."""
         return torch.ops.aten.convolution_backward(
             g,
             x,
@@ -210,6 +214,8 @@ def costs_of_convolution(
 
 
 class ConvolutionLayer(Layer):
+    """Convolutions of one to three dimensions, transposed ones too."""
+
     kind = "convolution"
     serves = (
         nn.Conv1d,
@@ -221,6 +227,7 @@ class ConvolutionLayer(Layer):
     )
 
     def forward(self, input: Tensor, output_size: Any = None) -> Tensor:
+        """Convolve with detached parameters and record the call."""
         module = self.module
         weight, bias = self.recorder.detached(self.module)
         assert weight is not None
@@ -264,6 +271,7 @@ class ConvolutionLayer(Layer):
         )
 
     def pieces(self, call: Call, g: Tensor) -> Named:
+        """Yield rows or factors of weight and bias from output-gradient ``g``."""
         geometry: Geometry = call.note
         g = as_dtype(g, self.dtype)
         if g.dim() != len(geometry.stride) + 2:

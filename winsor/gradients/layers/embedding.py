@@ -120,6 +120,8 @@ def runs(index: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class EmbeddingLayer(Layer):
+    """`nn.Embedding` without ``max_norm`` and ``scale_grad_by_freq``."""
+
     kind = "embedding"
     serves = (nn.Embedding,)
 
@@ -128,11 +130,13 @@ class EmbeddingLayer(Layer):
         refuse_coupled(self)
 
     def forward(self, input: Tensor) -> Tensor:
+        """Look up tokens in the detached weight and record the call."""
         weight = self.module._parameters["weight"].detach()
         index = self.recorder.lift(self.site, input)
         return self.recorder.record(self, F.embedding(index, weight), index)
 
     def pieces(self, call: Call, g: Tensor) -> Named:
+        """Yield the tokens of each row with their output-gradients."""
         (index,) = call.inputs
         n, (size, d) = len(g), self.module.weight.shape
         tokens = index.reshape(n, -1)
@@ -143,6 +147,7 @@ class EmbeddingLayer(Layer):
 
 
 def refuse_coupled(layer: Layer) -> None:
+    """Refuse options that change weights without noise or mix rows."""
     module = layer.module
     if module.max_norm is not None or module.scale_grad_by_freq:
         raise UnsupportedModel(
@@ -160,6 +165,7 @@ class Bag(ParameterRows):
         self.n, self.shape = len(index), torch.Size((size, right.shape[1]))
 
     def indexed(self) -> Indexed:
+        """Return the same sums with an output-gradient for every token."""
         right = self.coefficient.unsqueeze(2) * self.right.unsqueeze(1)
         return Indexed(self.index, right, self.shape[0])
 
@@ -206,6 +212,8 @@ class Bag(ParameterRows):
 
 
 class EmbeddingBagLayer(Layer):
+    """`nn.EmbeddingBag` in the modes "sum" and "mean"."""
+
     kind = "embedding bag"
     serves = (nn.EmbeddingBag,)
 
@@ -220,6 +228,7 @@ class EmbeddingBagLayer(Layer):
     def forward(
         self, input: Tensor, offsets: Tensor | None = None, per_sample_weights: Tensor | None = None
     ) -> Tensor:
+        """Add up bags of the detached weight and record tokens with their coefficients."""
         m: Any = self.module
         weight = m._parameters["weight"].detach()
         out = F.embedding_bag(
@@ -261,6 +270,7 @@ class EmbeddingBagLayer(Layer):
         return index, coefficient
 
     def pieces(self, call: Call, g: Tensor) -> Named:
+        """Yield the bag of each row with its output-gradient."""
         index, coefficient = call.inputs
         assert self.weight is not None
         size = self.module.num_embeddings

@@ -50,12 +50,15 @@ class Layer(ABC):
         )
 
     @abstractmethod
-    def forward(self, *args: Any, **kwargs: Any) -> Any: ...
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the module on detached parameters and record the call."""
 
     @abstractmethod
-    def pieces(self, call: Call, g: Tensor) -> Named: ...
+    def pieces(self, call: Call, g: Tensor) -> Named:
+        """Yield (parameter name, rows) for one call and its output-gradient ``g``."""
 
     def unbatched(self, g: Tensor) -> UnsupportedModel:
+        """Build the error for an output without a batch dimension."""
         return UnsupportedModel(
             f"the input of {self} must have the rows of the batch as its first dimension. Got an "
             f"output of shape {tuple(g.shape)} instead. Give the module one row per record."

@@ -31,12 +31,15 @@ def costs_of_linear(places: int, out: int, inner: int) -> dict[str, float]:
 
 
 class LinearLayer(Layer):
+    """`nn.Linear` at one or many places of a row."""
+
     kind = "linear"
     serves = (nn.Linear,)
     transposed = False
     """True if the weight is stored as (in, out)."""
 
     def forward(self, input: Tensor) -> Tensor:
+        """Apply the map with detached parameters and record the call."""
         weight, bias = self.recorder.detached(self.module)
         assert weight is not None
         return self.keep(F.linear(input, weight, bias), input)
@@ -46,6 +49,7 @@ class LinearLayer(Layer):
         return self.recorder.record(self, out, *(() if self.weight is None else (x,)))
 
     def pieces(self, call: Call, g: Tensor) -> Named:
+        """Yield rows or factors of weight and bias from output-gradient ``g``."""
         if g.dtype is not self.dtype:
             g = as_dtype(g, self.dtype)
         if g.dim() == 1:
@@ -62,6 +66,7 @@ class LinearLayer(Layer):
         return pieces
 
     def one_place(self, call: Call, g: Tensor) -> Named:
+        """Return pieces of a map that was applied once per row."""
         pieces: list[tuple[str, ParameterRows]] = []
         for_bias = self.for_bias(g) if self.bias is not None else None
         e = self.for_weight(g) if self.weight is not None else None
@@ -93,9 +98,11 @@ class LinearLayer(Layer):
         return self.plan((places, out, inner), out * inner, places * (out + inner), costs)
 
     def for_weight(self, g: Tensor) -> Tensor:
+        """Output-gradient as the weight sees it."""
         return g
 
     def for_bias(self, g: Tensor) -> Tensor:
+        """Output-gradient as the bias sees it."""
         return g
 
 
@@ -110,6 +117,7 @@ class TransposedLinearLayer(LinearLayer):
         return type(module).__name__ == "Conv1D" and isinstance(getattr(module, "nf", None), int)
 
     def forward(self, x: Tensor) -> Tensor:
+        """Apply the map with the transposed weight and record the call."""
         weight, bias = self.recorder.detached(self.module)
         assert weight is not None
         return self.keep(F.linear(x, weight.T, bias), x)
@@ -132,16 +140,19 @@ class ProjectionLayer(LinearLayer):
         return str(self.projection)
 
     def forward(self, input: Tensor) -> Tensor:
+        """Apply the projection with detached parameters and record the call."""
         weight, bias = _read(self._weight), _read(self._bias)
         assert weight is not None
         return self.keep(self.projection(weight, bias, input), input)
 
     def for_weight(self, g: Tensor) -> Tensor:
+        """Output-gradient, padded to all rows of the fused weight."""
         weight = _read(self._weight)
         assert weight is not None
         return self.projection.padded(g, len(weight))
 
     def for_bias(self, g: Tensor) -> Tensor:
+        """Output-gradient, padded to the whole fused bias."""
         bias = _read(self._bias)
         assert bias is not None
         return self.projection.padded(g, len(bias))

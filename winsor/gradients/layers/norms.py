@@ -33,10 +33,13 @@ _one_row = torch.ops.aten.native_layer_norm_backward.default
 
 
 class LayerNormLayer(Layer):
+    """`nn.LayerNorm`: rows of scale and shift, added up over places."""
+
     kind = "layer norm"
     serves: ClassVar[tuple[type[nn.Module], ...]] = (nn.LayerNorm,)
 
     def forward(self, input: Tensor) -> Tensor:
+        """Normalise with detached parameters and record the call."""
         m = self.module
         weight, bias = self.recorder.detached(self.module)
         if self.weight is not None and self._in_long_rows(input):
@@ -64,9 +67,11 @@ class LayerNormLayer(Layer):
         return [torch.stack(part) for part in zip(*rows, strict=True) if part[0] is not None]
 
     def normalised(self, x: Tensor) -> Tensor:
+        """Normalise ``x`` without scale and shift."""
         return F.layer_norm(x, self.module.normalized_shape, None, None, self.module.eps)
 
     def pieces(self, call: Call, g: Tensor) -> Named:
+        """Yield rows of scale and shift from output-gradient ``g``."""
         g = as_dtype(g, self.dtype)
         own = len(self.module.normalized_shape)
         if g.dim() <= own:
@@ -85,26 +90,34 @@ class LayerNormLayer(Layer):
 
 
 class RMSNormLayer(LayerNormLayer):
+    """`nn.RMSNorm`: a scale without a shift."""
+
     kind = "RMS norm"
     serves = (nn.RMSNorm,)
 
     def forward(self, x: Tensor) -> Tensor:
+        """Normalise with a detached scale and record the call."""
         m = self.module
         out = F.rms_norm(x, m.normalized_shape, m._parameters["weight"].detach(), m.eps)
         return self.recorder.record(self, out, x)
 
     def normalised(self, x: Tensor) -> Tensor:
+        """Normalise ``x`` without the scale."""
         return F.rms_norm(x, self.module.normalized_shape, None, self.module.eps)
 
 
 class GroupNormLayer(Layer):
+    """`nn.GroupNorm`: rows of scale and shift come out of its backward pass."""
+
     kind = "group norm"
     serves: ClassVar[tuple[type[nn.Module], ...]] = (nn.GroupNorm,)
 
     def groups(self) -> int:
+        """Number of groups of channels."""
         return int(self.module.num_groups)
 
     def forward(self, input: Tensor) -> Tensor:
+        """Normalise with detached parameters; the backward pass delivers rows."""
         weight, bias = self.recorder.detached(self.module)
         x = as_dtype(input, self.dtype)
         if not self.recorder.verified:
@@ -113,6 +126,7 @@ class GroupNormLayer(Layer):
         return _GroupNorm.apply(x, anchor, self, weight, bias)
 
     def pieces(self, call: Call, g: Tensor) -> Named:
+        """Yield the rows that the backward pass found."""
         rows_of_weight, rows_of_bias = call.note
         if self.weight is not None:
             yield self.weight, Rows(rows_of_weight)
@@ -131,6 +145,7 @@ class InstanceNormLayer(GroupNormLayer):
         return isinstance(module, cls.serves) and not module.track_running_stats
 
     def groups(self) -> int:
+        """Number of channels, each a group of its own."""
         return int(self.module.num_features)
 
 

@@ -71,6 +71,7 @@ class TrialPass:
         self._trained = [c for c in self._copies.values() if c.requires_grad]
 
     def without_dropout(self) -> TrialPass:
+        """Return the same pass with dropout switched off."""
         calm = copy.copy(self)
         calm.quiet = True
         return calm
@@ -287,6 +288,7 @@ class RowInBatch:
     position: int
 
     def of(self, x: Tensor) -> Tensor:
+        """Return a copy of the row's part of ``x``, whose first dimension is the batch."""
         return x.detach()[self.position].clone()
 
 

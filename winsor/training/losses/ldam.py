@@ -76,10 +76,12 @@ class LdamDrw:
             raise refusal("deferred", "in [0, 1]", self.deferred)
 
     def margins(self) -> Tensor:
+        """Margin of each class: larger for rarer classes."""
         counts = torch.tensor(self.profile, dtype=torch.float32)
         return self.largest_margin * (counts.min() / counts) ** 0.25
 
     def weights(self) -> Tensor:
+        """Weight of each class in the loss at the current step."""
         counts = torch.tensor(self.profile, dtype=torch.float64)
         raw = (1 - self.beta) / (1 - self.beta**counts)
         return (raw / raw.mean()).float()

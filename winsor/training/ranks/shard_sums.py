@@ -41,6 +41,7 @@ PASSED_ON = (RowwiseRule.bounded, Quantile.bounded)
 
 
 def needs_no_whole_sum(rule: Rule) -> bool:
+    """Tell whether ``rule`` states its bound without looking at the sum."""
     return type(rule).bounded in PASSED_ON and type(rule).after in (Rule.after, Quantile.after)
 
 
@@ -55,6 +56,7 @@ class Part:
 
     @property
     def own_shape(self) -> tuple[int, ...]:
+        """Shape of this rank's part of the leaf."""
         return (self.rows, *self.shape[1:]) if self.shape else self.shape
 
     @property

@@ -100,6 +100,7 @@ class ShardedOptimizer:
         self._gathered = gathered
 
     def state_dict(self) -> dict[str, Any]:
+        """Return the optimiser's state by parameter, gathered if asked for."""
         state = self._optimizer.state_dict()
         if not self._gathered:
             return state
@@ -110,6 +111,7 @@ class ShardedOptimizer:
         return {**state, "state": kept}
 
     def load_state_dict(self, state_dict: dict[str, Any], /) -> None:
+        """Load a state that `state_dict` returned, whole or in shards."""
         owned = [p for group in self._optimizer.param_groups for p in group["params"]]
         kept = {
             place: {name: _as(owned[place], value) for name, value in values.items()}
@@ -152,6 +154,7 @@ def _as(owner: Any, value: Any) -> Any:
 
 
 def is_sharded(value: Any) -> bool:
+    """Tell whether ``value`` is a tensor of which each rank holds a part."""
     if not dist.is_available():
         return False
     from torch.distributed.tensor import DTensor  # slow to import: only where it can be needed

@@ -47,8 +47,11 @@ FORMAT = 1
 class Stateful(Protocol):
     """Whatever can be saved and put back: a scheduler, an average of weights, a scaler."""
 
-    def state_dict(self) -> dict[str, Any]: ...
-    def load_state_dict(self, state_dict: dict[str, Any], /) -> Any: ...
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state as plain values."""
+
+    def load_state_dict(self, state_dict: dict[str, Any], /) -> Any:
+        """Put back a state that `state_dict` returned."""
 
 
 def everything(
@@ -174,6 +177,7 @@ def _file_of(path: str | os.PathLike[str], ranks: Ranks | None) -> str | os.Path
 
 
 def as_bytes(state: Mapping[str, Any]) -> bytes:
+    """Serialise ``state`` in the format of `torch.save`."""
     buffer = io.BytesIO()
     torch.save(state, buffer)
     return buffer.getvalue()
@@ -255,6 +259,7 @@ def refuse_whole(private: RunState) -> None:
 
 
 def new_name(step: int) -> str:
+    """Name a new folder of shards for ``step``."""
     return f"{PREFIX}{step}-{secrets.token_hex(4)}"
 
 

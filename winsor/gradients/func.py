@@ -64,15 +64,19 @@ class FuncEngine(Engine):
         self._pure: dict[Any, Pure] = {}
 
     def attach(self) -> None:
+        """Install hooks that note what goes into the model."""
         self._recorder.attach(self._recorded)
 
     def detach(self) -> None:
+        """Remove every trace from the model."""
         self._recorder.detach()
 
     def recording(self, on: bool) -> None:
+        """Record the next forward passes, or stop doing so."""
         self._recorder.on = on
 
     def view(self, losses: Tensor) -> View:
+        """Compute all rows by torch.func and return them as a view."""
         if losses.grad_fn is None:
             refuse_without_graph()
         n = len(losses)
@@ -94,6 +98,7 @@ class FuncEngine(Engine):
         return RowsView(rows, losses)
 
     def explain(self) -> str:
+        """Say how this engine finds gradients."""
         lines = ["engine func: one backward pass, then torch.func per module"]
         for pure in self._pure.values():
             lines.append(f"  {pure}: {'vmap' if pure.vmappable else 'row by row'}")

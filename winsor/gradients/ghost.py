@@ -97,17 +97,21 @@ class GhostEngine(Engine):
         return self._plan is not None
 
     def attach(self) -> None:
+        """Install recorded forwards in all modules with parameters."""
         self._recorder.attach(self._recorded)
 
     def detach(self) -> None:
+        """Remove every trace from the model."""
         self._recorder.detach()
 
     def recording(self, on: bool) -> None:
+        """Record the next forward passes, or stop doing so."""
         self._recorder.on = on and (self._per_sample or self._weighs_rows)
         if self._plan is not None:
             self._plan.forget()
 
     def view(self, losses: Tensor) -> View:
+        """Run one backward pass of ``losses`` and return the cheapest view that serves the rule."""
         if losses.grad_fn is None:
             refuse_without_graph()
         if not self._recorder.on:

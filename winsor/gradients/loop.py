@@ -50,17 +50,20 @@ class LoopEngine(Engine):
         self._runs: list[_Run] = []
 
     def attach(self) -> None:
+        """Install hooks that note what goes into the model."""
         if not self._handles:
             before = self._model.register_forward_pre_hook(self._begin, with_kwargs=True)
             after = self._model.register_forward_hook(self._end, with_kwargs=True)
             self._handles = [before, after]
 
     def detach(self) -> None:
+        """Remove every trace from the model."""
         for handle in self._handles:
             handle.remove()
         self._handles, self._runs = [], []
 
     def recording(self, on: bool) -> None:
+        """Record the next forward passes, or stop doing so."""
         self._on, self._runs = on, []
 
     def _begin(self, model: nn.Module, args: Any, kwargs: Any) -> None:
@@ -73,6 +76,7 @@ class LoopEngine(Engine):
             self._runs[-1].outputs = [x for x in found if isinstance(x, Tensor) and x.requires_grad]
 
     def view(self, losses: Tensor) -> View:
+        """Run one backward pass per row and return the rows as a view."""
         if losses.grad_fn is None:
             refuse_without_graph()
         runs, self._runs = self._runs, []
@@ -124,4 +128,5 @@ class LoopEngine(Engine):
         return [x for x in tree_flatten(result)[0] if isinstance(x, Tensor) and x.requires_grad]
 
     def explain(self) -> str:
+        """Say how this engine finds gradients."""
         return "engine loop: one backward pass per row (the oracle)"

@@ -132,29 +132,37 @@ class Rows(ParameterRows):
 
     @staticmethod
     def joined(parts: Sequence[ParameterRows]) -> Sequence[ParameterRows]:
+        """Add up rows of several calls."""
         return [Rows(add_up([part.rows(0, part.n) for part in parts]))]
 
     def rows(self, start: int, stop: int) -> Tensor:
+        """Explicit rows ``start`` to ``stop``."""
         return self.values[start:stop]
 
     def select(self, index: Tensor) -> Rows:
+        """Rows of ``index``, as float64."""
         return Rows(self.values[index].double())
 
     def where(self, kept: Tensor) -> Rows:
+        """Rows that are not ``kept`` set to zero."""
         return Rows(zero_where_not(kept, self.values))
 
     def square(self) -> Tensor:
+        """(n,) squared norms, computed once."""
         if self._square is None:
             self._square = square_rows(self.values)
         return self._square
 
     def length(self, order: float) -> Tensor:
+        """(n,) lengths in L1 or in the largest coordinate."""
         return _length_of_rows(self.values, order)
 
     def per_unit(self, units: Units) -> Rows:
+        """Rows of each unit added up."""
         return SummedRows(self, units)
 
     def weighted(self, w: Tensor | None, out: Tensor) -> None:
+        """Write sum_i w_i G_i by one product of matrix and vector."""
         flat = self.values if self.values.dim() == 2 else self.values.view(self.n, -1)
         target = out if out.dim() == 1 else out.view(-1)
         if w is None:
@@ -166,6 +174,7 @@ class Rows(ParameterRows):
             target.copy_(in_pieces(rows.T @ weights for rows, weights in pairs))
 
     def sketch(self, basis: Basis) -> Tensor:
+        """(n, k) inner products with the directions of ``basis``."""
         return basis.rows(self.values)
 
 
@@ -181,26 +190,33 @@ class Outer(ParameterRows):
         self.shape = left.shape + right.shape
 
     def rows(self, start: int, stop: int) -> Tensor:
+        """Form rows ``start`` to ``stop`` as outer products."""
         left, right = self.left.values[start:stop], self.right.values[start:stop]
         return left.unsqueeze(2) * right.unsqueeze(1)
 
     def select(self, index: Tensor) -> Outer:
+        """Factors of the rows of ``index``, as float64."""
         return Outer(self.left.select(index), self.right.select(index))
 
     def where(self, kept: Tensor) -> Outer:
+        """Both factors with rows that are not ``kept`` set to zero."""
         return Outer(self.left.where(kept), self.right.where(kept))
 
     def square(self) -> Tensor:
+        """(n,) |left_i|^2 |right_i|^2."""
         return self.left.square() * self.right.square()
 
     def length(self, order: float) -> Tensor:
         # |l r^T|_1 = |l|_1 |r|_1, and max |l r^T| = max |l| max |r|: no row is formed.
+        """(n,) products of the lengths of both factors."""
         return self.left.length(order) * self.right.length(order)
 
     def per_unit(self, units: Units) -> ParameterRows:
+        """One place per row of the unit."""
         return self.factors().per_unit(units)
 
     def weighted(self, w: Tensor | None, out: Tensor) -> None:
+        """Write sum_i w_i G_i by one matrix product."""
         left, right = self.left.values, self.right.values
         if self.shape[0] <= self.shape[1]:
             left = scaled(left, w)
@@ -209,6 +225,7 @@ class Outer(ParameterRows):
         add_products(left, right, out)
 
     def sketch(self, basis: Basis) -> Tensor:
+        """(n, k) inner products, from the factors where ``basis`` has some."""
         if isinstance(basis, Kronecker):
             factors = self.factors()
             return basis.factors(factors.left, factors.right)
@@ -232,6 +249,7 @@ class Factors(ParameterRows):
 
     @staticmethod
     def joined(parts: Sequence[ParameterRows]) -> Sequence[ParameterRows]:
+        """Put the places of several calls side by side."""
         if len(parts) == 1:
             return parts
         factors = [part for part in parts if isinstance(part, Factors)]
@@ -239,18 +257,23 @@ class Factors(ParameterRows):
         return [Factors(left, torch.cat([part.right for part in factors], dim=1))]
 
     def rows(self, start: int, stop: int) -> Tensor:
+        """Form rows ``start`` to ``stop`` by one batched product."""
         return torch.bmm(self.left[start:stop].mT, self.right[start:stop])
 
     def select(self, index: Tensor) -> Factors:
+        """Factors of the rows of ``index``, as float64."""
         return Factors(self.left[index].double(), self.right[index].double())
 
     def where(self, kept: Tensor) -> Factors:
+        """Both factors with rows that are not ``kept`` set to zero."""
         return Factors(zero_where_not(kept, self.left), zero_where_not(kept, self.right))
 
     def per_unit(self, units: Units) -> Factors:
+        """Places of all rows of a unit, one after the other."""
         return Factors(units.padded(self.left), units.padded(self.right))
 
     def square(self) -> Tensor:
+        """(n,) squared norms, by the ghost formula where that costs less than rows."""
         if self.is_ghostly():
             return careful(self, *self.ghost())
         square = super().square()
@@ -275,6 +298,7 @@ class Factors(ParameterRows):
         return ghost([self.left], self.right)
 
     def weighted(self, w: Tensor | None, out: Tensor) -> None:
+        """Write sum_i w_i G_i by one matrix product over rows and places."""
         left, right = self.left, self.right
         if self.shape[0] <= self.shape[1]:
             left = scaled(left, w)
@@ -283,6 +307,7 @@ class Factors(ParameterRows):
         add_products(left.flatten(0, 1), right.flatten(0, 1), out)
 
     def sketch(self, basis: Basis) -> Tensor:
+        """(n, k) inner products, from the factors where ``basis`` has some."""
         if isinstance(basis, Kronecker):
             return basis.factors(self.left, self.right)
         return super().sketch(basis)
@@ -331,15 +356,19 @@ class Sum(ParameterRows):
         self.n, self.shape = parts[0].n, parts[0].shape
 
     def rows(self, start: int, stop: int) -> Tensor:
+        """Add up rows ``start`` to ``stop`` of all parts."""
         return add_up([part.rows(start, stop) for part in self.parts])
 
     def select(self, index: Tensor) -> Sum:
+        """The parts' rows of ``index``, as float64."""
         return Sum([part.select(index) for part in self.parts])
 
     def where(self, kept: Tensor) -> Sum:
+        """The parts with rows that are not ``kept`` set to zero."""
         return Sum([part.where(kept) for part in self.parts])
 
     def per_unit(self, units: Units) -> Sum:
+        """The parts told of units."""
         return Sum([part.per_unit(units) for part in self.parts])
 
     def square(self) -> Tensor:
@@ -355,6 +384,7 @@ class Sum(ParameterRows):
         return torch.maximum(super().square(), NORM_FLOOR * apart)
 
     def weighted(self, w: Tensor | None, out: Tensor) -> None:
+        """Write the sum of the parts' weighted sums."""
         first, *rest = self.parts
         first.weighted(w, out)
         for part in rest:
@@ -363,6 +393,7 @@ class Sum(ParameterRows):
             out += more
 
     def sketch(self, basis: Basis) -> Tensor:
+        """Add up the parts' inner products."""
         return add_up([part.sketch(basis) for part in self.parts])
 
 
@@ -374,6 +405,7 @@ class Together(ParameterRows):
         self.n, self.shape = units.n, single.shape
 
     def rows(self, start: int, stop: int) -> Tensor:
+        """Add up the rows of units ``start`` to ``stop``, a chunk of rows at a time."""
         first, last = int(self.units.offsets[start]), int(self.units.offsets[stop])
         size = max(1, ROWS_AT_ONCE // max(1, self.shape.numel()))
         out: Tensor | None = None
@@ -387,13 +419,16 @@ class Together(ParameterRows):
         return out
 
     def select(self, index: Tensor) -> Together:
+        """Rows of the units of ``index``, as float64."""
         units, rows = self.units.select(index)
         return Together(self.single.select(rows.to(index.device)), units)
 
     def where(self, kept: Tensor) -> Together:
+        """Rows of units that are not ``kept`` set to zero."""
         return Together(self.single.where(self.units.spread(kept)), self.units)
 
     def square(self) -> Tensor:
+        """(n,) squared norms, not below `NORM_FLOOR` of the squares of the unit's rows."""
         square = super().square()
         doubtful = (square < NORM_FLOOR * self.units.summed(self.single.reach())).nonzero()[:, 0]
         if len(doubtful):
@@ -403,6 +438,7 @@ class Together(ParameterRows):
         return square
 
     def weighted(self, w: Tensor | None, out: Tensor) -> None:
+        """Write sum_u w_u G_u, every row with its unit's weight."""
         self.single.weighted(None if w is None else self.units.spread(w), out)
 
 
@@ -417,6 +453,7 @@ class SummedRows(Rows):
         self._apart = units.summed(single.square())
 
     def square(self) -> Tensor:
+        """(n,) squared norms, not below `NORM_FLOOR` of the squares of the unit's rows."""
         return torch.maximum(super().square(), NORM_FLOOR * self._apart)
 
 

@@ -34,6 +34,7 @@ class LossesView(BaseView):
         self.raw_losses = losses.detach()
 
     def total(self) -> Tree:
+        """Refuse: subclasses know how to add up gradients."""
         self._refuse("total")
 
 
@@ -45,6 +46,7 @@ class PlainView(LossesView):
         self._layout = layout
 
     def total(self) -> Tree:
+        """sum_i g_i by one plain backward pass."""
         parameters = tuple(self._parameters.values())
         found = gradients([self._graph], [torch.ones_like(self.raw_losses)], parameters)
         return self._layout.packed(
@@ -72,12 +74,15 @@ class DirectView(LossesView):
 
     @property
     def neutralised(self) -> int:
+        """Rows set to zero; only losses are looked at until a sum is suspicious."""
         return super().neutralised if self._full is None else self._full.neutralised
 
     def total(self) -> Tree:
+        """sum_i g_i by one backward pass."""
         return self._sweep(torch.ones_like(self.raw_losses))
 
     def weighted_sum(self, weights: Tensor | Mapping[str, Tensor], last: bool = False) -> Tree:
+        """sum_i w_i g_i by one backward pass, repeated row by row if it is suspicious."""
         if self._full is not None:
             return self._full.weighted_sum(weights)
         if not isinstance(weights, Tensor):

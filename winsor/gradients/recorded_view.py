@@ -68,15 +68,18 @@ class RecordedView(BaseView):
 
     @property
     def neutralised(self) -> int:
+        """Rows set to zero because they were not finite."""
         self._check()
         return 0 if self._kept is None else self._n - int(self._kept.sum())
 
     def norms(self) -> Tensor:
+        """(n,) norms over all parameters, computed once."""
         self._check()
         assert self._norms is not None
         return self._norms
 
     def group_norms(self, groups: Sequence[Sequence[str]]) -> Tensor:
+        """(n, len(groups)) norms from the squares of each parameter."""
         self._check()
         if torch.is_grad_enabled():  # recorded tensors carry a graph: do not extend it
             with torch.no_grad():
@@ -89,6 +92,7 @@ class RecordedView(BaseView):
 
     @torch.no_grad()
     def sketch(self, directions: Directions) -> Tensor:
+        """(n, k) inner products, added up over parameters."""
         self._check()
         per_parameter = bases(directions, self._parameters)
         out = torch.zeros(
@@ -100,6 +104,7 @@ class RecordedView(BaseView):
 
     @torch.no_grad()
     def total(self) -> Tree:
+        """sum_i g_i of what was recorded."""
         tree = self._layout.empty()
         for name, leaf in tree.items():
             if name in self._pieces:
@@ -140,6 +145,7 @@ class RecordedView(BaseView):
 
     @torch.no_grad()
     def map_sum(self, f: Callable[[dict[str, Tensor]], dict[str, Tensor]]) -> Tree:
+        """sum_i f(g)_i over explicit rows, a chunk at a time."""
         self._check()
         out = {name: torch.zeros_like(p) for name, p in self._parameters.items()}
         size = max(1, ROWS_AT_ONCE // max(1, sum(p.numel() for p in out.values())))

@@ -180,12 +180,15 @@ class UnitLossesView(BaseView):
 
     @property
     def neutralised(self) -> int:
+        """Rows (not units) set to zero because they were not finite."""
         return self._single.neutralised
 
     def total(self) -> Tree:
+        """Sum over all rows."""
         return self._single.total()
 
     def weighted_sum(self, weights: Tensor | Mapping[str, Tensor], last: bool = False) -> Tree:
+        """sum_u w_u g_u, every row with its unit's weight."""
         spread = self._units.spread
         if isinstance(weights, Tensor):
             return self._single.weighted_sum(spread(weights), last)

@@ -166,28 +166,36 @@ class JoinedView(BaseView):
 
     @property
     def size(self) -> int:
+        """Rows of all views."""
         return sum(self._sizes)
 
     @property
     def neutralised(self) -> int:
+        """Neutralised rows of all views."""
         return sum(view.neutralised for view in self._views)
 
     def losses(self) -> Tensor:
+        """Losses of all views, in their order."""
         return torch.cat([view.losses() for view in self._views])
 
     def norms(self) -> Tensor:
+        """Norms of all views, in their order."""
         return torch.cat([view.norms() for view in self._views])
 
     def group_norms(self, groups: Sequence[Sequence[str]]) -> Tensor:
+        """Norms over groups of parameters, in the order of the views."""
         return torch.cat([view.group_norms(groups) for view in self._views])
 
     def sketch(self, directions: Directions) -> Tensor:
+        """Inner products of all views, in their order."""
         return torch.cat([view.sketch(directions) for view in self._views])
 
     def total(self) -> Tree:
+        """Sum over the rows of all views."""
         return _sum([view.total() for view in self._views])
 
     def weighted_sum(self, weights: Tensor | Mapping[str, Tensor], last: bool = False) -> Tree:
+        """Weighted sum over all views; weights are split in their order."""
         if isinstance(weights, Tensor):
             parts: Sequence[Tensor | dict[str, Tensor]] = weights.split(self._sizes)
         else:
@@ -196,6 +204,7 @@ class JoinedView(BaseView):
         return _sum([v.weighted_sum(w) for v, w in zip(self._views, parts, strict=True)])
 
     def map_sum(self, f: Callable[[dict[str, Tensor]], dict[str, Tensor]]) -> Tree:
+        """Sum of mapped rows over all views."""
         return _sum([view.map_sum(f) for view in self._views])
 
 

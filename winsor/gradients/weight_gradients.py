@@ -82,6 +82,7 @@ class KeptLinear(Kept):
             self.input = step.saved("mat1" if with_bias else "self")
 
     def sum(self, weights: Tensor, spent: bool = False) -> Tree:
+        """sum_i w_i g_i of weight and bias by one product each."""
         e, found = scaled(self.e, weights, spent), {}
         if self.weight is not None:
             assert self.input is not None
@@ -106,6 +107,7 @@ class KeptConvolution(Kept):
         self.geometry = _geometry(step)
 
     def sum(self, weights: Tensor, spent: bool = False) -> Tree:
+        """sum_i w_i g_i of weight and bias by one weight gradient."""
         e, found = scaled(self.e, weights, spent), {}
         if self.weight is not None:
             found[self.weight.name] = self._weight_gradient(self.weight, e)
@@ -156,6 +158,7 @@ class KeptRows(Kept):
         }
 
     def sum(self, weights: Tensor, spent: bool = False) -> Tree:
+        """sum_i w_i g_i from explicit rows."""
         return {name: (weights @ rows).view(self._shapes[name]) for name, rows in self.rows.items()}
 
 

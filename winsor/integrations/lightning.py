@@ -296,12 +296,15 @@ class PrivateModule(LightningModule):
     # -------------------------------------------------------------------------------- evaluation
 
     def on_validation_start(self) -> None:
+        """Refuse private rows for validation."""
         self._refuse_private_rows(self.trainer.val_dataloaders, "validation")
 
     def on_test_start(self) -> None:
+        """Refuse private rows for a test."""
         self._refuse_private_rows(self.trainer.test_dataloaders, "testing")
 
     def on_predict_start(self) -> None:
+        """Refuse private rows for predictions."""
         self._refuse_private_rows(self.trainer.predict_dataloaders, "prediction")
 
     def _refuse_private_rows(self, loaders: Any, purpose: str) -> None:

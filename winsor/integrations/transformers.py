@@ -360,6 +360,7 @@ class PrivateTrainer(Trainer):
     # ------------------------------------------------------------------------------- evaluation
 
     def get_eval_dataloader(self, eval_dataset: Any = None) -> Any:
+        """Load public rows for evaluation; refuse private ones."""
         looked_at = eval_dataset if eval_dataset is not None else self.eval_dataset
         if isinstance(looked_at, str) and isinstance(self.eval_dataset, dict):
             looked_at = self.eval_dataset[looked_at]
@@ -367,6 +368,7 @@ class PrivateTrainer(Trainer):
         return super().get_eval_dataloader(eval_dataset)
 
     def get_test_dataloader(self, test_dataset: Any) -> Any:
+        """Load public rows for a test; refuse private ones."""
         self._refuse_private_rows(test_dataset, "predict()")
         return super().get_test_dataloader(test_dataset)
 
@@ -377,12 +379,14 @@ class PrivateTrainer(Trainer):
     # --------------------------------------------------------------------------- what is refused
 
     def get_train_dataloader(self) -> NoReturn:
+        """Refuse: private batches come from the sampler."""
         raise ProtocolError(
             "private rows must be drawn by winsor's sampler. Got a request for a plain loader of "
             "them. Use trainer.train()."
         )
 
     def hyperparameter_search(self, *_: Any, **__: Any) -> NoReturn:
+        """Refuse: a search over private runs must be paid for."""
         raise ProtocolError(
             "a search over settings must pay for every trial. Got hyperparameter_search, which "
             "pays for none. Use winsor.tune, whose account covers the choice."

@@ -37,6 +37,7 @@ class LowRank(nn.Module):
         self.factor = scale / rank
 
     def forward(self, x: Tensor) -> Tensor:
+        """Apply the frozen map plus its low-rank change."""
         out: Tensor = self.base(x) + self.factor * self.up(self.down(x))
         return out
 

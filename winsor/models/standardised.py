@@ -43,6 +43,7 @@ class StandardisedConv2d(nn.Conv2d):
         return (centred * spread * self.gain[:, None]).view_as(self.weight)
 
     def forward(self, input: Tensor) -> Tensor:
+        """Convolve with the standardised weight."""
         if self.padding_mode != "zeros":
             pads = self._reversed_padding_repeated_twice
             padded = F.pad(input, pads, mode=self.padding_mode)

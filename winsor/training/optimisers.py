@@ -27,6 +27,7 @@ class NoiseAware(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> None:  # type: ignore[override]
+        """Update every weight that has a gradient; the noise must have been noted before."""
         if closure is not None:
             raise ConfigurationError("a private step takes no closure: its gradient is released.")
         if self._noise is None:

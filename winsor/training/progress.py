@@ -67,11 +67,13 @@ class Bar(Silent):
         self._bar.stop()
 
     def on_step(self, values: Mapping[str, float]) -> None:
+        """Move the bar, a few times per second at most."""
         if time.monotonic() - self._shown >= REFRESH_SECONDS:
             self._shown = time.monotonic()
             self._show(values)
 
     def on_end(self, values: Mapping[str, float]) -> None:
+        """Move the bar to its end."""
         self._show(values)
 
     def _show(self, values: Mapping[str, float]) -> None:
@@ -87,10 +89,12 @@ class Lines(Silent):
         self._print(f"{verb}: {planned} steps{', ' + goal if goal else ''}")
 
     def on_step(self, values: Mapping[str, float]) -> None:
+        """Print a line if the log has been silent for `LOG_SECONDS`."""
         if time.monotonic() - self._printed >= LOG_SECONDS:
             self._print(in_words(values))
 
     def on_end(self, values: Mapping[str, float]) -> None:
+        """Print the last line."""
         self._print(f"finished: {in_words(values)}")
 
     def _print(self, text: str) -> None:

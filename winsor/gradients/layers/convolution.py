@@ -141,15 +141,19 @@ class ConvolutionPiece(ParameterRows):
         return ConvolutionPiece(x, g, self.shape, self.geometry, self.ghost)
 
     def rows(self, start: int, stop: int) -> Tensor:
+        """Form rows ``start`` to ``stop`` by one grouped convolution."""
         return self.geometry.rows(self.x[start:stop], self.g[start:stop], self.shape)
 
     def select(self, index: Tensor) -> ParameterRows:
+        """Inputs and output-gradients of the rows of ``index``, as float64."""
         return self._with(self.x[index].double(), self.g[index].double())
 
     def where(self, kept: Tensor) -> ParameterRows:
+        """Rows that are not ``kept`` set to zero."""
         return self._with(zero_where_not(kept, self.x), zero_where_not(kept, self.g))
 
     def square(self) -> Tensor:
+        """(n,) squared norms, from Gram matrices or rows, whichever costs less."""
         if self.ghost:
             return self._ghosts()
         square = super().square()
@@ -191,6 +195,7 @@ class ConvolutionPiece(ParameterRows):
         return careful(self._with(x, g), square, diagonal)
 
     def weighted(self, w: Tensor | None, out: Tensor) -> None:
+        """Write sum_i w_i G_i as one weight gradient."""
         if self.geometry.transposed:
             super().weighted(w, out)  # the rows whose norms were taken
             return

@@ -42,6 +42,7 @@ class Indexed(ParameterRows):
 
     @staticmethod
     def joined(parts: Sequence[ParameterRows]) -> Sequence[ParameterRows]:
+        """Put the tokens of several calls side by side."""
         found = [part for part in parts if isinstance(part, Indexed)]
         index = torch.cat([part.index for part in found], dim=1)
         right = torch.cat([part.right for part in found], dim=1)
@@ -51,6 +52,7 @@ class Indexed(ParameterRows):
         return Indexed(index, right, self.shape[0])
 
     def rows(self, start: int, stop: int) -> Tensor:
+        """Form rows ``start`` to ``stop`` with the size of the vocabulary."""
         right = self.right[start:stop]
         rows = right.new_zeros(stop - start, *self.shape)
         return rows.scatter_add_(
@@ -58,15 +60,19 @@ class Indexed(ParameterRows):
         )
 
     def select(self, index: Tensor) -> Indexed:
+        """Tokens of the rows of ``index``, as float64."""
         return self._with(self.index[index], self.right[index].double())
 
     def where(self, kept: Tensor) -> Indexed:
+        """Output-gradients of rows that are not ``kept`` set to zero."""
         return self._with(self.index, zero_where_not(kept, self.right))
 
     def per_unit(self, units: Units) -> Indexed:
+        """Tokens of all rows of a unit, one after the other."""
         return self._with(units.padded(self.index, -1), units.padded(self.right))
 
     def square(self) -> Tensor:
+        """(n,) squared norms: only repeated tokens are added up first."""
         right = _silent(self, 0, self.n)
         square = square_rows(right)
         order, first = runs(self.index)
@@ -92,9 +98,11 @@ class Indexed(ParameterRows):
         return (picked * inner).sum((1, 2))
 
     def weighted(self, w: Tensor | None, out: Tensor) -> None:
+        """Write sum_i w_i G_i, token by token."""
         scatter(self.right, self.index, w, out.zero_())
 
     def sketch(self, basis: Basis) -> Tensor:
+        """(n, k) inner products, from tokens where ``basis`` has factors."""
         if isinstance(basis, Kronecker):
             return basis.indexed(self.index, self.right)
         return super().sketch(basis)
@@ -171,30 +179,37 @@ class Bag(ParameterRows):
 
     @staticmethod
     def joined(parts: Sequence[ParameterRows]) -> Sequence[ParameterRows]:
+        """Put the tokens of several calls side by side."""
         if len(parts) == 1:
             return parts
         return Indexed.joined([part.indexed() for part in parts if isinstance(part, Bag)])
 
     def cross(self, factors: Factors) -> Tensor:
+        """(n,) inner products with ``factors``."""
         return self.indexed().cross(factors)
 
     def rows(self, start: int, stop: int) -> Tensor:
+        """Form rows ``start`` to ``stop`` with the size of the vocabulary."""
         counts = self.right.new_zeros(stop - start, self.shape[0])
         counts.scatter_add_(1, self.index[start:stop], self.coefficient[start:stop])
         return counts.unsqueeze(2) * self.right[start:stop].unsqueeze(1)
 
     def select(self, index: Tensor) -> Bag:
+        """Bags of the rows of ``index``, as float64."""
         coefficient = self.coefficient[index].double()
         return Bag(self.index[index], coefficient, self.right[index].double(), self.shape[0])
 
     def where(self, kept: Tensor) -> Bag:
+        """Bags that are not ``kept`` set to zero."""
         coefficient = zero_where_not(kept, self.coefficient)
         return Bag(self.index, coefficient, zero_where_not(kept, self.right), self.shape[0])
 
     def per_unit(self, units: Units) -> Indexed:
+        """Tokens of all bags of a unit, one after the other."""
         return self.indexed().per_unit(units)
 
     def square(self) -> Tensor:
+        """(n,) squared norms from the counts of tokens."""
         order, first = runs(self.index)
         run = first.flatten().cumsum(0) - 1
         sums = self.right.new_zeros(int(run[-1]) + 1 if len(run) else 0)
@@ -205,9 +220,11 @@ class Bag(ParameterRows):
         return careful(self, counts * length, self.coefficient.square().sum(1) * length)
 
     def weighted(self, w: Tensor | None, out: Tensor) -> None:
+        """Write sum_i w_i G_i, token by token."""
         self.indexed().weighted(w, out)
 
     def sketch(self, basis: Basis) -> Tensor:
+        """(n, k) inner products with the directions of ``basis``."""
         return self.indexed().sketch(basis)
 
 
@@ -223,6 +240,7 @@ class EmbeddingBagLayer(Layer):
 
     @classmethod
     def matches(cls, module: nn.Module) -> bool:
+        """Accept every mode but "max"."""
         return super().matches(module) and module.mode != "max"
 
     def forward(

@@ -114,6 +114,7 @@ class TransposedLinearLayer(LinearLayer):
 
     @classmethod
     def matches(cls, module: nn.Module) -> bool:
+        """Accept any module that is called Conv1D and has ``nf`` outputs."""
         return type(module).__name__ == "Conv1D" and isinstance(getattr(module, "nf", None), int)
 
     def forward(self, x: Tensor) -> Tensor:

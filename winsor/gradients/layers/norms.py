@@ -142,6 +142,7 @@ class InstanceNormLayer(GroupNormLayer):
 
     @classmethod
     def matches(cls, module: nn.Module) -> bool:
+        """Accept instance norms that keep no running statistics."""
         return isinstance(module, cls.serves) and not module.track_running_stats
 
     def groups(self) -> int:

@@ -77,6 +77,7 @@ class PlacesOnly(pickle.Unpickler):
     """Reads where shards are; refuses a file that names anything else."""
 
     def find_class(self, module: str, name: str, /) -> Any:
+        """Find the few classes that describe places of shards; refuse any other."""
         if name not in PLACES.get(module, ()):
             raise RuntimeError(f"a file of places names {module}.{name}, which is not one")
         return super().find_class(module, name)

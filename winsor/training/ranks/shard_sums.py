@@ -98,6 +98,7 @@ class ShardingRanks(Ranks):
         self.parts = dict(parts)
 
     def add_up(self, sums: Sums) -> Sums:
+        """Add up sums over ranks, of which this rank keeps its part."""
         grad = sums.get("grad")
         if not isinstance(grad, Mapping):
             return super().add_up(sums)
@@ -159,6 +160,7 @@ class ShardedNoise(NoiseSource):
         law: str = "gaussian",
         bits: int | None = None,
     ) -> None:
+        """Add this rank's part of the one draw of noise."""
         if stream != "grad":
             super().add_leaves(entry, stream, leaves, std, law=law, bits=bits)
             return
@@ -176,6 +178,7 @@ class ShardedNoise(NoiseSource):
             place += int(torch.Size(part.shape).numel())
 
     def close(self) -> None:
+        """Release what was drawn ahead."""
         super().close()
         self._slices.close()
 
@@ -196,6 +199,7 @@ class ShardedUpdate(OptimizerUpdate):
         self.owned = shards.owned_by_optimizer(parameters)
 
     def step_with(self, grad: Mapping[str, Tensor]) -> None:
+        """Step on this rank's shards, then gather whole weights."""
         scale_(grad, self._scale)
         self.shards.slice()  # weights may have been projected, averaged or loaded since
         part = own_part if isinstance(grad, PartTree) else sliced

@@ -33,28 +33,36 @@ class RanksView(BaseView):
 
     @property
     def size(self) -> int:
+        """Rows of all ranks."""
         return sum(self._sizes)
 
     @property
     def neutralised(self) -> int:
+        """Neutralised rows of this rank."""
         return self._own.neutralised  # each rank counts its own
 
     def losses(self) -> Tensor:
+        """Losses of all ranks, in their order."""
         return self._ranks.all_rows(self._own.losses())
 
     def norms(self) -> Tensor:
+        """Norms of all ranks, in their order."""
         return self._ranks.all_rows(self._own.norms())
 
     def group_norms(self, groups: Sequence[Sequence[str]]) -> Tensor:
+        """Norms over groups of parameters, of all ranks."""
         return self._ranks.all_rows(self._own.group_norms(groups))
 
     def sketch(self, directions: Directions) -> Tensor:
+        """Inner products of all ranks, in their order."""
         return self._ranks.all_rows(self._own.sketch(directions))
 
     def total(self) -> Tree:
+        """Sum over the rows of all ranks."""
         return self._sum(self._own.total())
 
     def weighted_sum(self, weights: Tensor | Mapping[str, Tensor], last: bool = False) -> Tree:
+        """Weighted sum over all ranks; each weighs its own rows."""
         own = (
             self._part(weights)
             if isinstance(weights, Tensor)
@@ -63,6 +71,7 @@ class RanksView(BaseView):
         return self._sum(self._own.weighted_sum(own, last))
 
     def map_sum(self, f: Callable[[dict[str, Tensor]], dict[str, Tensor]]) -> Tree:
+        """Sum of mapped rows over all ranks."""
         return self._sum(self._own.map_sum(f))
 
     def _part(self, weights: Tensor) -> Tensor:
@@ -96,6 +105,7 @@ class SharedNoise(NoiseSource):
         law: str = "gaussian",
         bits: int | None = None,
     ) -> None:
+        """Add noise; large sums in slices, one per rank."""
         size = sum(leaf.numel() for leaf in leaves)
         if size <= SLICED_FROM:
             super().add_leaves(entry, stream, leaves, std, law=law, bits=bits)
@@ -112,5 +122,6 @@ class SharedNoise(NoiseSource):
             first += leaf.numel()
 
     def close(self) -> None:
+        """Release what was drawn ahead."""
         super().close()
         self._slices.close()

@@ -14,9 +14,10 @@ from torch.utils.checkpoint import checkpoint
 
 from winsor.contrib.value.value import Value
 from winsor.core.contract import UnsupportedModel
-from winsor.gradients import Need, make_engine, small, trainable_parameters
+from winsor.gradients import Need, make_engine, outer_maps, small, trainable_parameters
+from winsor.gradients.outer_maps import OuterMap, Pure
 from winsor.gradients.recorded_view import RecordedView
-from winsor.gradients.small import LinearView, OuterMap, Pure, arithmetic
+from winsor.gradients.small import LinearView, arithmetic
 
 NEEDS = Need.NORMS | Need.WEIGHTED_SUM
 
@@ -237,7 +238,7 @@ def test_a_library_that_keeps_weights_without_digits_is_not_used():
         def clip(self, norms, least, clip, out):
             torch.mul(norms.clamp_min(least).reciprocal_(), clip, out=out)
 
-    assert not small.agrees(Other())
+    assert not outer_maps.agrees(Other())
 
 
 def test_a_library_with_other_digits_is_not_used():
@@ -247,7 +248,7 @@ def test_a_library_with_other_digits_is_not_used():
             out *= 1 + 2.0**-23
             return fine
 
-    assert small.agrees(Pure()) and not small.agrees(Other())
+    assert outer_maps.agrees(Pure()) and not small.agrees(Other())
 
 
 def test_clipping_weights_are_those_of_torch():

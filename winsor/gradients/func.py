@@ -64,7 +64,7 @@ class FuncEngine(Engine):
         self._pure: dict[Any, Pure] = {}
 
     def attach(self) -> None:
-        """Install hooks that note what goes into the model."""
+        """Install recorded forwards in all modules with parameters."""
         self._recorder.attach(self._recorded)
 
     def detach(self) -> None:

@@ -103,7 +103,7 @@ class ParameterRows(ABC):
 
     def per_unit(self, units: Units) -> ParameterRows:
         """The same piece told of units, each the sum of its rows."""
-        return Together(self, units)
+        return units.together(self)
 
     def reach(self) -> Tensor:
         """(n,) a cheap upper bound on `square`."""
@@ -159,7 +159,7 @@ class Rows(ParameterRows):
 
     def per_unit(self, units: Units) -> Rows:
         """Rows of each unit added up."""
-        return SummedRows(self, units)
+        return units.added_up(self)
 
     def weighted(self, w: Tensor | None, out: Tensor) -> None:
         """Write sum_i w_i G_i by one product of matrix and vector."""
@@ -395,66 +395,6 @@ class Sum(ParameterRows):
     def sketch(self, basis: Basis) -> Tensor:
         """Add up the parts' inner products."""
         return add_up([part.sketch(basis) for part in self.parts])
-
-
-class Together(ParameterRows):
-    """G_u = the sum over the rows of unit u of what another piece knows."""
-
-    def __init__(self, single: ParameterRows, units: Units) -> None:
-        self.single, self.units = single, units
-        self.n, self.shape = units.n, single.shape
-
-    def rows(self, start: int, stop: int) -> Tensor:
-        """Add up the rows of units ``start`` to ``stop``, a chunk of rows at a time."""
-        first, last = int(self.units.offsets[start]), int(self.units.offsets[stop])
-        size = max(1, ROWS_AT_ONCE // max(1, self.shape.numel()))
-        out: Tensor | None = None
-        for a in range(first, max(last, first + 1), size):
-            rows = self.single.rows(a, min(last, a + size))
-            if out is None:
-                out = rows.new_zeros((stop - start, *self.shape))
-            owner = self.units.owner[a : a + len(rows)] - start
-            out.index_add_(0, owner.to(rows.device), rows)
-        assert out is not None
-        return out
-
-    def select(self, index: Tensor) -> Together:
-        """Rows of the units of ``index``, as float64."""
-        units, rows = self.units.select(index)
-        return Together(self.single.select(rows.to(index.device)), units)
-
-    def where(self, kept: Tensor) -> Together:
-        """Rows of units that are not ``kept`` set to zero."""
-        return Together(self.single.where(self.units.spread(kept)), self.units)
-
-    def square(self) -> Tensor:
-        """(n,) squared norms, not below `NORM_FLOOR` of the squares of the unit's rows."""
-        square = super().square()
-        doubtful = (square < NORM_FLOOR * self.units.summed(self.single.reach())).nonzero()[:, 0]
-        if len(doubtful):
-            some = self.select(doubtful)
-            apart = some.units.summed(some.single.square()).to(square.dtype)
-            square[doubtful] = torch.maximum(square[doubtful], NORM_FLOOR * apart)
-        return square
-
-    def weighted(self, w: Tensor | None, out: Tensor) -> None:
-        """Write sum_u w_u G_u, every row with its unit's weight."""
-        self.single.weighted(None if w is None else self.units.spread(w), out)
-
-
-class SummedRows(Rows):
-    """The rows of each unit added up. Sums over units are taken row by row all the same, hence
-    norms that do not hide how long the rows were (`NORM_FLOOR`)."""
-
-    __slots__ = ("_apart",)
-
-    def __init__(self, single: Rows, units: Units) -> None:
-        super().__init__(units.summed(single.values))
-        self._apart = units.summed(single.square())
-
-    def square(self) -> Tensor:
-        """(n,) squared norms, not below `NORM_FLOOR` of the squares of the unit's rows."""
-        return torch.maximum(super().square(), NORM_FLOOR * self._apart)
 
 
 def _length_of_rows(rows: Tensor, order: float) -> Tensor:

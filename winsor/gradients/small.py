@@ -27,7 +27,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -36,6 +35,7 @@ from torch.autograd.graph import GradientEdge
 from winsor.core import compiled
 from winsor.core.contract import Tree
 from winsor.gradients.layers.linear import LinearLayer
+from winsor.gradients.outer_maps import OuterMap, Pure, Sums, agrees
 from winsor.gradients.parameter_rows import Outer, ParameterRows, Rows
 from winsor.gradients.recorded_view import RecordedView
 from winsor.gradients.recorder import Call, Recorder, saved_tensor_hooks
@@ -44,10 +44,8 @@ from winsor.gradients.tree import Layout
 from winsor.gradients.view import View
 
 SOURCE = Path(__file__).with_name("_outer.c")
-LANES = 16
 ONE_THREAD_ROWS = 1 << 14
 """Rows up to which one call of one thread is quicker than three that torch may spread."""
-LARGEST_FLOAT32 = float(np.finfo(np.float32).max)
 ONE_THREAD_NUMBERS = 1 << 20
 """Numbers in all inputs and output-gradients of a batch, up to which one thread is quickest."""
 
@@ -301,21 +299,6 @@ class LinearView(RecordedView):
 # --------------------------------------------------------------------------------- arithmetic
 
 
-class OuterMap(NamedTuple):
-    """One linear map: contiguous float32 on the processor. ``x`` is None if only a bias is trained;
-    then ``has_bias`` is 1."""
-
-    e: Tensor
-    """(n, outputs)"""
-    x: Tensor | None
-    """(n, inputs)"""
-    has_bias: int
-
-
-Sums = Sequence[tuple[Tensor, Tensor | None]]
-"""For each map: where w_i e_i goes (outputs, n), and where their sum goes, if there is a bias."""
-
-
 class Compiled:
     """Calls into the library. Addresses are of tensors that the caller has checked."""
 
@@ -362,45 +345,6 @@ def _table(count: int) -> type[ctypes.Array[ctypes.c_int64]]:
     return ctypes.c_int64 * (7 * count)
 
 
-class Pure:
-    """The same in numpy."""
-
-    def norms(self, maps: Collection[OuterMap], losses: Tensor, out: Tensor) -> bool:
-        """Write the norms over all maps; whether losses and norms are finite."""
-        total = np.zeros(len(out))
-        with np.errstate(invalid="ignore", over="ignore"):  # what is not finite is told
-            for e, x, has_bias in maps:
-                inner = np.zeros(len(out)) if x is None else _square(x.detach().numpy())
-                total = total + _square(e.numpy()) * (inner + float(has_bias))
-            norms = np.sqrt(total)
-            out.numpy()[:] = norms
-        fine = (norms <= LARGEST_FLOAT32) & (np.abs(losses.numpy()) <= LARGEST_FLOAT32)
-        return bool(fine.all())
-
-    def clip(self, norms: Tensor, least: float, clip: float, out: Tensor) -> None:
-        """clip / max(least, norm)."""
-        exact_or_zero(torch.mul(norms.clamp_min(least).reciprocal_(), clip, out=out))
-
-    def scale(self, maps: Collection[OuterMap], weights: Tensor, sums: Sums) -> None:
-        """Write w_i e_i of every map, and its sum over the rows."""
-        for (e, _, _), (scaled, bias) in zip(maps, sums, strict=True):
-            torch.mul(e.T, weights, out=scaled)
-            if bias is not None:
-                columns = scaled.numpy().astype(np.float64)
-                bias.numpy()[:] = np.add.accumulate(columns, axis=1)[:, -1]
-
-
-def _square(x: np.ndarray) -> np.ndarray:
-    """(n, k) -> (n,): sixteen lanes, each one number after the other; then the lanes in pairs."""
-    n, size = x.shape
-    rows = np.zeros((n, max(1, -(-size // LANES)), LANES))
-    rows.reshape(n, -1)[:, :size] = x
-    lanes = np.add.accumulate(np.square(rows, out=rows), axis=1)[:, -1].reshape(n, 4, 4)
-    four = (lanes[:, 0] + lanes[:, 1]) + (lanes[:, 2] + lanes[:, 3])
-    found: np.ndarray = (four[:, 0] + four[:, 1]) + (four[:, 2] + four[:, 3])
-    return found
-
-
 @functools.cache
 def arithmetic() -> Compiled | Pure:
     """What does it here."""
@@ -416,29 +360,3 @@ def clipping_weights(norms: Tensor, least: float, clip: float) -> Tensor:
     weights = torch.empty_like(norms)
     arithmetic().clip(norms, least, clip, weights)
     return weights
-
-
-def agrees(found: Compiled) -> bool:
-    """Whether it finds the digits of the pure path, on rows of all magnitudes."""
-    generator = torch.Generator().manual_seed(0)
-    n, pure = 37, Pure()
-    shapes = ((1, 1), (10, 784), (129, 17), (64, 16))
-    sizes = torch.logspace(-30, 30, n).unsqueeze(1)
-    maps = [
-        OuterMap(torch.randn(n, out, generator=generator) * sizes,
-                 torch.randn(n, size, generator=generator).contiguous(), bias)
-        for (out, size), bias in zip(shapes, (1, 0, 1, 0), strict=True)
-    ]  # fmt: skip
-    maps.append(OuterMap(maps[0].e, None, 1))
-    losses = torch.randn(n, generator=generator)
-    answers = []
-    for each in (pure, found):
-        norms, weights = torch.empty(n), torch.empty(n)
-        widths = [(e.shape[1], bias) for e, _, bias in maps]
-        sums = [(torch.empty(out, n), torch.empty(out) if bias else None) for out, bias in widths]
-        fine = each.norms(maps, losses, norms)
-        each.clip(norms, 1e-37, 1e-8, weights)  # the longest rows are beyond the normal range
-        each.scale(maps, weights, sums)
-        tensors = [norms, weights, *(t for pair in sums for t in pair if t is not None)]
-        answers.append((fine, [tensor.numpy().tobytes() for tensor in tensors]))
-    return answers[0] == answers[1]

@@ -15,7 +15,15 @@ import torch
 from torch import Tensor
 
 from winsor.core.contract import ConfigurationError, Tree
-from winsor.gradients.parameter_rows import CANCELLATION_LIMIT, Outer, ParameterRows, Rows, careful
+from winsor.gradients.parameter_rows import (
+    CANCELLATION_LIMIT,
+    NORM_FLOOR,
+    ROWS_AT_ONCE,
+    Outer,
+    ParameterRows,
+    Rows,
+    careful,
+)
 from winsor.gradients.plain import LossesView
 from winsor.gradients.recorded_view import RecordedView
 from winsor.gradients.rows import RowsView
@@ -61,11 +69,82 @@ class Units:
             rows = wide
         return rows.detach().reshape(self.n, self.longest * rows.shape[1], *rows.shape[2:])
 
+    def together(self, single: ParameterRows) -> RowsOfUnits:
+        """The sums over each unit of what ``single`` knows of rows, formed a few at a time."""
+        return RowsOfUnits(single, self)
+
+    def added_up(self, single: Rows) -> SummedRows:
+        """The sums over each unit of explicit rows."""
+        return SummedRows(single, self)
+
     def select(self, index: Tensor) -> tuple[Units, Tensor]:
         """Some of the units, and where their rows are."""
         ends = self.offsets.tolist()
         chosen = [torch.arange(ends[u], ends[u + 1]) for u in index.tolist()]
         return Units(self.sizes[index.cpu()]), torch.cat(chosen) if chosen else index
+
+
+# --------------------------------------------------------------------------------------- rows
+
+
+class RowsOfUnits(ParameterRows):
+    """G_u = the sum over the rows of unit u of what another piece knows."""
+
+    def __init__(self, single: ParameterRows, units: Units) -> None:
+        self.single, self.units = single, units
+        self.n, self.shape = units.n, single.shape
+
+    def rows(self, start: int, stop: int) -> Tensor:
+        """Add up the rows of units ``start`` to ``stop``, a chunk of rows at a time."""
+        first, last = int(self.units.offsets[start]), int(self.units.offsets[stop])
+        size = max(1, ROWS_AT_ONCE // max(1, self.shape.numel()))
+        out: Tensor | None = None
+        for a in range(first, max(last, first + 1), size):
+            rows = self.single.rows(a, min(last, a + size))
+            if out is None:
+                out = rows.new_zeros((stop - start, *self.shape))
+            owner = self.units.owner[a : a + len(rows)] - start
+            out.index_add_(0, owner.to(rows.device), rows)
+        assert out is not None
+        return out
+
+    def select(self, index: Tensor) -> RowsOfUnits:
+        """Rows of the units of ``index``, as float64."""
+        units, rows = self.units.select(index)
+        return RowsOfUnits(self.single.select(rows.to(index.device)), units)
+
+    def where(self, kept: Tensor) -> RowsOfUnits:
+        """Rows of units that are not ``kept`` set to zero."""
+        return RowsOfUnits(self.single.where(self.units.spread(kept)), self.units)
+
+    def square(self) -> Tensor:
+        """(n,) squared norms, not below `NORM_FLOOR` of the squares of the unit's rows."""
+        square = super().square()
+        doubtful = (square < NORM_FLOOR * self.units.summed(self.single.reach())).nonzero()[:, 0]
+        if len(doubtful):
+            some = self.select(doubtful)
+            apart = some.units.summed(some.single.square()).to(square.dtype)
+            square[doubtful] = torch.maximum(square[doubtful], NORM_FLOOR * apart)
+        return square
+
+    def weighted(self, w: Tensor | None, out: Tensor) -> None:
+        """Write sum_u w_u G_u, every row with its unit's weight."""
+        self.single.weighted(None if w is None else self.units.spread(w), out)
+
+
+class SummedRows(Rows):
+    """The rows of each unit added up. Sums over units are taken row by row all the same, hence
+    norms that do not hide how long the rows were (`NORM_FLOOR`)."""
+
+    __slots__ = ("_apart",)
+
+    def __init__(self, single: Rows, units: Units) -> None:
+        super().__init__(units.summed(single.values))
+        self._apart = units.summed(single.square())
+
+    def square(self) -> Tensor:
+        """(n,) squared norms, not below `NORM_FLOOR` of the squares of the unit's rows."""
+        return torch.maximum(super().square(), NORM_FLOOR * self._apart)
 
 
 # --------------------------------------------------------------------------------------- views

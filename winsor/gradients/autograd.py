@@ -19,7 +19,8 @@ _engine = torch.autograd.Variable._execution_engine
 def gradients(
     roots: Sequence[Any], seeds: Sequence[Tensor], inputs: Sequence[Any]
 ) -> tuple[Tensor | None, ...]:
-    """d <seeds, roots> / d inputs; the graph is kept. None where an input has no part in it.
+    """Compute d <seeds, roots> / d inputs and keep the graph. None where an input has no
+    part in it.
 
     Roots and inputs are tensors or edges of the graph.
     """
@@ -29,7 +30,7 @@ def gradients(
 def last_gradients(
     roots: Sequence[Any], seeds: Sequence[Tensor], inputs: Sequence[Any]
 ) -> tuple[Tensor | None, ...]:
-    """The same, and what the graph had saved is freed on the way."""
+    """Compute the same, and free what the graph had saved on the way."""
     return _run(roots, seeds, inputs, False)
 
 
@@ -53,7 +54,7 @@ R = TypeVar("R")
 
 
 def without_graph(function: Callable[P, R]) -> Callable[P, R]:
-    """`torch.no_grad` as a decorator that is free where gradients are off already.
+    """Decorate as `torch.no_grad` does, at no cost where gradients are off already.
 
     Switching them off and on again costs as much as a small operation, several times per step.
     """

@@ -98,7 +98,7 @@ class FuncEngine(Engine):
         return RowsView(rows, losses)
 
     def explain(self) -> str:
-        """Say how this engine finds gradients."""
+        """Say how each module is served."""
         lines = ["engine func: one backward pass, then torch.func per module"]
         for pure in self._pure.values():
             lines.append(f"  {pure}: {'vmap' if pure.vmappable else 'row by row'}")
@@ -148,7 +148,7 @@ def pure_projection(projection: Projection) -> Pure:
 def recorded_module(
     recorder: Recorder, site: Site, plain: Forward, known: dict[Any, Pure]
 ) -> Forward:
-    """The forward of any module: its own parameters detached, its outputs tracked."""
+    """Return a forward for any module: its own parameters detached, its outputs tracked."""
 
     def forward(*args: Any, **kwargs: Any) -> Any:
         args = _lifted(recorder, site, args)
@@ -210,7 +210,7 @@ def _differentiable(x: Any) -> bool:
 
 
 def call_rows(call: Call, parameters: Parameters, n: int, verify: bool = False) -> Tree:
-    """{parameter name: (n, *shape)} of one recorded call. The recorder must be paused."""
+    """Return {parameter name: (n, *shape)} of one recorded call. The recorder must be paused."""
     pure: Pure = call.operation
     refuse_changed_inputs(call)
     current = {key: parameters[name].detach() for key, name in pure.names.items()}
@@ -265,7 +265,7 @@ def _by_loop(pure: Pure, current: Tree, inputs: list[Tensor], grads: dict[int, T
 
 
 def _pull_back(pure: Pure, current: Tree, xs: Sequence[Tensor], grads: dict[int, Tensor]) -> Tree:
-    """The gradient of one row: the module sees a batch of one."""
+    """Return the gradient of one row: the module sees a batch of one."""
     assert pure.batched is not None
     batch = [x.unsqueeze(0) if b else x for x, b in zip(xs, pure.batched, strict=True)]
 
@@ -289,7 +289,7 @@ def _named(pure: Pure, rows: Tree) -> Tree:
 def _refuse_other_outputs(
     pure: Pure, current: Tree, inputs: list[Tensor], outputs: Sequence[Tensor]
 ) -> None:
-    """The module alone must reproduce, row by row, what it returned inside the model."""
+    """Refuse a module that does not reproduce, row by row, what it returned inside the model."""
     assert pure.batched is not None
     n = len(outputs[0])
     for i in sorted({0, n - 1}):

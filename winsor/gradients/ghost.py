@@ -126,14 +126,14 @@ class GhostEngine(Engine):
         )
 
     def shared_view(self, losses: Tensor, shares: Tensor) -> View:
-        """The view of ``losses * shares``, which are constants: the backward pass takes them as
-        its seed, so that no operation is recorded for them."""
+        """Return the view of ``losses * shares``, which are constants: the backward pass takes them
+        as its seed, so that no operation is recorded for them."""
         if not (self._recorder.on and self._per_sample) or losses.grad_fn is None:
             return self.view(losses * shares)
         return self._pieces(losses, shares=shares)
 
     def _pieces(self, losses: Tensor, retain: bool = False, shares: Tensor | None = None) -> View:
-        """One backward pass that keeps, for each parameter, what norms and sums will need."""
+        """Run one backward pass that keeps, for each parameter, what norms and sums will need."""
         if self._plan is not None and losses.shape[0] and not retain:
             return self._plan.view(losses, shares)
         kept = Kept()
@@ -142,7 +142,7 @@ class GhostEngine(Engine):
         return RecordedView(self._parameters, kept.pieces(), own, self._layout)
 
     def _pieces_of(self, losses: Tensor, met: Met) -> View:
-        """The view of a small model's step that is another than planned."""
+        """Return the view of a small model's step that is another than planned."""
         kept = Kept()
         receive = self._receiver(losses.shape[0], kept.keep, {})
         for each in met:
@@ -150,7 +150,7 @@ class GhostEngine(Engine):
         return RecordedView(self._parameters, kept.pieces(), losses, self._layout)
 
     def _sweep(self, losses: Tensor, seed: Tensor) -> Tree:
-        """One backward pass of (seed * losses).sum() that adds up weight gradients as it goes."""
+        """Run a backward pass of (seed * losses).sum() that adds up weight gradients as it goes."""
         sums = self._layout.empty()
         seen: set[str] = set()
 
@@ -219,7 +219,7 @@ class GhostEngine(Engine):
         return receive
 
     def explain(self) -> str:
-        """One line per layer and input shape: what is kept, and the costs it was chosen by."""
+        """Give one line per layer and input shape: what is kept, and the costs it was chosen by."""
         lines = ["engine ghost: one backward pass, then norms and one weighted sum per parameter"]
         if not self._per_sample:
             return "engine ghost: backward passes as in plain training, no per-sample work"

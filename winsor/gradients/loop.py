@@ -95,7 +95,7 @@ class LoopEngine(Engine):
             row[i] = torch.zeros_like(self._parameters[name]) if g is None else g
 
     def _alone(self, losses: Tensor, runs: list[_Run], rows: dict[str, Tensor]) -> None:
-        """Each row again, in a batch that holds nothing but this row."""
+        """Run each row again, in a batch that holds nothing but this row."""
         if not runs:
             raise ProtocolError(
                 "a batch with non-finite rows can only be taken apart if its forward pass was "
@@ -128,5 +128,5 @@ class LoopEngine(Engine):
         return [x for x in tree_flatten(result)[0] if isinstance(x, Tensor) and x.requires_grad]
 
     def explain(self) -> str:
-        """Say how this engine finds gradients."""
+        """Say how each module is served."""
         return "engine loop: one backward pass per row (the oracle)"

@@ -23,7 +23,7 @@ from winsor.gradients.view import View
 
 @torch.no_grad()
 def norms_of_sums(view: View, groups: Sequence[Tensor]) -> Tensor | None:
-    """(groups,) norms of the sums over each group's finite rows.
+    """Return (groups,) norms of the sums over each group's finite rows.
 
     None where they must be formed to be known: pieces that cannot be taken apart, or a sum beyond
     the largest float.
@@ -42,7 +42,7 @@ def norms_of_sums(view: View, groups: Sequence[Tensor]) -> Tensor | None:
 
 @torch.no_grad()
 def sum_of(view: View, members: Tensor) -> Tree:
-    """sum of g_i over ``members``, without those that are not finite."""
+    """Add up g_i over ``members``, without those that are not finite."""
     if isinstance(view, RecordedView):
         view.norms()  # rows that are not finite become zeros in what is recorded
         chosen = {name: chosen_of(piece, members) for name, piece in view.recorded.items()}
@@ -56,7 +56,7 @@ def sum_of(view: View, members: Tensor) -> Tree:
 
 @singledispatch
 def chosen_of(piece: ParameterRows, members: Tensor) -> ParameterRows | None:
-    """The piece of some rows, as it is; None where it cannot be divided cheaply."""
+    """Return the piece of some rows, as it is; None where it cannot be divided cheaply."""
     return None
 
 

@@ -49,7 +49,7 @@ class Pure:
         return bool(fine.all())
 
     def clip(self, norms: Tensor, least: float, clip: float, out: Tensor) -> None:
-        """clip / max(least, norm)."""
+        """Write clip / max(least, norm)."""
         exact_or_zero(torch.mul(norms.clamp_min(least).reciprocal_(), clip, out=out))
 
     def scale(self, maps: Collection[OuterMap], weights: Tensor, sums: Sums) -> None:
@@ -62,7 +62,8 @@ class Pure:
 
 
 def _square(x: np.ndarray) -> np.ndarray:
-    """(n, k) -> (n,): sixteen lanes, each one number after the other; then the lanes in pairs."""
+    """Square and add up (n, k) to (n,): sixteen lanes, each one number after the other; then the
+    lanes in pairs."""
     n, size = x.shape
     rows = np.zeros((n, max(1, -(-size // LANES)), LANES))
     rows.reshape(n, -1)[:, :size] = x
@@ -73,7 +74,7 @@ def _square(x: np.ndarray) -> np.ndarray:
 
 
 def agrees(found: Any) -> bool:
-    """Whether it finds the digits of the pure path, on rows of all magnitudes."""
+    """Tell whether it finds the digits of the pure path, on rows of all magnitudes."""
     generator = torch.Generator().manual_seed(0)
     n, pure = 37, Pure()
     shapes = ((1, 1), (10, 784), (129, 17), (64, 16))

@@ -63,23 +63,24 @@ class ParameterRows(ABC):
 
     @abstractmethod
     def rows(self, start: int, stop: int) -> Tensor:
-        """(stop - start, *shape)."""
+        """Form rows ``start`` to ``stop``, (stop - start, *shape)."""
 
     @abstractmethod
     def select(self, index: Tensor) -> ParameterRows:
-        """The same piece for some of the rows, as float64."""
+        """Return the same piece for some of the rows, as float64."""
 
     @abstractmethod
     def where(self, kept: Tensor) -> ParameterRows:
-        """The same piece with the rows that are not kept set to zero."""
+        """Set rows that are not ``kept`` to zero."""
 
     @staticmethod
     def joined(parts: Sequence[ParameterRows]) -> Sequence[ParameterRows]:
-        """Fewer pieces of this kind with the same sum of rows, where there is a way."""
+        """Join pieces of this kind into fewer with the same sum of rows, where there is a way."""
         return parts
 
     def cross(self, factors: Factors) -> Tensor | None:
-        """(n,) inner products with ``factors``, where there is a way without explicit rows."""
+        """Return (n,) inner products with ``factors``, where there is a way without
+        explicit rows."""
         return None
 
     def chunks(self) -> Iterator[tuple[int, int]]:
@@ -89,11 +90,12 @@ class ParameterRows(ABC):
             yield start, min(self.n, start + size)
 
     def square(self) -> Tensor:
-        """(n,) squared norms."""
+        """Return (n,) squared norms."""
         return torch.cat([square_rows(self.rows(a, b)) for a, b in self.chunks()])
 
     def length(self, order: float) -> Tensor:
-        """(n,) lengths in L1 (``order`` 1) or in the largest coordinate (infinity), in float64."""
+        """Return (n,) lengths in L1 (``order`` 1) or in the largest coordinate (infinity), in
+        float64."""
         size = max(1, NUMBERS_IN_CACHE // max(1, self.shape.numel()))
         parts = [
             _length_of_rows(self.rows(start, min(self.n, start + size)), order)
@@ -102,11 +104,11 @@ class ParameterRows(ABC):
         return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.float64)
 
     def per_unit(self, units: Units) -> ParameterRows:
-        """The same piece told of units, each the sum of its rows."""
+        """Return the sums over the rows of each unit."""
         return units.together(self)
 
     def reach(self) -> Tensor:
-        """(n,) a cheap upper bound on `square`."""
+        """Return (n,) cheap upper bounds on `square`."""
         return self.square()
 
     def weighted(self, w: Tensor | None, out: Tensor) -> None:
@@ -115,7 +117,7 @@ class ParameterRows(ABC):
         out.copy_(add_up(parts).view(out.shape))
 
     def sketch(self, basis: Basis) -> Tensor:
-        """(n, k) inner products with the directions of ``basis``."""
+        """Return (n, k) inner products with the directions of ``basis``."""
         return torch.cat([basis.rows(self.rows(a, b)) for a, b in self.chunks()])
 
 
@@ -136,29 +138,29 @@ class Rows(ParameterRows):
         return [Rows(add_up([part.rows(0, part.n) for part in parts]))]
 
     def rows(self, start: int, stop: int) -> Tensor:
-        """Explicit rows ``start`` to ``stop``."""
+        """Form rows ``start`` to ``stop``, (stop - start, *shape)."""
         return self.values[start:stop]
 
     def select(self, index: Tensor) -> Rows:
-        """Rows of ``index``, as float64."""
+        """Return rows of ``index``, as float64."""
         return Rows(self.values[index].double())
 
     def where(self, kept: Tensor) -> Rows:
-        """Rows that are not ``kept`` set to zero."""
+        """Set rows that are not ``kept`` to zero."""
         return Rows(zero_where_not(kept, self.values))
 
     def square(self) -> Tensor:
-        """(n,) squared norms, computed once."""
+        """Return (n,) squared norms, computed once."""
         if self._square is None:
             self._square = square_rows(self.values)
         return self._square
 
     def length(self, order: float) -> Tensor:
-        """(n,) lengths in L1 or in the largest coordinate."""
+        """Return (n,) lengths in L1 or in the largest coordinate."""
         return _length_of_rows(self.values, order)
 
     def per_unit(self, units: Units) -> Rows:
-        """Rows of each unit added up."""
+        """Add up the rows of each unit."""
         return units.added_up(self)
 
     def weighted(self, w: Tensor | None, out: Tensor) -> None:
@@ -174,7 +176,7 @@ class Rows(ParameterRows):
             target.copy_(in_pieces(rows.T @ weights for rows, weights in pairs))
 
     def sketch(self, basis: Basis) -> Tensor:
-        """(n, k) inner products with the directions of ``basis``."""
+        """Return (n, k) inner products with the directions of ``basis``."""
         return basis.rows(self.values)
 
 
@@ -195,24 +197,24 @@ class Outer(ParameterRows):
         return left.unsqueeze(2) * right.unsqueeze(1)
 
     def select(self, index: Tensor) -> Outer:
-        """Factors of the rows of ``index``, as float64."""
+        """Return factors of the rows of ``index``, as float64."""
         return Outer(self.left.select(index), self.right.select(index))
 
     def where(self, kept: Tensor) -> Outer:
-        """Both factors with rows that are not ``kept`` set to zero."""
+        """Set rows that are not ``kept`` to zero in both factors."""
         return Outer(self.left.where(kept), self.right.where(kept))
 
     def square(self) -> Tensor:
-        """(n,) |left_i|^2 |right_i|^2."""
+        """Return (n,) |left_i|^2 |right_i|^2."""
         return self.left.square() * self.right.square()
 
     def length(self, order: float) -> Tensor:
         # |l r^T|_1 = |l|_1 |r|_1, and max |l r^T| = max |l| max |r|: no row is formed.
-        """(n,) products of the lengths of both factors."""
+        """Return (n,) products of the lengths of both factors."""
         return self.left.length(order) * self.right.length(order)
 
     def per_unit(self, units: Units) -> ParameterRows:
-        """One place per row of the unit."""
+        """Return the sums over the rows of each unit."""
         return self.factors().per_unit(units)
 
     def weighted(self, w: Tensor | None, out: Tensor) -> None:
@@ -225,7 +227,7 @@ class Outer(ParameterRows):
         add_products(left, right, out)
 
     def sketch(self, basis: Basis) -> Tensor:
-        """(n, k) inner products, from the factors where ``basis`` has some."""
+        """Return (n, k) inner products, from the factors where ``basis`` has some."""
         if isinstance(basis, Kronecker):
             factors = self.factors()
             return basis.factors(factors.left, factors.right)
@@ -261,19 +263,19 @@ class Factors(ParameterRows):
         return torch.bmm(self.left[start:stop].mT, self.right[start:stop])
 
     def select(self, index: Tensor) -> Factors:
-        """Factors of the rows of ``index``, as float64."""
+        """Return factors of the rows of ``index``, as float64."""
         return Factors(self.left[index].double(), self.right[index].double())
 
     def where(self, kept: Tensor) -> Factors:
-        """Both factors with rows that are not ``kept`` set to zero."""
+        """Set rows that are not ``kept`` to zero in both factors."""
         return Factors(zero_where_not(kept, self.left), zero_where_not(kept, self.right))
 
     def per_unit(self, units: Units) -> Factors:
-        """Places of all rows of a unit, one after the other."""
+        """Return the sums over the rows of each unit."""
         return Factors(units.padded(self.left), units.padded(self.right))
 
     def square(self) -> Tensor:
-        """(n,) squared norms, by the ghost formula where that costs less than rows."""
+        """Return (n,) squared norms, by the ghost formula where that costs less than rows."""
         if self.is_ghostly():
             return careful(self, *self.ghost())
         square = super().square()
@@ -284,17 +286,17 @@ class Factors(ParameterRows):
         )
 
     def diagonal(self) -> Tensor:
-        """(n,) sum_t |left_it|^2 |right_it|^2."""
+        """Return (n,) sum_t |left_it|^2 |right_it|^2."""
         left, right = (torch.linalg.vector_norm(x, dim=2) for x in (self.left, self.right))
         return (left * right).square_().sum(1)
 
     def is_ghostly(self) -> bool:
-        """Whether Gram matrices cost less than rows."""
+        """Tell whether Gram matrices cost less than rows."""
         places, (out, inner) = self.left.shape[1], self.shape
         return places * (out + inner) < out * inner
 
     def ghost(self) -> tuple[Tensor, Tensor]:
-        """Squared norms by the ghost formula, and the sum of their diagonal terms."""
+        """Return squared norms by the ghost formula, and the sum of their diagonal terms."""
         return ghost([self.left], self.right)
 
     def weighted(self, w: Tensor | None, out: Tensor) -> None:
@@ -307,14 +309,14 @@ class Factors(ParameterRows):
         add_products(left.flatten(0, 1), right.flatten(0, 1), out)
 
     def sketch(self, basis: Basis) -> Tensor:
-        """(n, k) inner products, from the factors where ``basis`` has some."""
+        """Return (n, k) inner products, from the factors where ``basis`` has some."""
         if isinstance(basis, Kronecker):
             return basis.factors(self.left, self.right)
         return super().sketch(basis)
 
 
 def ghost(lefts: Sequence[Tensor], right: Tensor) -> tuple[Tensor, Tensor]:
-    """sum_j |sum_t l_jt r_t^T|^2 of each row, and the diagonal terms of that sum.
+    """Return sum_j |sum_t l_jt r_t^T|^2 of each row, and the diagonal terms of that sum.
 
     Maps that read the same input (query, key and value) share its Gram matrix. Gram matrices are
     symmetric: strips from the diagonal on are all that is computed.
@@ -335,7 +337,7 @@ def ghost(lefts: Sequence[Tensor], right: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def careful(piece: ParameterRows, square: Tensor, diagonal: Tensor) -> Tensor:
-    """Ghost norms, with the rows that cancelled computed from their explicit gradient.
+    """Correct ghost norms: rows that cancelled are computed from their explicit gradient.
 
     A norm that reads too small would let a row pass the bound; rounding must not do that. Nor must
     the rounding of a sum over places that cancel: see `NORM_FLOOR`.
@@ -360,19 +362,19 @@ class Sum(ParameterRows):
         return add_up([part.rows(start, stop) for part in self.parts])
 
     def select(self, index: Tensor) -> Sum:
-        """The parts' rows of ``index``, as float64."""
+        """Return the parts' rows of ``index``, as float64."""
         return Sum([part.select(index) for part in self.parts])
 
     def where(self, kept: Tensor) -> Sum:
-        """The parts with rows that are not ``kept`` set to zero."""
+        """Set rows that are not ``kept`` to zero in all parts."""
         return Sum([part.where(kept) for part in self.parts])
 
     def per_unit(self, units: Units) -> Sum:
-        """The parts told of units."""
+        """Tell the parts of units."""
         return Sum([part.per_unit(units) for part in self.parts])
 
     def square(self) -> Tensor:
-        """|A + B|^2 = |A|^2 + |B|^2 + 2 <A, B>, where A knows its inner product with factors."""
+        """Return |A + B|^2 = |A|^2 + |B|^2 + 2 <A, B>, where A knows its inner product with factors."""
         if len(self.parts) == 2 and isinstance(factors := self.parts[1], Factors):
             first = self.parts[0]
             cross = first.cross(factors)
@@ -408,7 +410,7 @@ def _length_of_rows(rows: Tensor, order: float) -> Tensor:
 
 
 def merged(parts: Sequence[ParameterRows]) -> ParameterRows:
-    """One piece for everything that one parameter received in one backward pass."""
+    """Merge everything that one parameter received in one backward pass."""
     if len(parts) == 1:
         return parts[0]
     kinds: dict[type[ParameterRows], list[ParameterRows]] = {}

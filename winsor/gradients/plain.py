@@ -46,7 +46,7 @@ class PlainView(LossesView):
         self._layout = layout
 
     def total(self) -> Tree:
-        """sum_i g_i by one plain backward pass."""
+        """Return sum_i g_i by one plain backward pass."""
         parameters = tuple(self._parameters.values())
         found = gradients([self._graph], [torch.ones_like(self.raw_losses)], parameters)
         return self._layout.packed(
@@ -78,11 +78,11 @@ class DirectView(LossesView):
         return super().neutralised if self._full is None else self._full.neutralised
 
     def total(self) -> Tree:
-        """sum_i g_i by one backward pass."""
+        """Return sum_i g_i by one backward pass."""
         return self._sweep(torch.ones_like(self.raw_losses))
 
     def weighted_sum(self, weights: Tensor | Mapping[str, Tensor], last: bool = False) -> Tree:
-        """sum_i w_i g_i by one backward pass, repeated row by row if it is suspicious."""
+        """Return sum_i w_i g_i by one backward pass, repeated row by row if it is suspicious."""
         if self._full is not None:
             return self._full.weighted_sum(weights)
         if not isinstance(weights, Tensor):

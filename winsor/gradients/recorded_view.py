@@ -63,7 +63,7 @@ class RecordedView(BaseView):
         return self._pieces
 
     def with_pieces(self, pieces: dict[str, ParameterRows], losses: Tensor) -> RecordedView:
-        """The view of other rows of the same parameters."""
+        """Return the view of other rows of the same parameters."""
         return RecordedView(self._parameters, pieces, losses, self._layout)
 
     @property
@@ -73,13 +73,13 @@ class RecordedView(BaseView):
         return 0 if self._kept is None else self._n - int(self._kept.sum())
 
     def norms(self) -> Tensor:
-        """(n,) norms over all parameters, computed once."""
+        """Return (n,) norms over all parameters, computed once."""
         self._check()
         assert self._norms is not None
         return self._norms
 
     def group_norms(self, groups: Sequence[Sequence[str]]) -> Tensor:
-        """(n, len(groups)) norms from the squares of each parameter."""
+        """Return (n, len(groups)) norms from the squares of each parameter."""
         self._check()
         if torch.is_grad_enabled():  # recorded tensors carry a graph: do not extend it
             with torch.no_grad():
@@ -92,7 +92,7 @@ class RecordedView(BaseView):
 
     @torch.no_grad()
     def sketch(self, directions: Directions) -> Tensor:
-        """(n, k) inner products, added up over parameters."""
+        """Return (n, k) inner products, added up over parameters."""
         self._check()
         per_parameter = bases(directions, self._parameters)
         out = torch.zeros(
@@ -104,7 +104,7 @@ class RecordedView(BaseView):
 
     @torch.no_grad()
     def total(self) -> Tree:
-        """sum_i g_i of what was recorded."""
+        """Return sum_i g_i of what was recorded."""
         tree = self._layout.empty()
         for name, leaf in tree.items():
             if name in self._pieces:
@@ -114,8 +114,8 @@ class RecordedView(BaseView):
         return tree
 
     def weighted_sum(self, weights: Tensor | Mapping[str, Tensor], last: bool = False) -> Tree:
-        """As the ``last`` question, what was recorded is freed parameter by parameter while the
-        sum comes into being, so that a large model never holds both."""
+        """Return sum_i w_i g_i. As the ``last`` question, what was recorded is freed parameter by
+        parameter while the sum comes into being, so that a large model never holds both."""
         self._check()
         if torch.is_grad_enabled():  # recorded tensors carry a graph: do not extend it
             with torch.no_grad():
@@ -145,7 +145,7 @@ class RecordedView(BaseView):
 
     @torch.no_grad()
     def map_sum(self, f: Callable[[dict[str, Tensor]], dict[str, Tensor]]) -> Tree:
-        """sum_i f(g)_i over explicit rows, a chunk at a time."""
+        """Return sum_i f(g)_i over explicit rows, a chunk at a time."""
         self._check()
         out = {name: torch.zeros_like(p) for name, p in self._parameters.items()}
         size = max(1, ROWS_AT_ONCE // max(1, sum(p.numel() for p in out.values())))
@@ -164,14 +164,14 @@ class RecordedView(BaseView):
 
     @torch.no_grad()
     def lengths(self, order: float) -> dict[str, Tensor]:
-        """(n,) lengths of the rows of each parameter, in L1 (``order`` 1) or in the largest
+        """Return (n,) lengths of the rows of each parameter, in L1 (``order`` 1) or in the largest
         coordinate (infinity). Rows that are not finite have length 0."""
         self._check()
         return {name: piece.length(order) for name, piece in self._pieces.items()}
 
     @torch.no_grad()
     def cut_sum(self, weights: Tensor, bound: float) -> Tree:
-        """sum_i of w_i g_i with every coordinate cut to [-bound, bound].
+        """Return the sum of w_i g_i with every coordinate cut to [-bound, bound].
 
         A row whose largest coordinate is within the bound is cut nowhere, so it joins the weighted
         sum, which never forms it. The others are formed, parameter by parameter. ``bound`` must
@@ -231,7 +231,7 @@ class RecordedView(BaseView):
 
     @torch.no_grad()
     def _recompute(self, total: Tensor) -> None:
-        """Rows near the limits of float32, again in float64; then decide which are kept."""
+        """Compute rows near the limits of float32 again in float64; then decide which are kept."""
         extreme = ~((total < LARGE_SQUARE) & (total > SMALL_SQUARE))
         index = extreme.nonzero()[:, 0]
         exact: dict[str, Tensor] = {}
@@ -264,7 +264,7 @@ def _add_cut(
 
 
 def total_square(pieces: Collection[ParameterRows]) -> Tensor | None:
-    """(n,) squared norms over all parameters; None if there are no parameters.
+    """Return (n,) squared norms over all parameters; None if there are no parameters.
 
     What pieces share is computed once: a bias has the output-gradients of its weight, and linear
     maps that read one input (query, key, value) share its Gram matrix X X^T, as
@@ -312,7 +312,7 @@ class _SameInput(ParameterRows):
 
 
 def _together(pieces: Collection[ParameterRows]) -> list[ParameterRows]:
-    """The same pieces, with those put together whose norms share a Gram matrix."""
+    """Return the same pieces, with those put together whose norms share a Gram matrix."""
     alike: dict[Any, list[Factors]] = {}
     others: list[ParameterRows] = []
     for piece in pieces:

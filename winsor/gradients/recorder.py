@@ -161,7 +161,7 @@ class Recorder:
     # ------------------------------------------------------------------------------- forward
 
     def note_input(self, x: Tensor) -> None:
-        """What plain training holds for this call: rows may take a part of it in addition."""
+        """Note what plain training holds for this call: rows may take a part of it in addition."""
         if x.dim() and x.shape[0]:
             self.row_memory.note_input(x.numel() / x.shape[0])
 
@@ -194,7 +194,7 @@ class Recorder:
 
     @staticmethod
     def detached(module: nn.Module) -> tuple[Tensor | None, Tensor | None]:
-        """Weight and bias as the recorded forward uses them."""
+        """Return weight and bias as the recorded forward uses them."""
         weight, bias = module._parameters.get("weight"), module._parameters.get("bias")
         return (
             None if weight is None else weight.detach(),
@@ -206,7 +206,7 @@ class Recorder:
         return self.track_one(Call(operation, inputs, note=note), out)
 
     def track_one(self, call: Call, out: Tensor, j: int = 0) -> Tensor:
-        """`track` for one fresh output: on the path of every step, so kept short."""
+        """Do as `track` for one fresh output: on the path of every step, so kept short."""
         if not self.verified and call.inputs:
             self.note_input(call.inputs[0])
         if saved_tensor_hooks(True) is not None:
@@ -228,7 +228,7 @@ class Recorder:
         return leaf.clone() if leaf.numel() < SMALL_OUTPUT else _unsafe_view(leaf, leaf.shape)
 
     def hook(self, call: Call, node: Any) -> None:
-        """`track_one` for an output that is in the graph already, as what ``node`` made."""
+        """Do as `track_one` for an output that is in the graph already, as what ``node`` made."""
         node.register_prehook(lambda gradients: self._receive(call, 0, gradients[0]))
 
     def _track_saved(self, call: Call, j: int, out: Tensor, inputs: Sequence[Tensor]) -> Tensor:
@@ -244,7 +244,7 @@ class Recorder:
     # ------------------------------------------------------------------------------ backward
 
     def deliver(self, call: Call, j: int, g: Tensor) -> None:
-        """For autograd functions that bring their own backward: hand over an output-gradient."""
+        """Hand over an output-gradient, for autograd functions that bring their own backward."""
         self._receive(call, j, g)
 
     def backward(
@@ -254,7 +254,8 @@ class Recorder:
         seed: Tensor | None = None,
         retain: bool = False,
     ) -> None:
-        """Backward pass of ``(seed * losses).sum()``; ``receive`` gets every output-gradient."""
+        """Run the backward pass of ``(seed * losses).sum()``; ``receive`` gets every
+        output-gradient."""
         if not self.verified and len(losses) > 1:
             self._verify(losses)
             self.verified = True
@@ -263,7 +264,7 @@ class Recorder:
             self.refuse_stray()
 
     def ones_like(self, losses: Tensor) -> Tensor:
-        """The seed of a sum, kept between steps: batches of one size follow each other."""
+        """Return the seed of a sum, kept between steps: batches of one size follow each other."""
         ones = self._ones
         if ones is None or ones.shape != losses.shape or ones.dtype is not losses.dtype:
             ones = self._ones = torch.ones_like(losses.detach())
@@ -317,7 +318,8 @@ class Recorder:
             )
 
     def refuse_stray(self, found: Sequence[str] = ()) -> None:
-        """The losses reached parameters (``found``, and what hooks noted) past their modules."""
+        """Refuse losses that reach parameters (``found``, and what hooks noted) past their
+        modules."""
         names, self._stray = sorted({*self._stray, *found}), []
         raise UnsupportedModel(
             f"parameters must be used by the forward of the module that owns them. Got "
@@ -344,7 +346,7 @@ class _Tap(torch.autograd.Function):
 
 
 def refuse_other_batch(call: Call, g: Tensor, n: int) -> None:
-    """The first dimension of every recorded output must be the batch."""
+    """Refuse an output whose first dimension is not the batch."""
     if g.dim() == 0 or g.shape[0] != n:
         raise UnsupportedModel(
             f"the output of {call.operation} must have the {n} rows of the batch as its first "
@@ -355,7 +357,7 @@ def refuse_other_batch(call: Call, g: Tensor, n: int) -> None:
 
 
 def refuse_changed_inputs(call: Call) -> None:
-    """What a call kept must still be what it saw."""
+    """Refuse a call whose inputs were changed in place since."""
     if call.versions != [x._version for x in call.inputs]:
         raise UnsupportedModel(
             f"the input of {call.operation} must not be changed in place after the call. Got a "

@@ -29,11 +29,12 @@ class RowMemory:
         self._spent = 0.0
 
     def note_input(self, floats: float) -> None:
-        """One recorded input, seen in the forward pass."""
+        """Note one recorded input, seen in the forward pass."""
         self._inputs += floats
 
     def choose(self, costs: dict[str, float], rows: int, factors: int) -> str:
-        """The cheapest of ``costs`` that memory allows; "rows" is the one that keeps rows."""
+        """Choose the cheapest of ``costs`` that memory allows; "rows" is the one that keeps
+        rows."""
         cheapest = min(costs, key=lambda name: costs[name])
         if cheapest != "rows" or rows <= ROWS_OVER_FACTORS * factors:
             return cheapest

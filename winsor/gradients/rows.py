@@ -44,34 +44,34 @@ class RowsView(BaseView):
         return self.size - int(self._kept.sum())
 
     def norms(self) -> Tensor:
-        """(n,) norms over all parameters, from float64 squares."""
+        """Return (n,) norms over all parameters, from float64 squares."""
         return self.group_norms([list(self.raw)])[:, 0]
 
     def group_norms(self, groups: Sequence[Sequence[str]]) -> Tensor:
-        """(n, len(groups)) norms, from float64 squares."""
+        """Return (n, len(groups)) norms, from float64 squares."""
         squares = [sum((self._square_norms[name] for name in group), start=0) for group in groups]
         table = torch.stack([torch.as_tensor(s).expand(self.size) for s in squares], dim=1)
         dtype = next(iter(self.raw.values())).dtype
         return torch.where(self._kept[:, None], table.sqrt(), 0.0).to(dtype)
 
     def sketch(self, directions: Directions) -> Tensor:
-        """(n, k) inner products of explicit rows."""
+        """Return (n, k) inner products of explicit rows."""
         with_axis = {n: t if t.dim() > 1 else t[:, None] for n, t in self._clean().items()}
         return sketch_rows(with_axis, directions)
 
     def total(self) -> Tree:
-        """sum_i g_i of the rows as they were given."""
+        """Return sum_i g_i of the rows as they were given."""
         return {name: tensor.sum(0) for name, tensor in self.raw.items()}
 
     def weighted_sum(self, weights: Tensor | Mapping[str, Tensor], last: bool = False) -> Tree:
-        """sum_i w_i g_i; the weight of a neutralised row is ignored."""
+        """Return sum_i w_i g_i; the weight of a neutralised row is ignored."""
         return {
             name: torch.tensordot(self._usable(weights, name), tensor, dims=1)
             for name, tensor in self._clean().items()
         }
 
     def map_sum(self, f: Callable[[dict[str, Tensor]], dict[str, Tensor]]) -> Tree:
-        """sum_i f(g)_i over the rows that are kept, a chunk at a time."""
+        """Return sum_i f(g)_i over the rows that are kept, a chunk at a time."""
         total = {name: torch.zeros_like(t[:0].sum(0)) for name, t in self.raw.items()}
         for chosen in torch.split(self._kept.nonzero()[:, 0], self._chunk):
             if len(chosen) == 0:
@@ -96,7 +96,7 @@ class RowsView(BaseView):
 
 
 def _row_norms(rows: Tensor) -> Tensor:
-    """(n, *shape) -> (n,) in float64."""
+    """Map (n, *shape) to norms (n,) in float64."""
     flat = rows.unsqueeze(-1).flatten(1)
     norms: Tensor = torch.linalg.vector_norm(flat, dim=1, dtype=torch.float64)
     return norms

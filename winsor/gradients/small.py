@@ -64,7 +64,7 @@ class Noted(NamedTuple):
     edge: GradientEdge
 
     def call(self, layer: LinearLayer) -> Call:
-        """The call as the recorder would have recorded it."""
+        """Return the call as the recorder would have recorded it."""
         call = Call(layer, self.inputs)
         call.versions = [self.version] * len(self.inputs)
         return call
@@ -148,7 +148,7 @@ class SmallModel:
     # ------------------------------------------------------------------------------ backward
 
     def view(self, losses: Tensor, shares: Tensor | None = None) -> View:
-        """The view of ``losses`` times the constants ``shares``.
+        """Return the view of ``losses`` times the constants ``shares``.
 
         A run that goes on begins with the recorder's hooks where the one before went by the plan,
         and must find the same digits: so both ways end in the same view.
@@ -212,7 +212,7 @@ class SmallModel:
 
 
 def _plain(x: Tensor, n: int, dimensions: int) -> bool:
-    """Whether its numbers can be read from its address on."""
+    """Tell whether its numbers can be read from its address on."""
     fits = x.dim() == dimensions and x.shape[0] == n and x.dtype is torch.float32
     return fits and x.is_contiguous() and x.device.type == "cpu"
 
@@ -253,13 +253,13 @@ class LinearView(RecordedView):
         return 0 if self._checked and self._kept is None else super().neutralised
 
     def norms(self) -> Tensor:
-        """(n,) norms over all parameters, by one call of the library."""
+        """Return (n,) norms over all parameters, by one call of the library."""
         self._check()
         assert self._norms is not None
         return self._norms
 
     def group_norms(self, groups: Sequence[Sequence[str]]) -> Tensor:
-        """(n, len(groups)) norms, by pieces."""
+        """Return (n, len(groups)) norms, by pieces."""
         if self._maps and self._pieces:  # their squares are float32: rows near its limits again
             self._checked = False
         return super().group_norms(groups)
@@ -274,7 +274,7 @@ class LinearView(RecordedView):
             super()._check()
 
     def weighted_sum(self, weights: Tensor | Mapping[str, Tensor], last: bool = False) -> Tree:
-        """sum_i w_i g_i, by one call of the library and a matrix product per layer."""
+        """Return sum_i w_i g_i, by one call of the library and a matrix product per layer."""
         self._check()
         alike = isinstance(weights, Tensor) and weights.dtype is torch.float32
         if not alike or not self._maps or torch.is_grad_enabled():
@@ -347,13 +347,14 @@ def _table(count: int) -> type[ctypes.Array[ctypes.c_int64]]:
 
 @functools.cache
 def arithmetic() -> Compiled | Pure:
-    """What does it here."""
+    """Load the library, or the same arithmetic in numpy."""
     found: Compiled | None = compiled.load(SOURCE, Compiled, agrees)
     return Pure() if found is None else found
 
 
 def clipping_weights(norms: Tensor, least: float, clip: float) -> Tensor:
-    """clip / max(least, norm) for each row, where the digits are those of torch either way."""
+    """Compute clip / max(least, norm) for each row, where the digits are those of torch
+    either way."""
     plain = norms.dtype is torch.float32 and norms.device.type == "cpu" and norms.is_contiguous()
     if not plain or norms.dim() != 1 or norms.shape[0] > ONE_THREAD_ROWS or norms.requires_grad:
         return exact_or_zero(norms.clamp_min(least).reciprocal_().mul_(clip))

@@ -84,8 +84,8 @@ class StreamedBackward:
 
     @without_graph
     def sum(self, weights: Tensor, last: bool = False) -> dict[str, Tensor]:
-        """sum_i w_i g_i of all parameters that take part; the ``last`` sum uses up what was kept,
-        from the outputs down, which is the order from the small layers to the large ones."""
+        """Return sum_i w_i g_i of all parameters that take part; the ``last`` sum uses up what was
+        kept, from the outputs down, which is the order from the small layers to the large ones."""
         pieces: list[Any] = list(self.kept)
         total: dict[str, Tensor] = {}
         shared = self._shared() if last else set[int]()

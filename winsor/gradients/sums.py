@@ -24,7 +24,7 @@ FLOAT32_SUM_ROWS = 1 << 14
 
 
 def square_rows(rows: Tensor) -> Tensor:
-    """Squared norms (n,) of ``rows`` (n, *shape), off by at most 8e-6 of their root."""
+    """Return squared norms (n,) of ``rows`` (n, *shape), off by at most 8e-6 of their root."""
     flat = rows
     if rows.dim() != 2:
         flat = rows.flatten(1) if rows.dim() > 2 else rows.unsqueeze(1)
@@ -43,21 +43,22 @@ def square_rows(rows: Tensor) -> Tensor:
 
 @functools.cache
 def _even_parts(length: int) -> int:
-    """Smallest number of even parts of at most `FLOAT32_LANE_TERMS` terms, for one pass over rows;
-    0 if there is no sensible one."""
+    """Return the smallest number of even parts of at most `FLOAT32_LANE_TERMS` terms, for one pass
+    over rows; 0 if there is no sensible one."""
     fewest = -(-length // FLOAT32_LANE_TERMS)
     counts = range(fewest, min(8 * fewest, FLOAT32_CASCADE_TERMS) + 1)
     return next((count for count in counts if length % count == 0), 0)
 
 
 def weigh_rows(w: Tensor | None, rows: Tensor, start: int, stop: int) -> Tensor:
-    """Weighted sum of ``rows``, which are rows ``start`` to ``stop`` of those that ``w`` weighs."""
+    """Return the weighted sum of ``rows``, which are rows ``start`` to ``stop`` of those that ``w``
+    weighs."""
     flat = rows.reshape(stop - start, -1)
     return flat.sum(0) if w is None else w[start:stop] @ flat
 
 
 def scaled(x: Tensor, w: Tensor | None) -> Tensor:
-    """Row i of ``x`` times w_i."""
+    """Return row i of ``x`` times w_i."""
     return x if w is None else x * w.view(-1, *[1] * (x.dim() - 1))
 
 
@@ -71,7 +72,7 @@ def add_products(left: Tensor, right: Tensor, out: Tensor) -> None:
 
 
 def in_pieces(parts: Iterable[Tensor]) -> Tensor:
-    """A long sum from its pieces, in float64."""
+    """Add up a long sum from its pieces, in float64."""
     total: Tensor | None = None
     for part in parts:
         total = part.double() if total is None else total.add_(part)
@@ -93,7 +94,7 @@ def add_up(tensors: Sequence[Tensor]) -> Tensor:
 
 
 def exact_or_zero(weights: Tensor) -> Tensor:
-    """Weights below the normal range of their type have lost digits, and may have been rounded up
-    by more than rules make room for. Such a row, some 1e38 times as long as its bound, counts
-    nothing. In place."""
+    """Set to zero, in place, weights below the normal range of their type: they have lost digits,
+    and may have been rounded up by more than rules make room for. Such a row, some 1e38 times as
+    long as its bound, counts nothing."""
     return F.threshold(weights, torch.finfo(weights.dtype).tiny, 0.0, inplace=True)

@@ -52,7 +52,7 @@ def _is_compiled(module: nn.Module) -> bool:
 
 
 def refuse_mixed_numbers(parameters: Mapping[str, Tensor]) -> None:
-    """Per-sample norms decide the bound, so they are never computed in fewer than 24 bits."""
+    """Refuse numbers of fewer than 24 bits: per-sample norms decide the bound."""
     for name, p in parameters.items():
         if p.dtype not in (torch.float32, torch.float64):
             raise UnsupportedModel(

@@ -46,22 +46,23 @@ class Units:
         self.even = self.n * self.longest == self.rows
 
     def spread(self, values: Tensor) -> Tensor:
-        """(units, ...) -> (rows, ...): what each row's unit has."""
+        """Map (units, ...) to (rows, ...): what each row's unit has."""
         return values[self.owner.to(values.device)]
 
     def summed(self, rows: Tensor) -> Tensor:
-        """(rows, ...) -> (units, ...)."""
+        """Map (rows, ...) to (units, ...) by adding up."""
         if self.even:
             return self.folded(rows).sum(1)
         out = rows.new_zeros((self.n, *rows.shape[1:]))
         return out.index_add_(0, self.owner.to(rows.device), rows)
 
     def folded(self, rows: Tensor) -> Tensor:
-        """(rows, ...) -> (units, longest, ...), where all units are equally long."""
+        """Map (rows, ...) to (units, longest, ...), where all units are equally long."""
         return rows.view(self.n, self.longest, *rows.shape[1:])
 
     def padded(self, rows: Tensor, fill: float = 0) -> Tensor:
-        """(rows, T, ...) -> (units, longest T, ...), with ``fill`` where a unit has fewer rows."""
+        """Map (rows, T, ...) to (units, longest T, ...), with ``fill`` where a unit has
+        fewer rows."""
         if not self.even:
             place = torch.arange(self.rows) - self.offsets[self.owner]
             wide = rows.new_full((self.n * self.longest, *rows.shape[1:]), fill)
@@ -70,15 +71,16 @@ class Units:
         return rows.detach().reshape(self.n, self.longest * rows.shape[1], *rows.shape[2:])
 
     def together(self, single: ParameterRows) -> RowsOfUnits:
-        """The sums over each unit of what ``single`` knows of rows, formed a few at a time."""
+        """Return the sums over each unit of what ``single`` knows of rows, formed a few at
+        a time."""
         return RowsOfUnits(single, self)
 
     def added_up(self, single: Rows) -> SummedRows:
-        """The sums over each unit of explicit rows."""
+        """Return the sums over each unit of explicit rows."""
         return SummedRows(single, self)
 
     def select(self, index: Tensor) -> tuple[Units, Tensor]:
-        """Some of the units, and where their rows are."""
+        """Return some of the units, and where their rows are."""
         ends = self.offsets.tolist()
         chosen = [torch.arange(ends[u], ends[u + 1]) for u in index.tolist()]
         return Units(self.sizes[index.cpu()]), torch.cat(chosen) if chosen else index
@@ -109,16 +111,16 @@ class RowsOfUnits(ParameterRows):
         return out
 
     def select(self, index: Tensor) -> RowsOfUnits:
-        """Rows of the units of ``index``, as float64."""
+        """Return rows of the units of ``index``, as float64."""
         units, rows = self.units.select(index)
         return RowsOfUnits(self.single.select(rows.to(index.device)), units)
 
     def where(self, kept: Tensor) -> RowsOfUnits:
-        """Rows of units that are not ``kept`` set to zero."""
+        """Set rows of units that are not ``kept`` to zero."""
         return RowsOfUnits(self.single.where(self.units.spread(kept)), self.units)
 
     def square(self) -> Tensor:
-        """(n,) squared norms, not below `NORM_FLOOR` of the squares of the unit's rows."""
+        """Return (n,) squared norms, not below `NORM_FLOOR` of the squares of the unit's rows."""
         square = super().square()
         doubtful = (square < NORM_FLOOR * self.units.summed(self.single.reach())).nonzero()[:, 0]
         if len(doubtful):
@@ -143,7 +145,7 @@ class SummedRows(Rows):
         self._apart = units.summed(single.square())
 
     def square(self) -> Tensor:
-        """(n,) squared norms, not below `NORM_FLOOR` of the squares of the unit's rows."""
+        """Return (n,) squared norms, not below `NORM_FLOOR` of the squares of the unit's rows."""
         return torch.maximum(super().square(), NORM_FLOOR * self._apart)
 
 
@@ -151,7 +153,7 @@ class SummedRows(Rows):
 
 
 def units_view(view: View, units: Units) -> View:
-    """What ``view`` knows of rows, told of units: the loss of a unit is the sum of theirs too."""
+    """Tell ``view`` of units: the loss of a unit is the sum of its rows' losses too."""
     if isinstance(view, RecordedView):
         return RecordedUnitsView(view, units)
     if isinstance(view, RowsView):
@@ -219,7 +221,8 @@ class _AllParameters(ParameterRows):
 
 
 def few_places(pieces: Collection[ParameterRows], units: Units) -> tuple[Tensor, Tensor] | None:
-    """Squared norms of units over linear maps and their biases, and the diagonal of that sum:
+    """Compute squared norms of units over linear maps and their biases, and the diagonal of that
+    sum:
 
         sum over layers of <E E^T, X X^T + 1>,
 
@@ -267,7 +270,7 @@ class UnitLossesView(BaseView):
         return self._single.total()
 
     def weighted_sum(self, weights: Tensor | Mapping[str, Tensor], last: bool = False) -> Tree:
-        """sum_u w_u g_u, every row with its unit's weight."""
+        """Return sum_u w_u g_u, every row with its unit's weight."""
         spread = self._units.spread
         if isinstance(weights, Tensor):
             return self._single.weighted_sum(spread(weights), last)

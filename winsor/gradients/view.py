@@ -65,27 +65,27 @@ class View(Protocol):
         ...
 
     def losses(self) -> Tensor:
-        """(n,) detached per-row losses; a non-finite loss reads as 0."""
+        """Return (n,) detached per-row losses; a non-finite loss reads as 0."""
         ...
 
     def norms(self) -> Tensor:
-        """(n,) L2 norms of the per-sample gradients over all parameters."""
+        """Return (n,) L2 norms of the per-sample gradients over all parameters."""
         ...
 
     def group_norms(self, groups: Sequence[Sequence[str]]) -> Tensor:
-        """(n, len(groups)) norms over groups of parameter names."""
+        """Return (n, len(groups)) norms over groups of parameter names."""
         ...
 
     def sketch(self, directions: Directions) -> Tensor:
-        """(n, k) inner products of each per-sample gradient with k public directions."""
+        """Return (n, k) inner products of each per-sample gradient with k public directions."""
         ...
 
     def total(self) -> Tree:
-        """sum_i g_i by plain backward: no per-sample work at all, nothing is neutralised."""
+        """Return sum_i g_i by plain backward: no per-sample work at all, nothing is neutralised."""
         ...
 
     def weighted_sum(self, weights: Tensor | Mapping[str, Tensor], last: bool = False) -> Tree:
-        """sum_i w_i g_i. ``weights`` is (n,), or one (n,) per parameter name.
+        """Return sum_i w_i g_i. ``weights`` is (n,), or one (n,) per parameter name.
 
         ``last`` says that nothing more will be asked: an engine that can, frees what it recorded
         while the sum comes into being.
@@ -93,7 +93,7 @@ class View(Protocol):
         ...
 
     def map_sum(self, f: Callable[[dict[str, Tensor]], dict[str, Tensor]]) -> Tree:
-        """sum_i f(g)_i, with rows materialised in bounded chunks.
+        """Return sum_i f(g)_i, with rows materialised in bounded chunks.
 
         ``f`` maps {name: (m, *shape)} to the same shapes, row by row.
         """
@@ -120,31 +120,31 @@ class BaseView:
         return self.size - int(self.raw_losses.isfinite().sum())
 
     def losses(self) -> Tensor:
-        """(n,) detached per-row losses; a non-finite loss reads as 0."""
+        """Return (n,) detached per-row losses; a non-finite loss reads as 0."""
         return torch.where(self.raw_losses.isfinite(), self.raw_losses, 0.0)
 
     def norms(self) -> Tensor:
-        """(n,) L2 norms of the per-sample gradients over all parameters."""
+        """Return (n,) L2 norms of the per-sample gradients over all parameters."""
         self._refuse("norms")
 
     def group_norms(self, groups: Sequence[Sequence[str]]) -> Tensor:
-        """(n, len(groups)) norms over groups of parameter names."""
+        """Return (n, len(groups)) norms over groups of parameter names."""
         self._refuse("group_norms")
 
     def sketch(self, directions: Directions) -> Tensor:
-        """(n, k) inner products of each per-sample gradient with k public directions."""
+        """Return (n, k) inner products of each per-sample gradient with k public directions."""
         self._refuse("sketch")
 
     def total(self) -> Tree:
-        """sum_i g_i, as the weighted sum with weights 1."""
+        """Return sum_i g_i, as the weighted sum with weights 1."""
         return self.weighted_sum(torch.ones_like(self.losses()))
 
     def weighted_sum(self, weights: Tensor | Mapping[str, Tensor], last: bool = False) -> Tree:
-        """sum_i w_i g_i. ``weights`` is (n,), or one (n,) per parameter name."""
+        """Return sum_i w_i g_i. ``weights`` is (n,), or one (n,) per parameter name."""
         self._refuse("weighted_sum")
 
     def map_sum(self, f: Callable[[dict[str, Tensor]], dict[str, Tensor]]) -> Tree:
-        """sum_i f(g)_i, with rows materialised in bounded chunks."""
+        """Return sum_i f(g)_i, with rows materialised in bounded chunks."""
         self._refuse("map_sum")
 
     def _refuse(self, question: str) -> NoReturn:
@@ -175,19 +175,19 @@ class JoinedView(BaseView):
         return sum(view.neutralised for view in self._views)
 
     def losses(self) -> Tensor:
-        """Losses of all views, in their order."""
+        """Return losses of all views, in their order."""
         return torch.cat([view.losses() for view in self._views])
 
     def norms(self) -> Tensor:
-        """Norms of all views, in their order."""
+        """Return norms of all views, in their order."""
         return torch.cat([view.norms() for view in self._views])
 
     def group_norms(self, groups: Sequence[Sequence[str]]) -> Tensor:
-        """Norms over groups of parameters, in the order of the views."""
+        """Return norms over groups of parameters, in the order of the views."""
         return torch.cat([view.group_norms(groups) for view in self._views])
 
     def sketch(self, directions: Directions) -> Tensor:
-        """Inner products of all views, in their order."""
+        """Return inner products of all views, in their order."""
         return torch.cat([view.sketch(directions) for view in self._views])
 
     def total(self) -> Tree:
@@ -195,7 +195,7 @@ class JoinedView(BaseView):
         return _sum([view.total() for view in self._views])
 
     def weighted_sum(self, weights: Tensor | Mapping[str, Tensor], last: bool = False) -> Tree:
-        """Weighted sum over all views; weights are split in their order."""
+        """Return the weighted sum over all views; weights are split in their order."""
         if isinstance(weights, Tensor):
             parts: Sequence[Tensor | dict[str, Tensor]] = weights.split(self._sizes)
         else:
@@ -237,10 +237,10 @@ class Engine(Protocol):
         ...
 
     def explain(self) -> str:
-        """What was decided for each layer, and why."""
+        """Say what was decided for each layer, and why."""
         ...
 
 
 def zeros_like_parameters(parameters: Mapping[str, Tensor]) -> Tree:
-    """Tree of zeros with the shapes of ``parameters``."""
+    """Return a tree of zeros with the shapes of ``parameters``."""
     return {name: torch.zeros_like(p) for name, p in parameters.items()}

@@ -125,20 +125,20 @@ class PrivateModule(LightningModule):
     # ------------------------------------------------------------------------------ what is asked
 
     def row_losses(self, batch: Any) -> Tensor:
-        """(rows,) losses of a batch, with their graph. No row may depend on another."""
+        """Compute (rows,) losses of a batch, with their graph. No row may depend on another."""
         raise ConfigurationError(
             "a PrivateModule must have row_losses(batch), with one value per row. Got "
             f"{type(self).__name__} without it. Write it in place of training_step."
         )
 
     def spent(self, delta: float | None = None) -> Guarantee:
-        """The certified guarantee for every step so far, and what it rests on."""
+        """Certify the guarantee for every step so far, with what it rests on."""
         found = self._begun().spent(delta)
         more = (PUBLIC_EVALUATION,) if self._looked else ()
         return replace(found, conditions=(*found.conditions, *more))
 
     def log(self, name: str, value: Any, *others: Any, **named: Any) -> None:
-        """As in Lightning, but not for values of private rows."""
+        """Log as in Lightning, but not values of private rows."""
         if self._rows_are_open:
             raise UnsoundRelease(
                 f"row_losses must not log. Got self.log({name!r}, ...): the value was computed "
@@ -155,11 +155,11 @@ class PrivateModule(LightningModule):
     # ----------------------------------------------------------------------------------- the loop
 
     def train_dataloader(self) -> Steps:
-        """The steps of an epoch. Rows are drawn inside of a step."""
+        """Yield the steps of an epoch. Rows are drawn inside of a step."""
         return Steps(self._length()[1])
 
     def training_step(self, batch: Any, batch_idx: int = 0) -> None:
-        """One logical batch, in as many physical ones as it takes, and its update."""
+        """Train on one logical batch, in as many physical ones as it takes, and update."""
         del batch_idx
         if not isinstance(batch, Step):
             raise ProtocolError(

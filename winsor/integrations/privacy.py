@@ -70,7 +70,7 @@ class Privacy:
         self.options = options
 
     def arguments(self) -> dict[str, Any]:
-        """These, as `make_private` takes them."""
+        """Return the arguments as `make_private` takes them."""
         return {
             "rule": self.rule,
             "delta": self.delta,
@@ -104,7 +104,7 @@ class RunLength:
 def run_length(
     dataset: Dataset[Any], batch: int, privacy: Privacy, epochs: float | None, steps: int | None
 ) -> RunLength:
-    """Of ``steps``, or of ``epochs``. An epoch has as many steps as it takes to draw n rows."""
+    """Compute a run's length from ``steps``, or from ``epochs`` of as many steps as draw n rows."""
     options = privacy.options
     if "unit" in options:
         if steps is None:

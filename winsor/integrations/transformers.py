@@ -109,13 +109,13 @@ class PrivateTrainer(Trainer):
     # ------------------------------------------------------------------------------ what is asked
 
     def spent(self, delta: float | None = None) -> Guarantee:
-        """The certified guarantee for every step so far, and what it rests on."""
+        """Certify the guarantee for every step so far, with what it rests on."""
         found = self._begun().spent(delta)
         more = (PUBLIC_EVALUATION,) if self._looked else ()
         return replace(found, conditions=(*found.conditions, *more))
 
     def row_losses(self, model: nn.Module, inputs: Mapping[str, Any]) -> Tensor:
-        """(rows,) losses of a batch, with their graph. Override it for losses of your own.
+        """Compute (rows,) losses of a batch, with their graph. Override it for losses of your own.
 
         No row may depend on another: average within a row only.
         """
@@ -137,7 +137,8 @@ class PrivateTrainer(Trainer):
     def train(  # type: ignore[override]
         self, resume_from_checkpoint: str | bool | None = None, **named: Any
     ) -> TrainOutput:
-        """As `Trainer.train`. A second call continues from a checkpoint, or is refused."""
+        """Train as `Trainer.train` does. A second call continues from a checkpoint, or is
+        refused."""
         if named.get("trial") is not None:
             self.hyperparameter_search()
         if self.private is not None and not resume_from_checkpoint:
@@ -156,7 +157,7 @@ class PrivateTrainer(Trainer):
         trial: Any = None,
         ignore_keys_for_eval: list[str] | None = None,
     ) -> TrainOutput:
-        """The loop of `Trainer`, around winsor's batches and updates."""
+        """Run the loop of `Trainer` around winsor's batches and updates."""
         del batch_size, args, trial
         logger.warning_once(SAID)
         self.accelerator.free_memory()
@@ -182,7 +183,7 @@ class PrivateTrainer(Trainer):
     def _run(
         self, private: PrivateTraining, length: RunLength, started: float, ignored: list[str] | None
     ) -> None:
-        """All steps. Where workers load rows ahead, they go on over the ends of steps."""
+        """Run all steps. Where workers load rows ahead, they go on over the ends of steps."""
         workers = self.args.dataloader_num_workers > 0 and self.args.world_size == 1
         left = length.steps - private.steps_done
         ahead = private.batches(left) if workers and left > 0 else None
@@ -194,7 +195,7 @@ class PrivateTrainer(Trainer):
                 self._end_step(length, rate, started, ignored)
 
     def _one_step(self, private: PrivateTraining, batches: Iterator[Any], alone: bool) -> None:
-        """One logical batch, in as many physical ones as it takes."""
+        """Train on one logical batch, in as many physical ones as it takes."""
         self.model.train()
         for batch in batches:
             if not private.step(self.row_losses(self.model, batch)):
@@ -247,7 +248,8 @@ class PrivateTrainer(Trainer):
         )
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """As `Trainer.log`, without what was computed from private rows and never released."""
+        """Log as `Trainer.log` does, without what was computed from private rows and never
+        released."""
         super().log(_released(logs), start_time)
 
     def _tell_of_updates(self) -> list[Any]:
@@ -286,7 +288,7 @@ class PrivateTrainer(Trainer):
         return dataset
 
     def _rows(self) -> tuple[Dataset[Any], Callable[[list[Any]], Any]]:
-        """The dataset and the collator, without columns that the model does not take."""
+        """Return the dataset and the collator, without columns that the model does not take."""
         dataset, collate = self._dataset(), self.data_collator
         if hasattr(dataset, "remove_columns"):
             dataset = self._remove_unused_columns(dataset, description="training")
@@ -353,7 +355,7 @@ class PrivateTrainer(Trainer):
             self._load_rng_state(checkpoint)  # each rank has random streams of its own
 
     def _load_best_model(self) -> None:
-        """An earlier iterate, chosen on public rows."""
+        """Load an earlier iterate, chosen on public rows."""
         with self._begun().replacing_weights():
             super()._load_best_model()
 

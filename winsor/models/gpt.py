@@ -56,7 +56,7 @@ class SmallGPT(nn.Module):
         self.apply(_start)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Logits (rows, places, words) of the next token."""
+        """Return logits (rows, places, words) of the next token."""
         positions = torch.arange(tokens.shape[1], device=tokens.device).expand_as(tokens)
         x = self.token(tokens) + self.position(positions)  # (rows, t, width)
         out: Tensor = self.head(self.norm(self.blocks(x)))

@@ -69,7 +69,7 @@ def low_rank(
 
 
 def _named(model: nn.Module, names: Sequence[str]) -> set[nn.Module]:
-    """The modules called ``names``, with all that is inside them."""
+    """Return the modules called ``names``, with all that is inside them."""
     known = dict(model.named_modules())
     unknown = [name for name in names if name not in known]
     if unknown:

@@ -26,7 +26,7 @@ UNSUITABLE = (torch.bool, torch.int8, torch.int16, torch.int32)
 
 
 def cross_entropy(model: nn.Module, batch: Any) -> Tensor:
-    """Per-row cross-entropy of an (inputs, labels) batch: the default loss of `fit`."""
+    """Compute the cross-entropy of each row of (inputs, labels): the default loss of `fit`."""
     if not (isinstance(batch, list | tuple) and len(batch) == 2):
         raise _not_for_classes(
             f"rows must be pairs (inputs, label), such as TensorDataset(x, y) has. Got "
@@ -144,7 +144,7 @@ def run(
     views: Augmentations | None = None,
     callbacks: Sequence[Any] = (),
 ) -> None:
-    """The loop itself. Shows no value computed from private rows that did not pass the door.
+    """Run the loop. Shows no value computed from private rows that did not pass the door.
 
     ``rows`` are those that ``evaluate`` looks at if it names none, ``target`` the epsilon that the
     noise was chosen for.

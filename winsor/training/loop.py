@@ -129,7 +129,7 @@ certified by PLD
             self._refuse_overspending()
 
     def _logical_batch(self, fragments: Iterator[Fragment]) -> Iterator[Any]:
-        """The physical batches of one logical step, each of which must be answered by `step`."""
+        """Yield the physical batches of one logical step; each must be answered by `step`."""
         self._refuse_if_model_changed()
         if self._rows.loss is not None:
             self._rows.check_if_due(self.steps_done)
@@ -148,7 +148,8 @@ certified by PLD
                 )
 
     def epochs(self) -> Epochs:
-        """The same batches, epoch by epoch: ``for epoch in private.epochs(): for batch in epoch``.
+        """Yield the same batches, epoch by epoch: ``for epoch in private.epochs(): for batch in
+        epoch``.
 
         ``len()`` of both counts what is left: epochs, and logical steps (`epochs.py`).
         """
@@ -216,7 +217,7 @@ certified by PLD
             self._iterates.update(self.steps_done, self._update.parameters)
 
     def _whole_batch(self) -> View:
-        """All rows of the logical batch, for a rule that must see them at once."""
+        """Return all rows of the logical batch, for a rule that must see them at once."""
         held = self._held
         view: View = JoinedView(held) if len(held) > 1 else held[0] if held else self._no_rows()
         return view if self._ranks is None else RanksView(view, self._ranks)
@@ -231,7 +232,7 @@ certified by PLD
     # ------------------------------------------------------------------------------- reports
 
     def spent(self, delta: float | None = None) -> Guarantee:
-        """The certified guarantee for every step in the ledger so far."""
+        """Certify the guarantee for every step in the ledger so far."""
         self._guard.check("since the last step")
         delta = self.budget.delta if delta is None else probability("delta", delta)
         door = self._door
@@ -284,11 +285,12 @@ certified by PLD
         return self._neutralised
 
     def public_parts(self) -> dict[str, Bounded]:
-        """What the next step will release for a batch without rows: bounds and shares, no data."""
+        """Return what the next step will release for a batch without rows: bounds and shares, no
+        data."""
         return self._rule.bounded(self._empty_sums(), self._rule_state)
 
     def explain(self) -> str:
-        """What the engine decided for each layer."""
+        """Say what the engine decided for each layer."""
         return self._engine.explain()
 
     def __repr__(self) -> str:
@@ -338,7 +340,7 @@ certified by PLD
         )
 
     def _refuse_unresumed(self) -> None:
-        """A key that is in the ledger already belongs to a run that is to be continued."""
+        """Refuse a key that is in the ledger already: that run is to be continued."""
         if not self._is_new:
             raise LedgerError(
                 f"the ledger {self._door.ledger.path} already holds releases under this run's key. "
@@ -402,7 +404,7 @@ certified by PLD
 
 
 def identities(places: Sequence[tuple[dict[str, Any], str]]) -> list[int]:
-    """Identity and version of each watched tensor, as `TamperGuard.state` keeps them."""
+    """Return identity and version of each watched tensor, as `TamperGuard.state` keeps them."""
     return [x for held, name in places for x in (id(held[name]), held[name]._version)]
 
 
@@ -418,7 +420,7 @@ def _added(sums: Sums, more: Sums) -> Sums:
 
 
 def refuse_bad_losses(losses: Tensor, rows: int) -> None:
-    """One value per row of the batch, with its graph to the parameters."""
+    """Refuse anything but one value per row of the batch, with its graph to the parameters."""
     if not isinstance(losses, Tensor) or losses.ndim != 1 or losses.shape[0] != rows:
         raise LossError(
             f"losses must be a vector with one value per row of the batch: shape ({rows},). Got "

@@ -22,7 +22,7 @@ class NoiseAware(torch.optim.Optimizer):
     _noise: float | None = None
 
     def note_noise(self, std: float) -> None:
-        """The deviation of the noise in every coordinate of the gradient that comes next."""
+        """Note the deviation of the noise in every coordinate of the gradient that comes next."""
         self._noise = float(std)
 
     @torch.no_grad()

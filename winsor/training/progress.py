@@ -20,7 +20,7 @@ REFRESH_SECONDS = 0.2
 
 
 def make_progress(wanted: bool, goal: str, begun: int, planned: int) -> Silent:
-    """The form that fits where the output goes."""
+    """Make the form that fits where the output goes."""
     if not wanted:
         return Silent()
     console = Console()

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 
 def in_text(private: PrivateTraining) -> str:
-    """Four lines: what is trained, what was spent, how, and what was seen of clipping."""
+    """Describe a run in four lines: what is trained, what was spent, how, and what was seen of
+    clipping."""
     spent, refused = _spent(private)
     account = refused or _account(private, spent)
     how = "  ".join(f"{name} {value}" for name, value in _settings(private).items())

@@ -51,7 +51,7 @@ class TamperGuard:
         self.accept()
 
     def accept(self) -> None:
-        """Whatever the model holds now is taken as it is: the start, or an edit by a named door."""
+        """Accept what the model holds now: the start, or an edit by a named door."""
         self._names, self.places = [], []
         for path, module in self._model.named_modules():
             for held in (module._parameters, module._buffers):
@@ -63,7 +63,7 @@ class TamperGuard:
         self.snapshot()
 
     def snapshot(self) -> None:
-        """The values that are there now came through the door."""
+        """Remember the values that are there now: they came through the door."""
         self._kept = [held[local] for held, local in self.places]  # alive, so identities are unique
         self.state = self.now()
         self._content = [_content(tensor) for tensor in self._kept]
@@ -76,7 +76,7 @@ class TamperGuard:
         self._content, self.content_known = None, False
 
     def now(self) -> list[int]:
-        """Identity and version of each watched tensor, 0 for those that are gone."""
+        """Return identity and version of each watched tensor, 0 for those that are gone."""
         return [x for h, k in self.places for x in (id(h.get(k)), getattr(h.get(k), "_version", 0))]
 
     def check(self, when: str, surely: bool = False) -> None:
@@ -101,7 +101,8 @@ class TamperGuard:
 
 
 def count_fused_steps(optimizer: torch.optim.Optimizer, *_: Any) -> None:
-    """Fused optimisers (the default of `transformers.Trainer`) move no counter by themselves."""
+    """Count steps of fused optimisers, which move no counter by themselves
+    (`transformers.Trainer`)."""
     for group in optimizer.param_groups:
         if group.get("fused"):
             increment_version(group["params"])
@@ -129,7 +130,7 @@ def refuse_changed(model: nn.Module, changed: Sequence[str], when: str) -> NoRet
 
 @torch.no_grad()
 def _content(tensor: Tensor) -> float:
-    """A number that an edit would change."""
+    """Return a number that an edit would change."""
     if not tensor.dtype.is_floating_point:
         return float(tensor.detach().sum())
     return float(torch.linalg.vector_norm(tensor.detach(), dtype=torch.float64))

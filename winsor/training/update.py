@@ -41,7 +41,7 @@ def refuse_unreleased(released: Any, seal: object) -> NoReturn:
 def refuse_foreign_optimizer(
     parameters: Mapping[str, nn.Parameter], optimizer: torch.optim.Optimizer
 ) -> None:
-    """The optimiser must own exactly the model's trainable parameters."""
+    """Refuse an optimiser that does not own exactly the model's trainable parameters."""
     if isinstance(optimizer, torch.optim.LBFGS):
         raise ConfigurationError(
             "optimizer must take one gradient per step. Got LBFGS, which evaluates the loss "
@@ -180,7 +180,7 @@ class BareStep:
                 parameter.grad = None  # a stray optimizer.step() must find nothing to apply
 
     def _unwatched(self) -> bool:
-        """Whether nobody would notice that the ceremony is left out."""
+        """Tell whether nobody would notice that the ceremony is left out."""
         optimizer = self._optimizer
         replaced = optimizer.__dict__.get("step")
         if replaced is not None:
@@ -201,7 +201,8 @@ class BareStep:
         )
 
     def _plain_rate(self) -> float | None:
-        """The learning rate, if all that is done is w += -lr g for the same lr everywhere."""
+        """Return the learning rate, if all that is done is w += -lr g for the same lr
+        everywhere."""
         (group, *more) = self._optimizer.param_groups
         if more or group["momentum"] or group["maximize"] or len(group["params"]) != len(self._own):
             return None

@@ -29,7 +29,7 @@ LAYERS: tuple[type[Layer], ...] = (
 
 
 def layer_for(module: nn.Module) -> type[Layer] | None:
-    """The closed form for this module, or None: then torch.func serves it."""
+    """Find the closed form for this module, or None: then torch.func serves it."""
     held = {name for name, p in module._parameters.items() if p is not None}
     if not held <= {"weight", "bias"} or "weight" not in module._parameters:
         return None

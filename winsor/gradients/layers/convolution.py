@@ -71,7 +71,7 @@ class Geometry:
         )
 
     def weight_gradient(self, x: Tensor, g: Tensor, shape: torch.Size, groups: int) -> Tensor:
-        """Gradient of a weight of ``shape`` from inputs ``x`` and output-gradients ``g``."""
+        """Return the gradient of a weight of ``shape``, from inputs and output-gradients."""
         return torch.ops.aten.convolution_backward(
             g,
             x,
@@ -87,7 +87,7 @@ class Geometry:
         )[1]
 
     def rows(self, x: Tensor, g: Tensor, shape: torch.Size) -> Tensor:
-        """(n, *shape): each row is a group of its own."""
+        """Form rows (n, *shape): each row is a group of its own."""
         if len(x) * shape.numel() <= ROWS_AT_ONCE:
             return self._rows(x, g, shape)
         count = -(-len(x) * shape.numel() // ROWS_AT_ONCE)
@@ -98,8 +98,8 @@ class Geometry:
         return rows
 
     def _from_patches(self, x: Tensor, g: Tensor, shape: torch.Size) -> Tensor:
-        """The same rows from patches of a padded copy, a cacheful at a time: where patches are
-        short, the library's kernel spends most of its time on finding them."""
+        """Return the same rows from patches of a padded copy, a cacheful at a time: where patches
+        are short, the library's kernel spends most of its time on finding them."""
         x, g = x.detach(), g.detach()
         padded = F.pad(x, [pad for each in reversed(self.padding) for pad in (each, each)])
         for axis, (places, step) in enumerate(zip(g.shape[2:], self.dilation, strict=True)):
@@ -112,7 +112,7 @@ class Geometry:
         return rows
 
     def axes(self, kernel: Sequence[int], places: Sequence[int]) -> list[Axis]:
-        """How the kernel walks over an input; not for transposed maps."""
+        """Describe how the kernel walks over an input; not for transposed maps."""
         parts = zip(kernel, self.stride, self.padding, self.dilation, places, strict=True)
         return [Axis(*part) for part in parts]
 
@@ -145,15 +145,15 @@ class ConvolutionPiece(ParameterRows):
         return self.geometry.rows(self.x[start:stop], self.g[start:stop], self.shape)
 
     def select(self, index: Tensor) -> ParameterRows:
-        """Inputs and output-gradients of the rows of ``index``, as float64."""
+        """Return inputs and output-gradients of the rows of ``index``, as float64."""
         return self._with(self.x[index].double(), self.g[index].double())
 
     def where(self, kept: Tensor) -> ParameterRows:
-        """Rows that are not ``kept`` set to zero."""
+        """Set rows that are not ``kept`` to zero."""
         return self._with(zero_where_not(kept, self.x), zero_where_not(kept, self.g))
 
     def square(self) -> Tensor:
-        """(n,) squared norms, from Gram matrices or rows, whichever costs less."""
+        """Return (n,) squared norms, from Gram matrices or rows, whichever costs less."""
         if self.ghost:
             return self._ghosts()
         square = super().square()
@@ -166,20 +166,20 @@ class ConvolutionPiece(ParameterRows):
         return square
 
     def reach(self) -> Tensor:
-        """|x|^2 |g|^2 times the places of the kernel, as often as a value may be in patches. The
-        diagonal is below it too: no patch is longer than the whole input."""
+        """Bound `square` by |x|^2 |g|^2 times the places of the kernel, as often as a value may be
+        in patches. The diagonal is below it too: no patch is longer than the whole input."""
         return square_rows(self.x) * square_rows(self.g) * self.shape[2:].numel()
 
     def diagonal(self) -> Tensor:
-        """(n,) sum over places and groups of |g|^2 |patch|^2; patches are summed by a kernel of
-        ones. Not for transposed maps, whose places are those of the input."""
+        """Return (n,) sum over places and groups of |g|^2 |patch|^2; patches are summed by a kernel
+        of ones. Not for transposed maps, whose places are those of the input."""
         groups = self.geometry.groups
         x, g = (t.unflatten(1, (groups, -1)).square().sum(2) for t in (self.x, self.g))
         patches = self.geometry.forward(x, x.new_ones(groups, 1, *self.shape[2:]), None)
         return (patches * g).flatten(1).sum(1)
 
     def _ghosts(self) -> Tensor:
-        """(n,) ghost norms, a few rows at a time."""
+        """Return (n,) ghost norms, a few rows at a time."""
         axes = self.geometry.axes(self.shape[2:], self.g.shape[2:])
         places = max(self.x[0, 0].numel(), self.g[0, 0].numel()) ** 2 * self.geometry.groups
         size = max(1, ROWS_AT_ONCE // places)
@@ -246,7 +246,7 @@ class ConvolutionLayer(Layer):
         )
 
     def _padded(self, x: Tensor) -> tuple[Tensor, Geometry]:
-        """Padding that the kernel cannot do itself (circular, uneven "same") comes first."""
+        """Apply padding that the kernel cannot do itself (circular, uneven "same")."""
         module = self.module
         padding = module.padding
         if module.padding_mode != "zeros":

@@ -60,19 +60,19 @@ class Indexed(ParameterRows):
         )
 
     def select(self, index: Tensor) -> Indexed:
-        """Tokens of the rows of ``index``, as float64."""
+        """Return tokens of the rows of ``index``, as float64."""
         return self._with(self.index[index], self.right[index].double())
 
     def where(self, kept: Tensor) -> Indexed:
-        """Output-gradients of rows that are not ``kept`` set to zero."""
+        """Set output-gradients of rows that are not ``kept`` to zero."""
         return self._with(self.index, zero_where_not(kept, self.right))
 
     def per_unit(self, units: Units) -> Indexed:
-        """Tokens of all rows of a unit, one after the other."""
+        """Put the tokens of all rows of a unit one after the other."""
         return self._with(units.padded(self.index, -1), units.padded(self.right))
 
     def square(self) -> Tensor:
-        """(n,) squared norms: only repeated tokens are added up first."""
+        """Return (n,) squared norms: only repeated tokens are added up first."""
         right = _silent(self, 0, self.n)
         square = square_rows(right)
         order, first = runs(self.index)
@@ -91,7 +91,7 @@ class Indexed(ParameterRows):
         return careful(self, square, diagonal)
 
     def cross(self, factors: Factors) -> Tensor:
-        """<G_i, sum_s left_is right_is^T> = sum_{t,s} left_is[index_it] (right_it . right_is)."""
+        """Return <G_i, sum_s left_is right_is^T> = sum_{t,s} left_is[index_it] (right_it . right_is)."""
         places = self.index.clamp_min(0).unsqueeze(1).expand(-1, factors.left.shape[1], -1)
         picked = factors.left.gather(2, places)  # (n, S, T)
         inner = torch.bmm(factors.right, _silent(self, 0, self.n).mT)
@@ -102,14 +102,14 @@ class Indexed(ParameterRows):
         scatter(self.right, self.index, w, out.zero_())
 
     def sketch(self, basis: Basis) -> Tensor:
-        """(n, k) inner products, from tokens where ``basis`` has factors."""
+        """Return (n, k) inner products, from tokens where ``basis`` has factors."""
         if isinstance(basis, Kronecker):
             return basis.indexed(self.index, self.right)
         return super().sketch(basis)
 
 
 def _silent(piece: Indexed, start: int, stop: int) -> Tensor:
-    """Right factors, zero where there is no token."""
+    """Return right factors, zero where there is no token."""
     index, right = piece.index[start:stop], piece.right[start:stop]
     absent = index < 0
     return right.masked_fill(absent.unsqueeze(2), 0.0) if absent.any() else right
@@ -120,7 +120,7 @@ def _token(index: Tensor, right: Tensor) -> Tensor:
 
 
 def runs(index: Tensor) -> tuple[Tensor, Tensor]:
-    """Places sorted by token within each row, and which of them start a new token."""
+    """Return places sorted by token within each row, and which of them start a new token."""
     tokens, order = index.sort(dim=1)
     first = torch.ones_like(tokens, dtype=torch.bool)
     first[:, 1:] = tokens[:, 1:] != tokens[:, :-1]
@@ -185,7 +185,7 @@ class Bag(ParameterRows):
         return Indexed.joined([part.indexed() for part in parts if isinstance(part, Bag)])
 
     def cross(self, factors: Factors) -> Tensor:
-        """(n,) inner products with ``factors``."""
+        """Return (n,) inner products with ``factors``."""
         return self.indexed().cross(factors)
 
     def rows(self, start: int, stop: int) -> Tensor:
@@ -195,21 +195,21 @@ class Bag(ParameterRows):
         return counts.unsqueeze(2) * self.right[start:stop].unsqueeze(1)
 
     def select(self, index: Tensor) -> Bag:
-        """Bags of the rows of ``index``, as float64."""
+        """Return bags of the rows of ``index``, as float64."""
         coefficient = self.coefficient[index].double()
         return Bag(self.index[index], coefficient, self.right[index].double(), self.shape[0])
 
     def where(self, kept: Tensor) -> Bag:
-        """Bags that are not ``kept`` set to zero."""
+        """Set bags that are not ``kept`` to zero."""
         coefficient = zero_where_not(kept, self.coefficient)
         return Bag(self.index, coefficient, zero_where_not(kept, self.right), self.shape[0])
 
     def per_unit(self, units: Units) -> Indexed:
-        """Tokens of all bags of a unit, one after the other."""
+        """Put the tokens of all bags of a unit one after the other."""
         return self.indexed().per_unit(units)
 
     def square(self) -> Tensor:
-        """(n,) squared norms from the counts of tokens."""
+        """Return (n,) squared norms from the counts of tokens."""
         order, first = runs(self.index)
         run = first.flatten().cumsum(0) - 1
         sums = self.right.new_zeros(int(run[-1]) + 1 if len(run) else 0)
@@ -224,7 +224,7 @@ class Bag(ParameterRows):
         self.indexed().weighted(w, out)
 
     def sketch(self, basis: Basis) -> Tensor:
-        """(n, k) inner products with the directions of ``basis``."""
+        """Return (n, k) inner products with the directions of ``basis``."""
         return self.indexed().sketch(basis)
 
 
@@ -265,7 +265,7 @@ class EmbeddingBagLayer(Layer):
     def _bags(
         self, index: Tensor, offsets: Tensor | None, weights: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        """(n, T) tokens and their coefficients, ragged bags filled up with coefficient 0."""
+        """Return (n, T) tokens and their coefficients, ragged bags filled up with coefficient 0."""
         coefficient = torch.ones_like(index, dtype=self.dtype)
         if weights is not None:
             coefficient = weights.detach().to(self.dtype)

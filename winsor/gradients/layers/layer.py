@@ -44,7 +44,7 @@ class Layer(ABC):
 
     @classmethod
     def matches(cls, module: nn.Module) -> bool:
-        """True for the very forward that this layer knows, with parameters held as usual."""
+        """Accept the very forward that this layer knows, with parameters held as usual."""
         return isinstance(module, cls.serves) and any(
             type(module).forward is base.forward for base in cls.serves
         )
@@ -65,7 +65,7 @@ class Layer(ABC):
         )
 
     def plan(self, key: Any, rows: int, factors: int, costs: dict[str, float]) -> str:
-        """The choice for inputs of one shape: made once, kept, and shown by `explain`."""
+        """Choose for inputs of one shape, once; the choice is kept and shown by `explain`."""
         choice = self.recorder.row_memory.choose(costs, rows, factors)
         shown = ", ".join(f"{name} {cost:.3g}" for name, cost in costs.items())
         self.plans[key] = (choice, shown)
@@ -73,7 +73,7 @@ class Layer(ABC):
 
 
 def as_dtype(x: Tensor, dtype: torch.dtype) -> Tensor:
-    """Autocast records narrower numbers than the parameters have."""
+    """Convert to ``dtype``: autocast records narrower numbers than the parameters have."""
     return x if x.dtype is dtype else x.to(dtype)
 
 
@@ -112,7 +112,8 @@ class Projection:
         return F.linear(x, weight, bias)
 
     def padded(self, g: Tensor, size: int) -> Tensor:
-        """The output-gradient as seen by a parameter with ``size`` rows: zero outside the part."""
+        """Return the output-gradient as seen by a parameter with ``size`` rows: zero outside the
+        part."""
         if self.part is None or size == g.shape[-1]:
             return g
         return F.pad(g, (self.part[0], size - self.part[1]))

@@ -82,7 +82,7 @@ class LinearLayer(Layer):
         return pieces
 
     def many_places(self, e: Tensor, x: Tensor) -> ParameterRows:
-        """e (n, T, out), x (n, T, in)."""
+        """Choose rows or factors of e (n, T, out) and x (n, T, in)."""
         left, right = (x, e) if self.transposed else (e, x)
         if self.recorder.totals_only:
             return Factors(left, right)
@@ -98,11 +98,11 @@ class LinearLayer(Layer):
         return self.plan((places, out, inner), out * inner, places * (out + inner), costs)
 
     def for_weight(self, g: Tensor) -> Tensor:
-        """Output-gradient as the weight sees it."""
+        """Return the output-gradient as the weight sees it."""
         return g
 
     def for_bias(self, g: Tensor) -> Tensor:
-        """Output-gradient as the bias sees it."""
+        """Return the output-gradient as the bias sees it."""
         return g
 
 
@@ -147,13 +147,13 @@ class ProjectionLayer(LinearLayer):
         return self.keep(self.projection(weight, bias, input), input)
 
     def for_weight(self, g: Tensor) -> Tensor:
-        """Output-gradient, padded to all rows of the fused weight."""
+        """Return the output-gradient, padded to all rows of the fused weight."""
         weight = _read(self._weight)
         assert weight is not None
         return self.projection.padded(g, len(weight))
 
     def for_bias(self, g: Tensor) -> Tensor:
-        """Output-gradient, padded to the whole fused bias."""
+        """Return the output-gradient, padded to the whole fused bias."""
         bias = _read(self._bias)
         assert bias is not None
         return self.projection.padded(g, len(bias))
@@ -169,7 +169,7 @@ def _read(home: tuple[dict[str, Any], str] | None) -> Tensor | None:
 
 
 def recorded_linear(site: Site, recorder: Recorder, known: dict[Any, Layer]) -> RecordedLinear:
-    """The recorded ``x W^T + b`` of one site; layers are made once per projection."""
+    """Record ``x W^T + b`` of one site; layers are made once per projection."""
 
     def linear(x: Tensor, weight: str, bias: str | None, part: Part | None = None) -> Tensor:
         projection = Projection(site, weight, bias, part)

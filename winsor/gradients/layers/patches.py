@@ -33,13 +33,13 @@ class Axis(NamedTuple):
 
 
 def patch_grams(x: Tensor, axes: Sequence[Axis]) -> Tensor:
-    """(n, channels, *sides) -> (n, places, places), zeros beyond the edges."""
+    """Map (n, channels, *sides) to (n, places, places), zeros beyond the edges."""
     flat = x.flatten(2)
     return shifted(torch.bmm(flat.mT, flat), x.shape[2:], axes)
 
 
 def shifted(pixels: Tensor, sides: Sequence[int], axes: Sequence[Axis]) -> Tensor:
-    """(n, pixels, pixels) -> (n, places, places)."""
+    """Map (n, pixels, pixels) to (n, places, places)."""
     gram = pixels.view(len(pixels), *sides, *sides)
     for number, axis in enumerate(axes):
         gram = _along(gram, 1 + number, 1 + number + len(axes), axis)
@@ -73,7 +73,7 @@ Pair = tuple[Tensor, Tensor]
 
 
 def patch_squares(x: Tensor, e: Tensor, axes: Sequence[Axis]) -> Pair:
-    """(n, channels, *sides), (n, channels', *places) -> squares and diagonals (n,)."""
+    """Map (n, channels, *sides) and (n, channels', *places) to squares and diagonals (n,)."""
     flat, e = x.flatten(2), e.flatten(2)
     pixels, places = torch.bmm(flat.mT, flat), torch.bmm(e.mT, e)
     sides = x.shape[2:]
@@ -99,7 +99,7 @@ class Compiled:
     def squares(
         self, pixels: Tensor, places: Tensor, sides: Sequence[int], axes: Sequence[Axis]
     ) -> Pair:
-        """In float64."""
+        """Compute squares and diagonals in float64."""
         n, (y, x) = len(pixels), axes
         pixels, places = pixels.contiguous(), places.contiguous()
         half, whole = y.places * sides[1], y.places * x.places
@@ -115,7 +115,7 @@ class Compiled:
 
 
 def in_pure(pixels: Tensor, places: Tensor, sides: Sequence[int], axes: Sequence[Axis]) -> Pair:
-    """The same."""
+    """Compute the same by torch and numpy."""
     gram = shifted(pixels, sides, axes).mul_(places)
     entries = gram.flatten(1).numpy()
     n, size = entries.shape
@@ -131,12 +131,12 @@ def in_pure(pixels: Tensor, places: Tensor, sides: Sequence[int], axes: Sequence
 
 @functools.cache
 def library() -> Compiled | None:
-    """The library, or None where there is none with the digits of the pure path."""
+    """Load the library; None where there is none with the digits of the pure path."""
     return compiled.load(SOURCE, Compiled, agrees)
 
 
 def agrees(found: Compiled) -> bool:
-    """Whether it finds the digits of the pure path, for kernels that walk in several ways."""
+    """Tell whether it finds the digits of the pure path, for kernels that walk in several ways."""
     generator = torch.Generator().manual_seed(0)
     for sides, axes in (
         ((5, 4), (Axis(3, 1, 1, 1, 5), Axis(3, 1, 1, 1, 4))),

@@ -60,7 +60,7 @@ def refuse_wrong_kinds(arguments: Mapping[str, Any]) -> None:
 
 
 def refuse_no_model(model: Any) -> None:
-    """A module with weights that can be trained."""
+    """Refuse anything but a module with weights that can be trained."""
     if not isinstance(model, nn.Module):
         remedy = "Build it first, and pass what you built."
         if hasattr(model, "budget") and isinstance(getattr(model, "model", None), nn.Module):
@@ -83,7 +83,7 @@ def refuse_no_model(model: Any) -> None:
 
 
 def refuse_no_dataset(dataset: Any) -> None:
-    """Rows by index, of a known number."""
+    """Refuse anything but rows by index, of a known number."""
     wanted = "map-style, with a length and rows by index"
     if isinstance(dataset, DataLoader):
         remedy = (
@@ -107,7 +107,7 @@ def refuse_no_dataset(dataset: Any) -> None:
 
 
 def refuse_no_rule(rule: Any) -> None:
-    """A rule with its numbers, not its name or its class."""
+    """Refuse anything but a rule with its numbers, such as its name or its class."""
     if isinstance(rule, Rule) and not isinstance(rule, type):
         return
     if isinstance(rule, type) and issubclass(rule, Rule):
@@ -126,14 +126,14 @@ def refuse_no_rule(rule: Any) -> None:
 
 
 def refuse_no_optimizer(optimizer: Any) -> None:
-    """An optimiser that has been built."""
+    """Refuse anything but an optimiser that has been built."""
     if not isinstance(optimizer, torch.optim.Optimizer):
         remedy = "Write torch.optim.SGD(model.parameters(), lr=0.1), or another of torch.optim."
         raise _wrong("optimizer", "a torch.optim optimiser that was built", optimizer, remedy)
 
 
 def refuse_no_loss(loss: Any) -> None:
-    """A function of the model and a batch."""
+    """Refuse anything but a function of the model and a batch."""
     if isinstance(loss, nn.Module) or not callable(loss):
         remedy = (
             "Write lambda model, batch: F.cross_entropy(model(batch[0]), batch[1], "
@@ -166,7 +166,8 @@ def _refuse_no_scheduler(scheduler: Any, optimizer: Any) -> None:
 
 
 def _moves_another(scheduler: Any, optimizer: Any) -> bool:
-    """Whether its learning rates are not those of ``optimizer``, or of what a framework wraps."""
+    """Tell whether its learning rates are not those of ``optimizer``, or of what a
+    framework wraps."""
     own = getattr(scheduler, "optimizer", None)
     if own is None or optimizer is None:
         return False
@@ -220,7 +221,7 @@ MISFITS = ("dtype", "shapes cannot be", "channels", "expected input", "Expected 
 
 
 def fitting(loss: Loss, model: nn.Module, batch: Any) -> Tensor:
-    """``loss(model, batch)``; rows that do not fit the model are refused in our words.
+    """Compute ``loss(model, batch)``; rows that do not fit the model are refused in our words.
 
     The usual case by far: NumPy's float64 rows for float32 weights.
     """
@@ -232,7 +233,7 @@ def fitting(loss: Loss, model: nn.Module, batch: Any) -> Tensor:
 
 
 def refuse_misfit(error: Exception, model: nn.Module) -> None:
-    """Rows of another type or width than the model's; every other error passes."""
+    """Refuse rows of another type or width than the model's; every other error passes."""
     text = str(error).strip()
     if isinstance(error, WinsorError):
         return
@@ -252,7 +253,7 @@ def refuse_misfit(error: Exception, model: nn.Module) -> None:
 
 
 def refuse_nothing_finite(losses: Tensor, rows: int) -> None:
-    """Losses of several rows, none of them a number: nothing would be learnt but noise.
+    """Refuse losses of several rows, none of them a number: nothing would be learnt but noise.
 
     A row that is not finite counts as nothing, and saying so would tell about it. This refusal does
     tell, in the case that one finite row among broken ones decides it: so it is for the data holder
@@ -268,7 +269,7 @@ def refuse_nothing_finite(losses: Tensor, rows: int) -> None:
 
 
 def refuse_used_graph(error: RuntimeError) -> None:
-    """A graph that `loss.backward()` has freed; every other error passes."""
+    """Refuse a graph that `loss.backward()` has freed; every other error passes."""
     if not isinstance(error, WinsorError) and "backward through the graph a second" in str(error):
         raise ProtocolError(
             "private.step(losses) must take the place of loss.backward() and optimizer.step(). Got "
@@ -278,7 +279,7 @@ def refuse_used_graph(error: RuntimeError) -> None:
 
 
 def refuse_another_round(planned: int) -> NoReturn:
-    """`batches()` once per epoch would train, and spend, several times over."""
+    """Refuse `batches()` once per epoch: it would train, and spend, several times over."""
     raise ProtocolError(
         f"private.batches() spans all epochs and must be looped over once. Got a second loop after "
         f"all {planned} planned steps were done. For a loop per epoch write `for epoch in "

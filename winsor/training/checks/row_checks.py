@@ -51,14 +51,14 @@ class RowChecks:
         self.conditions = tuple(dict.fromkeys((*earlier, *found)))
 
     def check_if_due(self, step: int) -> None:
-        """At the start of a step, inside the loop: once a loss is known, at steps that nobody
+        """Check at the start of a step, inside the loop: once a loss is known, at steps that nobody
         foresees, so that code which mixes rows only later is met."""
         if self.loss is not None and due(self._feed.key, step):
             self.check(self.loss, step, recording=True)
 
 
 def due(key: bytes, step: int) -> bool:
-    """Whether rows are checked at ``step``: at one step of 1, one of 2..3, one of 4..7, ..."""
+    """Tell whether rows are checked at ``step``: at one step of 1, one of 2..3, one of 4..7, ..."""
     return step > 0 and step == _drawn_step(key, step.bit_length() - 1)
 
 
@@ -69,7 +69,7 @@ def _drawn_step(key: bytes, octave: int) -> int:
 
 
 def rows_to_check(feed: Feed, step: int) -> list[Any]:
-    """A few rows, drawn by the run's key. They are private."""
+    """Draw a few rows by the run's key. They are private."""
     typical = feed.limit or round(feed.sampler.expected_size)
     n = feed.sampler.n if feed.units is None else feed.units.n_rows
     count = min(n, max(BASE + SPARE, min(typical, LARGEST_TRIAL_BATCH)))
@@ -87,7 +87,7 @@ def rows_to_check(feed: Feed, step: int) -> list[Any]:
 
 
 def refuse_unbatched(rows: list[Any], feed: Feed) -> None:
-    """Rows of several shapes, or of a kind that torch makes no batches of."""
+    """Refuse rows of several shapes, or of a kind that torch makes no batches of."""
     if feed.collate_fn is not None or isinstance(feed.dataset, TensorDataset):
         return
     try:
@@ -102,7 +102,7 @@ def refuse_unbatched(rows: list[Any], feed: Feed) -> None:
 
 
 def collate_of(feed: Feed) -> Collate:
-    """How the feed makes a batch of rows."""
+    """Return the function by which the feed makes a batch of rows."""
     if feed.collate_fn is not None:
         return feed.collate_fn
     return _stacked if isinstance(feed.dataset, TensorDataset) else default_collate

@@ -123,8 +123,8 @@ def check_rows(
 
 
 def _extremes_watched(base: list[Any], losses: Tensor) -> list[Any]:
-    """The rows with the largest and the smallest loss, where they are watched: the ones that a
-    limit taken from the batch cuts first."""
+    """Return the rows with the largest and the smallest loss, where they are watched: the ones that
+    a limit taken from the batch cuts first."""
     order = losses.nan_to_num(0.0, 0.0, 0.0).argsort().tolist()
     places = {WATCHED[0]: order[-1], WATCHED[1]: order[0]}
     rest = iter(order[1:-1])
@@ -132,7 +132,7 @@ def _extremes_watched(base: list[Any], losses: Tensor) -> list[Any]:
 
 
 def _changed(rows: Sequence[Any]) -> Iterator[_Trial]:
-    """The watched row where it was, every other row exchanged."""
+    """Return the watched row where it was, every other row exchanged."""
     base, spare = rows[:BASE], rows[BASE : BASE + SPARE]
     for i in WATCHED:
         others = iter(spare)
@@ -146,7 +146,7 @@ def _changed(rows: Sequence[Any]) -> Iterator[_Trial]:
 
 
 def _resized(rows: Sequence[Any]) -> Iterator[_Trial]:
-    """The watched row in batches of other sizes, at other positions."""
+    """Return the watched row in batches of other sizes, at other positions."""
     spare = rows[BASE : BASE + SPARE]
     for i in WATCHED:
         row = rows[i]
@@ -162,7 +162,7 @@ def _resized(rows: Sequence[Any]) -> Iterator[_Trial]:
 
 
 def _scaled(sample: Any, factor: float) -> Any:
-    """The sample with its floating-point numbers scaled; None if it has none."""
+    """Return the sample with its floating-point numbers scaled; None if it has none."""
     leaves, spec = tree_flatten(sample)
     if not any(_is_float(leaf) for leaf in leaves):
         return None
@@ -213,7 +213,7 @@ class _Comparison:
             self._refuse(trial)
 
     def refuse_memory(self, rows: Sequence[Any], same_shapes: bool) -> None:
-        """The row after one batch, against the row among others after another batch.
+        """Compare the row after one batch with the row among others after another batch.
 
         Code that remembers rows, or that begins to mix them after its first batch, gives itself
         away. Code that merely counts its batches does not.
@@ -260,7 +260,8 @@ def _shape(x: Any) -> Any:
 
 
 def _differ(one: PassResult, i: int, other: PassResult, j: int, tolerance: Tolerance) -> bool:
-    """Gradients that are not finite are left out: 0 * inf of another row is rounding's fault."""
+    """Compare two rows. Gradients that are not finite are left out: 0 * inf of another row is
+    rounding's fault."""
     if not tolerance.same(one.losses[i], other.losses[j]):
         return True
     here, there = one.grads[i], other.grads[j]
@@ -325,7 +326,8 @@ class _Coarsest(TorchFunctionMode):
 def _steadied(
     trial_pass: TrialPass, base: Sequence[Any], tolerance: Tolerance
 ) -> tuple[str, TrialPass]:
-    """Whether the same rows give the same losses: "always", with equal "seeds" only, or "never".
+    """Tell whether the same rows give the same losses: "always", with equal "seeds" only, or
+    "never".
 
     Dropout is switched off if need be.
     """

@@ -84,7 +84,7 @@ class TrialPass:
         after: Sequence[Any] | None = None,
         watch: Watch | None = None,
     ) -> PassResult:
-        """Losses of the batch of ``samples`` and gradients of the rows at ``positions``.
+        """Compute losses of the batch of ``samples`` and gradients of the rows at ``positions``.
 
         With ``after``, another batch is result before, and nothing is put back in between.
         """
@@ -174,7 +174,7 @@ def _no_dropout(model: nn.Module) -> Iterator[None]:
 
 
 def _copies(model: nn.Module, dtype: torch.dtype | None, share: bool) -> dict[int, Tensor]:
-    """A stand-in for each parameter and buffer, by the identity of what it stands for."""
+    """Return a stand-in for each parameter and buffer, by the identity of what it stands for."""
     found: dict[int, Tensor] = {}
     for p in model.parameters():
         wide = dtype if p.is_floating_point() else None
@@ -214,7 +214,7 @@ class _Saved:
 
 @contextmanager
 def _on_copies(model: nn.Module, copies: dict[int, Tensor]) -> Iterator[None]:
-    """The model on its copies. At the end all is put back, and a copy that changed is refused."""
+    """Run the model on its copies. In the end all is put back; a copy that changed is refused."""
     saved = [_Saved.of(path, module) for path, module in model.named_modules()]
     versions = {key: stand_in._version for key, stand_in in copies.items()}
     try:
@@ -267,7 +267,7 @@ class Tolerance:
     absolute: float
 
     def same(self, one: Tensor, other: Tensor) -> bool:
-        """As vectors. Entries that are not finite in either must be so in both."""
+        """Compare two vectors. Entries that are not finite in either must be so in both."""
         if one.shape != other.shape:
             return False
         one, other = one.detach().double(), other.detach().double()

@@ -79,7 +79,7 @@ class Feed:
         where a checkpoint from the middle of that step goes back to."""
 
     def steps(self, first: int, count: int) -> Iterator[Iterator[Fragment]]:
-        """The fragments of ``count`` consecutive steps. An empty Poisson batch has none."""
+        """Yield the fragments of ``count`` consecutive steps. An empty Poisson batch has none."""
         self._ahead.clear()
         self._drawn.clear()
         workers = self._workers(range(first, first + count)) if self.num_workers else None
@@ -170,7 +170,7 @@ class RowBuffers:
         self._buffers: dict[int, list[Tensor]] = {}
 
     def rows_of(self, place: int, values: Tensor, index: Tensor) -> Tensor:
-        """``values[index]``; ``place`` names the tensor within its dataset."""
+        """Return ``values[index]``; ``place`` names the tensor within its dataset."""
         large = values.nbytes * index.shape[0] >= SHARED_BUFFER_BYTES * values.shape[0]
         if not large or values.requires_grad or values.device.type != "cpu":
             return values.index_select(0, index)
@@ -189,7 +189,7 @@ class RowBuffers:
 
 
 def _owners(buffer: Tensor) -> int:
-    """How many tensors and others hold the memory of ``buffer``, itself included."""
+    """Count how many tensors and others hold the memory of ``buffer``, itself included."""
     return int(torch._C._storage_Use_Count(buffer.untyped_storage()._cdata))
 
 

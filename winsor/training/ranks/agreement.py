@@ -78,7 +78,7 @@ class UnevenSteps:
         self._due = False
 
     def begins(self, drawn: int) -> None:
-        """A step of ``drawn`` rows in all, of which this rank has some."""
+        """Begin a step of ``drawn`` rows in all, of which this rank has some."""
         self._due = drawn < self._ranks.world
 
     def say(self, word: str) -> None:
@@ -95,7 +95,7 @@ class UnevenSteps:
         self._due = word == SAVE
 
     def follow(self, drawn: int, save: Callable[[], None]) -> bool:
-        """After a step without rows here: do as the others do. False if they leave the loop."""
+        """Do as the others do after a step without rows here. False if they leave the loop."""
         if drawn == 0:
             return True  # nobody came to the loop
         while (word := self._ranks.from_first(None)) == SAVE:

@@ -36,7 +36,7 @@ PLACES = {
 
 
 def write_shards(folder: Path, tensors: dict[str, Tensor]) -> None:
-    """Into a new folder, durably. All ranks call it; they need not hold the same parts."""
+    """Write into a new folder, durably. All ranks call it; they need not hold the same parts."""
     from torch.distributed import checkpoint
 
     writer = checkpoint.FileSystemWriter(folder)
@@ -52,7 +52,7 @@ def write_shards(folder: Path, tensors: dict[str, Tensor]) -> None:
 
 
 def read_shards(folder: Path, tensors: dict[str, Tensor]) -> None:
-    """Into ``tensors``, whole ones or parts, in place. All ranks call it."""
+    """Read into ``tensors``, whole ones or parts, in place. All ranks call it."""
     from torch.distributed import checkpoint
 
     try:

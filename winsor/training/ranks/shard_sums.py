@@ -66,7 +66,8 @@ class Part:
 
     @staticmethod
     def of(parameter: Tensor, owned: Any, world: int, rank: int) -> Part | None:
-        """What ``owned`` (a shard, or the parameter itself) is of it; None if not rows of it."""
+        """Find which rows of it ``owned`` (a shard, or the parameter itself) is; None if not rows
+        of it."""
         shape = tuple(parameter.shape)
         if owned is parameter:
             return Part(shape, 0, shape[0] if shape else 1, is_whole=True)
@@ -81,7 +82,7 @@ class Part:
 def parts_of(
     parameters: Mapping[str, Tensor], owned: Mapping[str, Any], ranks: Ranks
 ) -> dict[str, Part] | None:
-    """This rank's part of every leaf; None if some are sharded otherwise than by rows."""
+    """Find this rank's part of every leaf; None if some are sharded otherwise than by rows."""
     found = {
         name: Part.of(p, owned[name], ranks.world, ranks.rank) for name, p in parameters.items()
     }
@@ -118,7 +119,7 @@ class ShardingRanks(Ranks):
         return found
 
     def _part_of_all(self, leaf: Tensor, part: Part) -> Tensor:
-        """The sum over ranks of this rank's rows of a leaf."""
+        """Return the sum over ranks of this rank's rows of a leaf."""
         if part.is_whole:
             held = leaf.clone()  # a part must not keep the memory of the whole tree
             self._do(dist.all_reduce, held)
@@ -133,8 +134,8 @@ class ShardingRanks(Ranks):
         return own if part.rows == wide else own[: part.rows].clone()
 
     def digest_of_all(self, digest: str) -> str:
-        """One digest of all ranks' parts. Tags of single ranks are not shown to anybody: they
-        share nonces."""
+        """Return one digest of all ranks' parts. Tags of single ranks are not shown to anybody:
+        they share nonces."""
         own = torch.tensor(list(bytes.fromhex(digest)), dtype=torch.uint8, device=self.device)
         found = [torch.empty_like(own) for _ in range(self.world)]
         self._do(dist.all_gather, found, own)
@@ -215,7 +216,7 @@ class ShardedUpdate(OptimizerUpdate):
 def with_parts(
     ranks: Ranks, update: Update, rule: Rule, mechanism: Mechanism
 ) -> tuple[Ranks, Callable[[bytes], NoiseSource]]:
-    """How ranks add up and noise sums: in parts, where the model is sharded and nothing that
+    """Choose how ranks add up and noise sums: in parts, where the model is sharded and nothing that
     happens to the sum needs it whole."""
     if (
         isinstance(update, ShardedUpdate)
@@ -230,7 +231,7 @@ def with_parts(
 
 
 def refuse_shards(shards: Shards | None) -> None:
-    """A mechanism with an update of its own moves whole weights."""
+    """Refuse shards under a mechanism with an update of its own, which moves whole weights."""
     if shards is not None:
         raise UnsupportedModel(
             "a mechanism that updates the weights itself (ModelMix) must have them whole. Got a "

@@ -48,36 +48,36 @@ class Shards:
 
     @staticmethod
     def of(model: nn.Module) -> Shards | None:
-        """The model's shards, its weights being whole from now on; None if it has none."""
+        """Find the model's shards and make its weights whole; None if it has none."""
         known = _GATHERED.get(model)
         if known is None and any(_sharded_places(model)):
             known = _GATHERED[model] = Shards(model)
         return known
 
     def owned_by_optimizer(self, parameters: Mapping[str, nn.Parameter]) -> dict[str, Any]:
-        """For each whole parameter, what the user's optimiser holds."""
+        """Return, for each whole parameter, what the user's optimiser holds."""
         return {name: self._shards.get(id(p), p) for name, p in parameters.items()}
 
     def by_name(self) -> dict[str, Any]:
-        """The shard of each parameter, by every name the model has for it."""
+        """Return the shard of each parameter, by every name the model has for it."""
         named = self._model.named_parameters(remove_duplicate=False)
         return {name: self._shards[id(p)] for name, p in named if id(p) in self._shards}
 
     @torch.no_grad()
     def slice(self) -> None:
-        """Shards as the whole weights are: those are what the run's guard watches."""
+        """Set the shards to the whole weights: those are what the run's guard watches."""
         for shard in self._shards.values():
             shard.copy_(sliced(self._whole[id(shard)].detach(), shard))
 
     @torch.no_grad()
     def gather(self) -> None:
-        """Whole weights as the shards of all ranks are."""
+        """Fill the whole weights from the shards of all ranks."""
         for shard in self._shards.values():
             if shard.requires_grad:  # an optimiser does not move what is frozen
                 self._whole[id(shard)].copy_(shard.detach().full_tensor())
 
     def give_back(self) -> None:
-        """The model with shards and hooks as FSDP had left it."""
+        """Give back the model with shards and hooks as FSDP had left it."""
         if _GATHERED.pop(self._model, None) is None:
             return
         self.slice()
@@ -121,7 +121,7 @@ class ShardedOptimizer:
 
 
 def sliced(whole: Tensor, like: Any) -> Tensor:
-    """This rank's part of a tensor that every rank has whole, sharded as ``like`` is."""
+    """Return this rank's part of a tensor that every rank has whole, sharded as ``like`` is."""
     from torch.distributed.tensor import distribute_tensor
 
     part: Tensor = distribute_tensor(whole, like.device_mesh, like.placements, src_data_rank=None)
@@ -129,7 +129,7 @@ def sliced(whole: Tensor, like: Any) -> Tensor:
 
 
 def own_part(local: Tensor, like: Any) -> Tensor:
-    """A tensor sharded as ``like`` is, of which this rank has its part already."""
+    """Wrap this rank's part as a tensor that is sharded as ``like`` is."""
     from torch.distributed.tensor import DTensor
 
     part: Tensor = DTensor.from_local(

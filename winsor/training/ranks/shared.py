@@ -42,19 +42,19 @@ class RanksView(BaseView):
         return self._own.neutralised  # each rank counts its own
 
     def losses(self) -> Tensor:
-        """Losses of all ranks, in their order."""
+        """Return losses of all ranks, in their order."""
         return self._ranks.all_rows(self._own.losses())
 
     def norms(self) -> Tensor:
-        """Norms of all ranks, in their order."""
+        """Return norms of all ranks, in their order."""
         return self._ranks.all_rows(self._own.norms())
 
     def group_norms(self, groups: Sequence[Sequence[str]]) -> Tensor:
-        """Norms over groups of parameters, of all ranks."""
+        """Return norms over groups of parameters, of all ranks."""
         return self._ranks.all_rows(self._own.group_norms(groups))
 
     def sketch(self, directions: Directions) -> Tensor:
-        """Inner products of all ranks, in their order."""
+        """Return inner products of all ranks, in their order."""
         return self._ranks.all_rows(self._own.sketch(directions))
 
     def total(self) -> Tree:
@@ -62,7 +62,7 @@ class RanksView(BaseView):
         return self._sum(self._own.total())
 
     def weighted_sum(self, weights: Tensor | Mapping[str, Tensor], last: bool = False) -> Tree:
-        """Weighted sum over all ranks; each weighs its own rows."""
+        """Return the weighted sum over all ranks; each weighs its own rows."""
         own = (
             self._part(weights)
             if isinstance(weights, Tensor)

@@ -57,7 +57,8 @@ class Stateful(Protocol):
 def everything(
     private: RunState, also: Mapping[str, Stateful], gathered: bool = True
 ) -> dict[str, Any]:
-    """All that continues a run, as plain values; what the optimiser has in shards, ``gathered``."""
+    """Collect all that continues a run, as plain values; what the optimiser has in shards,
+    ``gathered``."""
     state = {
         "whole_run": FORMAT,
         "settings": settings_of_model(private.model) | private._built_with,
@@ -135,7 +136,7 @@ def write(path: str | os.PathLike[str], state: Mapping[str, Any]) -> None:
 
 
 def read(path: str | os.PathLike[str], ranks: Ranks | None = None) -> dict[str, Any]:
-    """A checkpoint as plain values; a file that holds anything else is refused.
+    """Read a checkpoint as plain values; a file that holds anything else is refused.
 
     Of several ranks, rank 0 reads the file, and the others may not have it; shards are read later,
     by all of them.
@@ -170,7 +171,7 @@ def read(path: str | os.PathLike[str], ranks: Ranks | None = None) -> dict[str, 
 
 
 def _file_of(path: str | os.PathLike[str], ranks: Ranks | None) -> str | os.PathLike[str]:
-    """The file to read: in a folder of shards, the one that is not of shards."""
+    """Return the file to read: in a folder of shards, the one that is not of shards."""
     inside = Path(path) / FILE
     found = inside.is_file() if ranks is None or ranks.rank == 0 else None
     return inside if (found if ranks is None else ranks.from_first(found)) else path
@@ -250,7 +251,7 @@ PREFIX = "shards-"
 
 
 def refuse_whole(private: RunState) -> None:
-    """Only sharded tensors can be written by several ranks."""
+    """Refuse ``shards=True`` for a model that every rank holds whole."""
     if getattr(private._update, "shards", None) is None:
         raise ConfigurationError(
             "shards=True needs a model that fully_shard has sharded. Got a model that every rank "
@@ -264,7 +265,7 @@ def new_name(step: int) -> str:
 
 
 def apart(private: RunState, state: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """What one file keeps, and the sharded tensors, of which this rank has its parts."""
+    """Separate what one file keeps from the sharded tensors, of which this rank has its parts."""
     shards: Shards = private._update.shards  # type: ignore[attr-defined]
     shards.slice()  # weights may have been projected, averaged or loaded since the last step
     named = shards.by_name()
@@ -286,7 +287,8 @@ def apart(private: RunState, state: dict[str, Any]) -> tuple[dict[str, Any], dic
 
 
 def filled(private: RunState, state: Mapping[str, Any]) -> dict[str, Any]:
-    """``state`` with its sharded tensors: weights whole, the optimiser's as its weights are."""
+    """Fill ``state`` with its sharded tensors: weights whole, the optimiser's as its
+    weights are."""
     tensors: dict[str, Tensor] = {}
 
     def room(place: str, value: Any, owner: Any) -> Any:
@@ -314,7 +316,7 @@ def filled(private: RunState, state: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def shards_beside(file: Path, state: Mapping[str, Any]) -> str:
-    """Where the shards are that a file of a folder names."""
+    """Return the path of the shard folder that checkpoint ``file`` refers to."""
     name = str(state["shards"])
     if Path(name).name != name or not name.startswith(PREFIX):
         raise LedgerError(

@@ -24,7 +24,7 @@ SHOWN = 5
 
 
 def settings_of_model(model: nn.Module) -> Settings:
-    """Each module with what it says of itself: Dropout(p=0.2)."""
+    """Describe each module by what it says of itself: Dropout(p=0.2)."""
     return {
         f"model.{path}" if path else "model": _text(f"{_kind(m)}({m.extra_repr()})")
         for path, m in model.named_modules()
@@ -32,7 +32,8 @@ def settings_of_model(model: nn.Module) -> Settings:
 
 
 def _kind(module: nn.Module) -> str:
-    """The name of its class; of a module that FSDP2 has sharded, of the class that it was."""
+    """Return the name of its class; of a module that FSDP2 has sharded, of the class that
+    it was."""
     bases = type(module).__bases__
     sharded = len(bases) == 2 and bases[0].__name__ == "FSDPModule"
     return bases[1].__name__ if sharded else type(module).__name__
@@ -42,7 +43,7 @@ def settings_of_optimizer(
     optimizer: torch.optim.Optimizer | None,
     scheduler: torch.optim.lr_scheduler.LRScheduler | None,
 ) -> Settings:
-    """Kind and settings of both, as they were given."""
+    """Describe kind and settings of both, as they were given."""
     found: Settings = {}
     if optimizer is not None:
         found["optimizer"] = type(optimizer).__name__
@@ -57,7 +58,7 @@ def settings_of_optimizer(
 
 
 def different(saved: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
-    """In words, the fields that differ: what the checkpoint has, and what is here."""
+    """Name the fields that differ: what the checkpoint has, and what is here."""
     missing = "absent"
     return [
         f"{name}: {saved.get(name, missing)} in the checkpoint, {here.get(name, missing)} here"
@@ -67,7 +68,7 @@ def different(saved: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
 
 
 def refuse_different(saved: Mapping[str, Any], here: Mapping[str, Any]) -> None:
-    """The checkpoint of another configuration is not continued."""
+    """Refuse to continue the checkpoint of another configuration."""
     found = different(saved, here)
     if found:
         more = f"; and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
@@ -79,7 +80,7 @@ def refuse_different(saved: Mapping[str, Any], here: Mapping[str, Any]) -> None:
 
 
 def _plain(path: str, value: Any) -> Iterator[tuple[str, str]]:
-    """Numbers and texts in nested containers; functions and other objects are left out."""
+    """Yield numbers and texts in nested containers; functions and other objects are left out."""
     if isinstance(value, Tensor) and value.numel() == 1:
         value = value.item()
     if value is None or isinstance(value, bool | int | float | str):

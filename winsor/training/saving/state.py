@@ -177,7 +177,7 @@ class RunState(HoldsKey):
         self._write(path, state, shards)
 
     def _write(self, path: str | os.PathLike[str], state: dict[str, Any], shards: bool) -> None:
-        """One file, by rank 0; or shards by all, and then the file that names them."""
+        """Write one file, by rank 0; or shards by all, and then the file that names them."""
         ranks, writes = self._ranks, self._ranks is None or self._ranks.rank == 0
         if not shards:
             on_all_ranks(ranks, lambda: write(path, state) if writes else None, "save")
@@ -207,7 +207,7 @@ class RunState(HoldsKey):
     # ------------------------------------------------------------------- the private part of it
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything but the model and the optimiser, as plain values: the part in `save`.
+        """Return everything but the model and the optimiser, as plain values: the part in `save`.
 
         It holds the secret key of batches and noise: guard it like the data. A mechanism whose
         privacy rests on its own randomness staying hidden (ModelMix) keeps the key out; resuming
@@ -233,7 +233,7 @@ class RunState(HoldsKey):
         }
 
     def settings(self) -> Settings:
-        """What privacy rests on, and what exactness does; see `settings.py` for the rest."""
+        """Return what privacy rests on, and what exactness does; see `settings.py` for the rest."""
         found: Settings = {}
         for name, value in self._door.ledger.config.items():
             parts = value if isinstance(value, Mapping) else {"": value}
@@ -291,7 +291,7 @@ class RunState(HoldsKey):
         self._guard.accept()
 
     def _checked(self, state: Mapping[str, Any], fresh: bytes | None, on_disk: bool) -> bytes:
-        """The checkpoint's key, if the checkpoint fits this run."""
+        """Return the checkpoint's key, if the checkpoint fits this run."""
         if state.get("format") != STATE_FORMAT:
             raise LedgerError(
                 f"the checkpoint must have format {STATE_FORMAT}. Got {state.get('format')!r} "

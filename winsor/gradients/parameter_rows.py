@@ -1,7 +1,8 @@
 """Per-sample gradients of one parameter in the form that is cheapest to keep.
 
-A piece answers four questions about the rows G_1..G_n of one parameter without, where possible,
-forming them: their squared norms, their weighted sum, their sketch, and a few explicit rows.
+`ParameterRows` (a piece of what is recorded of a batch) answers questions about the rows G_1..G_n
+of one parameter without, where possible, forming them: squared norms, lengths, weighted sums,
+sketches, a few explicit rows.
 
     Rows       G_i itself                                     small parameters
     Factors    G_i = sum_t left_it right_it^T                 linear maps applied at T places
@@ -49,14 +50,14 @@ CANCELLATION_LIMIT = 0.05
 """A ghost norm below this part of its diagonal has lost digits to cancellation: form the row."""
 
 NORM_FLOOR = 2.0**-12
-"""Squared norms are not reported below this part of their diagonal, the squares of a row's places
-added up. Weighted sums add up places in float32, and what they round away is as large as the places
-are, however short the row is that they leave: 1e7 - 1e7 may be 1. Places are then at most 64 times
-as long as what a rule allows, and rounding is what it is for 64 rows."""
+"""Lower bound on a squared norm, as a share of the diagonal sum_t |l_t|^2 |r_t|^2. Weighted sums
+add up places in float32 with a rounding error relative to that diagonal (1e7 - 1e7 may be 1), so
+reporting less would let rounding exceed the clipping bound. With 2^-12 = 64^-2 places are at most
+64 times as long as what a rule allows, and rounding is that of 64 rows."""
 
 
 class ParameterRows(ABC):
-    """Default answers, all through explicit rows in bounded chunks."""
+    """Rows of one parameter. The default answers all go through explicit rows in bounded chunks."""
 
     shape: torch.Size
     n: int
@@ -374,7 +375,7 @@ class Sum(ParameterRows):
         return Sum([part.per_unit(units) for part in self.parts])
 
     def square(self) -> Tensor:
-        """Return |A + B|^2 = |A|^2 + |B|^2 + 2 <A, B>, where A knows its inner product with factors."""
+        """Return |A|^2 + |B|^2 + 2 <A, B>, where A knows its inner product with factors."""
         if len(self.parts) == 2 and isinstance(factors := self.parts[1], Factors):
             first = self.parts[0]
             cross = first.cross(factors)

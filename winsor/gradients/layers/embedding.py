@@ -91,7 +91,7 @@ class Indexed(ParameterRows):
         return careful(self, square, diagonal)
 
     def cross(self, factors: Factors) -> Tensor:
-        """Return sum_{t,s} left_is[index_it] (right_it . right_is), the inner products with ``factors``."""
+        """Return sum_{t,s} left_is[index_it] (right_it . right_is) for each row."""
         places = self.index.clamp_min(0).unsqueeze(1).expand(-1, factors.left.shape[1], -1)
         picked = factors.left.gather(2, places)  # (n, S, T)
         inner = torch.bmm(factors.right, _silent(self, 0, self.n).mT)

@@ -36,7 +36,7 @@ import numpy as np
 import torch
 from saving import save
 
-from winsor.training.feeding.row_buffers import RowBuffers
+from winsor.training.feeding.feed import RowBuffers
 
 WIDTH = 784
 ON_DISK = """

@@ -71,16 +71,16 @@ def stages(clocks: Clocks) -> None:
     from winsor.core import door
     from winsor.core.ledger import ledger
     from winsor.core.noise import source as noise
-    from winsor.gradients import ghost, linear_plan, piece_view, streamed
+    from winsor.gradients import ghost, recorded_view, small, streamed
     from winsor.rules import flat
     from winsor.training import loop, update
 
     for owner, name, stage in (
         (Task, "losses", "forward and loss"),
         (ghost.GhostEngine, "view", "backward"),
-        (linear_plan.LinearView, "_check", "norms"),
+        (small.LinearView, "_check", "norms"),
         (flat.Flat, "weights", "weights"),
-        (linear_plan.LinearView, "weighted_sum", "clipped sum"),
+        (small.LinearView, "weighted_sum", "clipped sum"),
         (value.Value, "weights", "weights"),
         (forward.ForwardEngine, "view", "reading the graph"),
         (forward_view.ForwardView, "stream", "backward"),
@@ -88,8 +88,8 @@ def stages(clocks: Clocks) -> None:
         (network, "_given", "bounds"),
         (network, "kind_of", "reading the graph"),
         (forward_view.ForwardView, "weighted_sum", "clipped sum"),
-        (piece_view.PieceView, "_check", "norms"),
-        (piece_view.PieceView, "_sum", "clipped sum"),
+        (recorded_view.RecordedView, "_check", "norms"),
+        (recorded_view.RecordedView, "_sum", "clipped sum"),
         (door.Door, "_digest", "digest"),
         (ledger.Ledger, "record", "ledger"),
         (noise.NoiseSource, "add_leaves", "noise"),

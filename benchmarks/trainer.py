@@ -162,7 +162,7 @@ def timed(name: str, options: argparse.Namespace) -> dict[str, Any]:
     """Processor seconds per row of every step of both, and of the check of rows."""
     import torch
 
-    from winsor.training.row_checks import RowChecks
+    from winsor.training.checks.row_checks import RowChecks
 
     torch.set_num_threads(1)
     RowChecks.check_if_due = lambda *_: None  # type: ignore[method-assign]

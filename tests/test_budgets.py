@@ -21,9 +21,9 @@ PACKAGE = ROOT / "winsor"
 
 BUDGETS = {
     # one warm batch of a two-layer net under Flat, from `batches()` to the update
-    "files walked by a batch": 23,
-    "switches between files in a batch": 57,
-    "calls into winsor in a batch": 108,
+    "files walked by a batch": 16,
+    "switches between files in a batch": 36,
+    "calls into winsor in a batch": 97,
     # modules of winsor that a process has loaded
     "modules of make_private and a step": 218,
     "modules of winsor train": 295,

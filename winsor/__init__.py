@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from winsor.training.iterates import Ball
     from winsor.training.loop import PrivateTraining
     from winsor.training.make_private import make_private
-    from winsor.training.resuming import resume
+    from winsor.training.saving.file import resume
     from winsor.tuning import recipe, recommend, tune
 
 __version__ = "0.2.0"  # the only place: the wheel, the reports and the benchmarks read it here
@@ -89,7 +89,7 @@ _HOMES = {
     "make_private": "winsor.training.make_private",
     "recipe": "winsor.tuning",
     "recommend": "winsor.tuning",
-    "resume": "winsor.training.resuming",
+    "resume": "winsor.training.saving.file",
     "total": "winsor.core.ledger.total",
     "tune": "winsor.tuning",
 }

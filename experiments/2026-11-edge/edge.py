@@ -36,10 +36,10 @@ from edge_beds import Bed, Task, adjusted, beds
 from edge_methods import FRESH, METHODS, POINTS, SELECTION, TUNING, Choice, Method
 from saving import FOLDER, save
 from torch.utils.data import TensorDataset
-
-import winsor
 from winsor.accounting import calibrate
 from winsor.losses import released_counts
+
+import winsor
 
 EPSILON, DELTA, COUNT_NOISE = 3.0, 1e-5, 10.0
 

@@ -35,9 +35,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from winsor.losses import LdamDrw, LogitAdjusted, exponential_profile
 
 from winsor.features.oriented import oriented_gradients
-from winsor.losses import LdamDrw, LogitAdjusted, exponential_profile
 
 DATA = Path("/work/shared/data")
 CACHE = Path.home() / ".cache" / "winsor" / "edge"

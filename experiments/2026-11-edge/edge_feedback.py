@@ -19,9 +19,9 @@ from dp_accounting.dp_event import GaussianDpEvent
 from edge import DELTA, EPSILON, noise
 from edge_beds import Bed, beds
 from saving import save
+from winsor.accounting import calibrate
 
 import winsor
-from winsor.accounting import calibrate
 
 
 def ceiling(bed: Bed) -> dict[str, float]:

@@ -16,7 +16,6 @@ from edge_beds import beds
 from edge_figure import draw
 from edge_methods import FRESH, METHODS, POINTS, SELECTION, TUNING, Method
 from saving import FOLDER
-
 from winsor.runs.intervals import Interval, paired_difference
 
 WHAT = {

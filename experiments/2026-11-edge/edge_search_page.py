@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from edge import Cells
 from edge_beds import beds
 from edge_search import CHAMPION, FRESH, KIND, METHODS, SELECTION, Runs
-
 from winsor.runs.intervals import Interval, interval
 
 REGISTERED = "a4a4971c2411"

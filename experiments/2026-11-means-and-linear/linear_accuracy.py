@@ -25,8 +25,6 @@ import numpy as np
 from diffprivlib_baseline import baseline
 from saving import save
 from sklearn.linear_model import LinearRegression, LogisticRegression
-from winsor_reproductions.datasets import load
-
 from winsor.linear import (
     AveragedDescent,
     FlatDescent,
@@ -37,6 +35,7 @@ from winsor.linear import (
     RobustGD,
     Simple,
 )
+from winsor_reproductions.datasets import load
 
 METHODS: dict[str, Any] = {
     "default": "flat",

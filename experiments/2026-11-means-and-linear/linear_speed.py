@@ -27,8 +27,6 @@ from collections.abc import Callable
 import numpy as np
 from saving import save
 from scipy.special import expit
-from winsor_reproductions.datasets import load
-
 from winsor.contract import ConfigurationError, Neighbouring
 from winsor.grads.glm import Design, Logistic
 from winsor.ledger.ledger import Ledger
@@ -38,6 +36,7 @@ from winsor.linear.task import LinearTask, Session
 from winsor.randomness import new_key
 from winsor.release.budget import Target
 from winsor.release.prepaid import PrepaidDoor
+from winsor_reproductions.datasets import load
 
 EPOCHS, BATCH = 30, 200
 

@@ -24,7 +24,6 @@ from typing import Any
 import numpy as np
 from diffprivlib_baseline import baseline
 from saving import save
-
 from winsor.data import moment_rows
 from winsor.means import MeanEstimate, PrivateRadius, clipped_mean, iterative_mean
 

@@ -40,12 +40,12 @@ from saving import save
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.data import TensorDataset
+from winsor.accounting import account, calibrate
+from winsor.accounting.widened.gaussian import MixedGaussianDpEvent
 from winsor_reproductions.datasets import load
 from winsor_reproductions.training_runs import fashion_mnist
 
 import winsor
-from winsor.accounting import account, calibrate
-from winsor.accounting.widened.gaussian import MixedGaussianDpEvent
 from winsor.contrib.modelmix.mechanism import ModelMix
 from winsor.rules import Flat, LInf
 

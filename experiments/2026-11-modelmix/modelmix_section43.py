@@ -15,15 +15,14 @@ from __future__ import annotations
 import time
 
 from saving import save
+from winsor.accounting import account
+from winsor.accounting.widened import gaussian, moments
 from winsor_reproductions.modelmix.section43 import (
     PRINTED,
     Section43,
     section_43_claims,
     section_43_noise,
 )
-
-from winsor.accounting import account
-from winsor.accounting.widened import gaussian, moments
 
 # (tau/eta, p) -> certified epsilon in the table of docs/modelmix.md
 EXPECTED = {

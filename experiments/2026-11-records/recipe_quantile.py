@@ -21,8 +21,8 @@ import torch
 from records_inside import at
 from saving import save
 from tuning import DELTA, EPSILON, SEEDS, Problem, a9a, accuracy, like_the_recipe
-
 from winsor.advise.recipes import Recipe, recipe
+
 from winsor.tails.guide import Setting, private_quantile
 
 

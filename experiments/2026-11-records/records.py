@@ -46,10 +46,10 @@ from records_page import page
 from records_training import BLIND_EPOCHS, CLASSES, DELTA, Record, Setting, Trained, train
 from saving import FOLDER, made_by, save
 from torch import Tensor
-
-import winsor
 from winsor.contract import BudgetExceeded
 from winsor.losses import exponential_profile
+
+import winsor
 
 BLIND = f"recipe, {BLIND_EPOCHS} epochs, steps of one length, squares of bias and noise"
 LEDGERS = CACHE / "ledgers"

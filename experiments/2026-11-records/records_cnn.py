@@ -35,9 +35,9 @@ from saving import FOLDER, made_by, save
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.data import TensorDataset
+from winsor.advise.recipes import Recipe, falling, recipe
 
 import winsor
-from winsor.advise.recipes import Recipe, falling, recipe
 from winsor.audit import replay
 from winsor.models.standardised import standardise_convolutions
 from winsor.tuning import Job, TuningResult

@@ -21,16 +21,16 @@ from typing import Any
 
 from dp_accounting.dp_event import GaussianDpEvent
 from torch import Tensor, nn
-
 from winsor.accounting import calibrate, certify
 from winsor.accounting.events import History
 from winsor.accounting.trial_counts import TruncatedNegativeBinomial
 from winsor.advise.recipes import Recipe, UnitLength
 from winsor.contract import Neighbouring
 from winsor.grads import trainable_parameters
+from winsor.sampling.samplers import Poisson
+
 from winsor.metrics import Accuracy
 from winsor.rules.rule import dry_run
-from winsor.sampling.samplers import Poisson
 from winsor.training.make_private import PlannedSteps
 from winsor.tuning import Job, LogUniform, PrivateScore, Space, TuningResult, Uniform, tune
 

@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 from saving import FOLDER
-
 from winsor.contract import LedgerError, Neighbouring
 from winsor.ledger.guarantee import guarantee
 from winsor.ledger.ledger import Ledger

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from records_ledgers import KEPT, RELATION, Cell, is_kept, unpack
-
 from winsor.cards import card, folded, pairs, sentence, table
 from winsor.ledger.guarantee import guarantee
 from winsor.ledger.ledger import Ledger

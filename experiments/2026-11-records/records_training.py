@@ -14,10 +14,10 @@ from records_normalised import NORM_NOISE, Transform, before, normalised, releas
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.data import TensorDataset
-
-import winsor
 from winsor.advise.recipes import Recipe, falling, recipe
 from winsor.losses import LogitAdjusted, released_counts
+
+import winsor
 from winsor.tuning import Job
 
 DELTA, CLASSES = 1e-5, 10

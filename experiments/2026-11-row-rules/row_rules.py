@@ -4,7 +4,7 @@
 
 Processor time of a whole private step over a plain SGD step on the MLP of rule_cost.py: medians of
 the ratios of neighbouring steps in one process. "formed" is the rule with every per-sample gradient
-formed, as it was before `winsor/grads/lengths.py`. Writes benchmarks/results/row_rules.json.
+formed, as it was before `RecordedView.lengths`. Writes benchmarks/results/row_rules.json.
 """
 
 from __future__ import annotations

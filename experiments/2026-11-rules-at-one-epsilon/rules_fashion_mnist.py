@@ -33,13 +33,13 @@ from saving import save
 from torch import Tensor
 from torch.nn import functional as F
 from torch.utils.data import TensorDataset
+from winsor.accounting import calibrate
+from winsor.sampling.samplers import Poisson
 
 import winsor
 from winsor import rules
-from winsor.accounting import calibrate
 from winsor.models.networks import two_layer_cnn
 from winsor.rules.discriminative import Discriminative
-from winsor.sampling.samplers import Poisson
 
 RESULTS = Path(__file__).parent / "results" / "rules_fashion_mnist.json"
 EPSILON, DELTA, BATCH, ROWS = 3.0, 1e-5, 256, 50_000

@@ -40,10 +40,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.data import TensorDataset
+from winsor.advise.recipes import Recipe, falling, recipe
 from winsor_reproductions.datasets import load
 
 import winsor
-from winsor.advise.recipes import Recipe, falling, recipe
 from winsor.models.networks import two_layer_cnn
 from winsor.rules import Flat
 

@@ -24,9 +24,9 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import TensorDataset
+from winsor.contract import PrivacyLeakWarning
 
 import winsor
-from winsor.contract import PrivacyLeakWarning
 from winsor.rules import Flat
 from winsor.tails import DebugMonitor, PrivateMonitor
 

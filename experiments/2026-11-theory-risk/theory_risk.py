@@ -22,11 +22,11 @@ from typing import Any
 
 import numpy as np
 from saving import save
-
-from winsor import theory
 from winsor.data import moment_rows
 from winsor.linear import AveragedDescent, PrivateLinearRegression, Simple
 from winsor.means import clipped_mean, iterative_mean
+
+from winsor import theory
 
 P, SLACK = 2.5, 0.2
 EPSILON, DELTA, BETA = 1.0, 1e-6, 0.05

@@ -53,13 +53,13 @@ from saving import FOLDER, save
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.data import TensorDataset
-
 from winsor.accounting import certify
 from winsor.accounting.events import History
 from winsor.accounting.selection import SelectionDpEvent, epsilon_by_renyi, noise_multiplier
 from winsor.accounting.trial_counts import TruncatedNegativeBinomial
 from winsor.advise.recipes import Recipe, recipe
 from winsor.contract import Neighbouring
+
 from winsor.features.scattering import GROUPS
 from winsor.metrics import Accuracy
 from winsor.models.networks import two_layer_cnn

@@ -20,13 +20,13 @@ import torch
 from saving import save
 from torch.nn import functional as F
 from torch.utils.data import TensorDataset
+from winsor.rules.value import Value
+from winsor.rules.value_bounds import chain, spectral
+from winsor.sampling.samplers import FullBatch
 
 from winsor.models.networks import mlp
 from winsor.rules.flat import Flat
 from winsor.rules.rule import Rule
-from winsor.rules.value import Value
-from winsor.rules.value_bounds import chain, spectral
-from winsor.sampling.samplers import FullBatch
 from winsor.training.make_private import make_private
 
 SHAPES = ((10, 784), (10, 128), (128, 784), (128, 972), (512, 512), (512, 2048))

@@ -33,14 +33,14 @@ ROOT = Path(__file__).parent
 sys.path.insert(0, str(ROOT.parent / "tests" / "support"))
 
 import value_networks  # noqa: E402
-
 from winsor.grads import make_engine, trainable_parameters  # noqa: E402
 from winsor.grads.forward import ForwardEngine  # noqa: E402
+from winsor.rules.value import Value  # noqa: E402
+from winsor.rules.wgc import relu_network_bound  # noqa: E402
+
 from winsor.models.networks import mlp, resnet_gn, two_layer_cnn  # noqa: E402
 from winsor.rules.flat import Flat  # noqa: E402
 from winsor.rules.rule import ROUNDING  # noqa: E402
-from winsor.rules.value import Value  # noqa: E402
-from winsor.rules.wgc import relu_network_bound  # noqa: E402
 
 Loss = Callable[[Tensor], Tensor]
 

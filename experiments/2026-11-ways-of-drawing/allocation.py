@@ -24,7 +24,6 @@ from dp_accounting.dp_event import GaussianDpEvent, PoissonSampledDpEvent
 from rich.console import Console
 from rich.table import Table
 from saving import save
-
 from winsor.accounting import account, allocation, calibrate, lognormal, pld
 from winsor.accounting.allocation import AllocationDpEvent
 from winsor.accounting.banded import Workload, choose

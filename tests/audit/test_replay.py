@@ -13,7 +13,7 @@ import winsor
 from winsor import rules
 from winsor.audit import replay
 from winsor.core.contract import ConfigurationError, PrivacyLeakWarning
-from winsor.gradients import pieces
+from winsor.gradients import parameter_rows
 from winsor.tables.linear import PrivateLogisticRegression, PrivateRidge, PrivateScaler
 from winsor.tables.means import PrivateRadius, clipped_mean, iterative_mean
 
@@ -120,7 +120,7 @@ class OverPlaces(nn.Module):
 def test_places_that_cancel_are_tried(monkeypatch, held):
     """Their gradient is short and their rounding is not: seen, if norms did not account for it."""
     if not held:
-        monkeypatch.setattr(pieces, "HELD", 0.0)
+        monkeypatch.setattr(parameter_rows, "NORM_FLOOR", 0.0)
     torch.manual_seed(0)
     places = torch.randn(N, 16, WIDE) * 1e-3
     rows = TensorDataset(places, torch.arange(N) % 2)

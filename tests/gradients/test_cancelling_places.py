@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from winsor.gradients.engine import make_engine
 from winsor.gradients.layers.convolution import ConvolutionPiece, Geometry
+from winsor.gradients.parameter_rows import NORM_FLOOR, Factors
 from winsor.gradients.parameters import trainable_parameters
-from winsor.gradients.pieces import HELD, Factors
 from winsor.gradients.units import Units, units_view
 from winsor.rules import Flat, PerLayer
 from winsor.rules.rule import Rule
@@ -156,5 +156,5 @@ def test_norms_that_did_not_cancel_are_exact():
     torch.manual_seed(0)
     piece = Factors(torch.randn(5, 9, 4), torch.randn(5, 9, 3))
     exact = torch.bmm(piece.left.mT, piece.right).flatten(1).square().sum(1)
-    assert bool((exact > HELD * piece.diagonal()).all())
+    assert bool((exact > NORM_FLOOR * piece.diagonal()).all())
     torch.testing.assert_close(piece.square(), exact)

@@ -142,7 +142,7 @@ def test_gradient_checkpointing_with_dropout(engine: str, reentrant: bool) -> No
 
 
 def test_checkpointing_does_not_keep_inputs_alive() -> None:
-    """Under checkpointing the tape must not hold the activations that were meant to be dropped."""
+    """Under checkpointing the recorder must not hold activations that were meant to be dropped."""
     import weakref
 
     seen: list[weakref.ref[Tensor]] = []

@@ -10,9 +10,8 @@ from torch import nn
 from torch.nn import functional as F
 
 from winsor.gradients.ghost import GhostEngine
-from winsor.gradients.lengths import cut_sum, lengths
 from winsor.gradients.members import sum_of
-from winsor.gradients.piece_view import PieceView
+from winsor.gradients.recorded_view import RecordedView
 
 
 def models():
@@ -55,9 +54,9 @@ def explicit(view):
 @pytest.mark.parametrize("order", [1, math.inf])
 @pytest.mark.parametrize("cache", [1, 1 << 18])
 def test_lengths_are_those_of_explicit_rows(view, order, cache, monkeypatch):
-    monkeypatch.setattr("winsor.gradients.lengths.IN_CACHE", cache)
-    assert isinstance(view, PieceView)
-    found, rows = lengths(view, order), explicit(view)
+    monkeypatch.setattr("winsor.gradients.parameter_rows.NUMBERS_IN_CACHE", cache)
+    assert isinstance(view, RecordedView)
+    found, rows = view.lengths(order), explicit(view)
     for name, values in found.items():
         exact = rows[name].double().reshape(6, -1).norm(order, dim=1)
         torch.testing.assert_close(values, exact, rtol=1e-6, atol=1e-12)
@@ -67,7 +66,7 @@ def test_lengths_are_those_of_explicit_rows(view, order, cache, monkeypatch):
 def test_a_cut_sum_is_the_sum_of_cut_rows(view, bound):
     weights = torch.linspace(0.0, 2.0, 6)
     rows = explicit(view)
-    for name, value in cut_sum(view, weights, bound).items():
+    for name, value in view.cut_sum(weights, bound).items():
         w = weights.view(-1, *[1] * (rows[name].dim() - 1))
         exact = (rows[name] * w).clamp(-bound, bound).sum(0)
         torch.testing.assert_close(value, exact, rtol=1e-5, atol=1e-7 * max(1.0, bound))
@@ -81,9 +80,9 @@ def test_rows_that_are_not_finite_have_no_length_and_join_no_sum():
     x = torch.tensor([[1.0, 2.0, 3.0], [math.inf, 0.0, 0.0], [1e30, 1e30, 1e30], [0.5, 0.5, 0.5]])
     view = engine.view(model(x).sum(1))
     for order in (1, math.inf):
-        found = lengths(view, order)["weight"]
+        found = view.lengths(order)["weight"]
         assert found[1] == 0 and found.isfinite().all()  # L1 of huge rows does not overflow
-    total = cut_sum(view, torch.ones(4), 1.0)
+    total = view.cut_sum(torch.ones(4), 1.0)
     assert torch.equal(total["weight"][0], torch.tensor([2.5, 2.5, 2.5]))
     assert torch.equal(sum_of(view, torch.tensor([0, 1]))["weight"][0], x[0])
     engine.detach()

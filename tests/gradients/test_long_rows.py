@@ -27,7 +27,7 @@ def asked(monkeypatch) -> list[int]:
     calls: list[int] = []
     kernel = norms._one_row
     monkeypatch.setattr(norms, "_one_row", lambda *given: (calls.append(1), kernel(*given))[1])
-    monkeypatch.setattr(norms, "LONG", 12)
+    monkeypatch.setattr(norms, "LONG_ROW", 12)
     return calls
 
 
@@ -95,7 +95,7 @@ def test_rows_from_short_patches_are_those_of_the_library(
     shape = torch.Size((4, 2, *kernel))
     x = torch.randn(5, 2, *sides).double()
     g = torch.randn_like(geometry.forward(x, x.new_zeros(shape), None))
-    monkeypatch.setattr(convolution, "IN_CACHE", 3 * shape[1:].numel() * g[0, 0].numel())
+    monkeypatch.setattr(convolution, "NUMBERS_IN_CACHE", 3 * shape[1:].numel() * g[0, 0].numel())
     formed = []
     monkeypatch.setattr(
         Geometry,

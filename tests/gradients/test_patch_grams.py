@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from winsor.gradients import Need, make_engine, trainable_parameters
 from winsor.gradients.layers import convolution
 from winsor.gradients.layers.convolution import ConvolutionPiece, Geometry
-from winsor.gradients.layers.patch_grams import Axis, patch_grams
-from winsor.gradients.pieces import HELD
+from winsor.gradients.layers.patches import Axis, patch_grams
+from winsor.gradients.parameter_rows import NORM_FLOOR
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_ghost_norms_of_convolutions_are_those_of_the_oracle(name, rows_at_once,
         ConvolutionPiece, "_ghosts", lambda piece: (asked.append(1), ghosts(piece))[1]
     )
     monkeypatch.setattr(convolution, "costs_of_convolution", lambda *_: {"ghost": 1.0})
-    monkeypatch.setattr(convolution, "CHUNK", rows_at_once)
+    monkeypatch.setattr(convolution, "ROWS_AT_ONCE", rows_at_once)
     make, shape = MAPS[name]
     model, x = make(), torch.randn(7, *shape)
     slopes = torch.randn_like(model(x))
@@ -85,7 +85,7 @@ def test_places_that_cancel_are_formed_and_held(left_over):
     geometry = Geometry((1, 1), (0, 0), (1, 1), False, (0, 0), 1)
     piece = ConvolutionPiece(x, g, torch.Size((8, 6, 1, 1)), geometry, ghost=True)
     exact = torch.einsum("nohw,nihw->noi", g.double(), x.double()).square().sum((1, 2))
-    held = HELD * (g.double().square().sum(1) * x.double().square().sum(1)).sum((1, 2))
+    held = NORM_FLOOR * (g.double().square().sum(1) * x.double().square().sum(1)).sum((1, 2))
     assert bool((exact > held).all()) == (left_over > 1)
     torch.testing.assert_close(
         piece.square().double(), torch.maximum(exact, held), rtol=2e-5, atol=0

@@ -8,9 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from winsor.gradients.layers import patch_squares as module
-from winsor.gradients.layers.patch_grams import Axis, patch_grams
-from winsor.gradients.layers.patch_squares import in_pure, library, patch_squares
+from winsor.gradients.layers import patches as module
+from winsor.gradients.layers.patches import Axis, in_pure, library, patch_grams, patch_squares
 
 
 @st.composite

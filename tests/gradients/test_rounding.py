@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from winsor.gradients.pieces import Factors, Outer, Rows
+from winsor.gradients.parameter_rows import Factors, Outer, Rows
 from winsor.rules.rule import clip_weights
 
 CONSTANTS = [0.1, 0.3, 1 / 3, 0.7]

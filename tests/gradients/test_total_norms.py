@@ -7,9 +7,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from winsor.gradients import Need, make_engine, total_norms, trainable_parameters
-from winsor.gradients.pieces import HELD, LANES, Factors, Rows, square_rows
-from winsor.gradients.total_norms import total_square
+from winsor.gradients import Need, make_engine, recorded_view, trainable_parameters
+from winsor.gradients.parameter_rows import NORM_FLOOR, Factors, Rows
+from winsor.gradients.recorded_view import total_square
+from winsor.gradients.sums import FLOAT32_LANE_TERMS, square_rows
 
 
 class Attention(nn.Module):
@@ -31,9 +32,9 @@ class Attention(nn.Module):
 def test_three_readers_of_one_input_have_the_norms_of_the_oracle(length, bias, monkeypatch):
     torch.manual_seed(0)
     together = []
-    square = total_norms._SameInput.square
+    square = recorded_view._SameInput.square
     monkeypatch.setattr(
-        total_norms._SameInput,
+        recorded_view._SameInput,
         "square",
         lambda piece: (together.append(len(piece.parts)), square(piece))[1],
     )
@@ -65,7 +66,7 @@ def test_one_gram_matrix_gives_the_norms_of_each_alone(places):
 @pytest.mark.parametrize("left_over", [0.05, 1e-4])
 def test_rows_that_cancel_are_formed(left_over):
     """e_t = +-e and one x: every row's gradient nearly vanishes, its Gram diagonal does not. What
-    is formed is exact, and held to a part of that diagonal (`HELD`)."""
+    is formed is exact, and held to a part of that diagonal (`NORM_FLOOR`)."""
     torch.manual_seed(0)
     right = torch.randn(4, 1, 40).expand(4, 6, 40).contiguous()
     signs = torch.tensor([1.0, -1.0] * 3).view(1, 6, 1)
@@ -74,7 +75,7 @@ def test_rows_that_cancel_are_formed(left_over):
     pieces = [Factors(left, right) for left in lefts]
     found = total_square(pieces)
     exact = sum((left.double().mT @ right.double()).square().sum((1, 2)) for left in lefts)
-    held = HELD * sum(piece.diagonal().double() for piece in pieces)
+    held = NORM_FLOOR * sum(piece.diagonal().double() for piece in pieces)
     assert bool((exact > held).all()) == (left_over > 0.01)
     exact = torch.maximum(exact, held)
     torch.testing.assert_close(found.double(), exact, rtol=2e-5, atol=0)
@@ -88,7 +89,9 @@ def test_other_inputs_of_the_same_shape_stay_apart():
     torch.testing.assert_close(total_square(pieces), alone, rtol=1e-5, atol=0)
 
 
-@pytest.mark.parametrize("length", [LANES + 1, 2304, 15680, 8191, 1 << 16, (1 << 18) + 4])
+@pytest.mark.parametrize(
+    "length", [FLOAT32_LANE_TERMS + 1, 2304, 15680, 8191, 1 << 16, (1 << 18) + 4]
+)
 @pytest.mark.parametrize("order", ["rising", "alike"])
 def test_long_rows_are_within_the_rounding_that_rules_allow_for(length, order):
     generator = torch.Generator().manual_seed(2)

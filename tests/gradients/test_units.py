@@ -11,8 +11,8 @@ from torch import nn
 from winsor.core.contract import ConfigurationError
 from winsor.gradients import make_engine, trainable_parameters
 from winsor.gradients import units as units_of_pieces
-from winsor.gradients.piece_view import PieceView
-from winsor.gradients.pieces import HELD, Outer, Rows
+from winsor.gradients.parameter_rows import NORM_FLOOR, Outer, Rows
+from winsor.gradients.recorded_view import RecordedView
 from winsor.gradients.rows import RowsView
 from winsor.gradients.tree import Layout
 from winsor.gradients.units import Units, units_view
@@ -134,19 +134,19 @@ def test_even_units_of_linear_maps_share_gram_matrices(bias, monkeypatch):
 @pytest.mark.parametrize("left_over", [0.05, 1e-5])
 def test_units_whose_rows_cancel_are_formed(left_over):
     """Rows in pairs of opposite sign, but for a little: nothing is left of their Gram matrices.
-    What is formed is exact, and held to a part of the rows' own squares (`HELD`)."""
+    What is formed is exact, and held to a part of the rows' own squares (`NORM_FLOOR`)."""
     torch.manual_seed(0)
     model = nn.Linear(50, 40, bias=False)
     x = torch.randn(3, 1, 50) * torch.tensor([1.0, -1.0, 1.0, -1.0]).view(1, 4, 1)
     x = (x + left_over * torch.randn(3, 4, 50)).reshape(12, 50)
-    view = PieceView(
+    view = RecordedView(
         dict(model.named_parameters()),
         {"weight": Outer(Rows(torch.ones(12, 40)), Rows(x))},
         torch.zeros(12, requires_grad=True),
         Layout(dict(model.named_parameters())),
     )
     exact = x.double().view(3, 4, 50).sum(1).norm(dim=1) * 40**0.5
-    held = (HELD * 40 * x.double().view(3, 4, 50).square().sum((1, 2))).sqrt()
+    held = (NORM_FLOOR * 40 * x.double().view(3, 4, 50).square().sum((1, 2))).sqrt()
     assert bool((exact > held).all()) == (left_over > 0.01)
     exact = torch.maximum(exact, held)
     found = units_view(view, Units([4, 4, 4])).norms().double()

@@ -15,7 +15,7 @@ from winsor.core.contract import (
     UnsupportedModel,
 )
 from winsor.integrations.privacy import Privacy
-from winsor.integrations.training_arguments import REFUSED
+from winsor.integrations.refusals import REFUSED
 from winsor.integrations.transformers import PrivateTrainer
 from winsor.rules.flat import Flat
 

@@ -12,7 +12,7 @@ from torch.utils.data import TensorDataset
 
 import winsor
 from winsor.core.contract import ConfigurationError, ProtocolError
-from winsor.training.adam_corrected import AdamCorrected
+from winsor.training.optimisers import AdamCorrected
 from winsor.tuning.recipes import recipe
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from winsor.training.bare_step import BareStep
+from winsor.training.update import BareStep
 
 OPTIMIZERS = {
     "sgd": lambda p: torch.optim.SGD(p, lr=0.3),

@@ -33,9 +33,9 @@ from winsor.core.contract import LossError, UnsupportedModel
 from winsor.core.randomness import new_key
 from winsor.core.sampling.samplers import Poisson
 from winsor.gradients import ENGINES, make_engine, trainable_parameters
+from winsor.training.checks.row_checks import UNCHECKED, RowChecks, due, rows_to_check
+from winsor.training.checks.row_independence import RANDOM, UNSTEADY, check_rows
 from winsor.training.feeding.feed import Feed
-from winsor.training.independence import RANDOM, UNSTEADY, check_rows
-from winsor.training.row_checks import UNCHECKED, RowChecks, due, rows_to_check
 
 KEY = new_key(seed=4)
 

@@ -18,8 +18,8 @@ from torch.utils.data import Dataset, TensorDataset
 import winsor
 from winsor.core.contract import ConfigurationError, LedgerError, ProtocolError, UnsoundRelease
 from winsor.rules import Averaged, Flat, Quantile
-from winsor.training import saving
 from winsor.training.feeding.random_states import random_states
+from winsor.training.saving import file as saving
 
 STEPS = 6
 

@@ -9,7 +9,7 @@ from winsor.core.accounting import account, certify
 from winsor.core.contract import Neighbouring
 from winsor.core.ledger.ledger import Ledger
 from winsor.training import spending
-from winsor.training.loop import StepBudget
+from winsor.training.saving.state import StepBudget
 from winsor.training.spending import Spending
 
 EVENT = PoissonSampledDpEvent(0.1, GaussianDpEvent(1.2))

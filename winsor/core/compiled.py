@@ -8,6 +8,7 @@ compiler changes the time that a run takes, and nothing else.
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import os
 import shutil
@@ -17,7 +18,7 @@ import sysconfig
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 FLAGS = ["-O3", "-ffp-contract=off", "-fno-fast-math", "-fPIC", "-shared"]
 
@@ -40,6 +41,24 @@ def load(
         except (OSError, AttributeError, subprocess.SubprocessError):
             continue
     return None
+
+
+def functions(
+    library: ctypes.CDLL, needs: str = "AVX2", **signatures: tuple[Any, ...]
+) -> list[Callable[..., Any]]:
+    """Declare functions ``winsor_NAME`` of an open library and return them, in the given order.
+
+    A signature is (result, *arguments) in ctypes. OSError where the processor lacks ``needs``.
+    """
+    library.winsor_supported.restype = ctypes.c_int
+    if not library.winsor_supported():
+        raise OSError(f"the processor has no {needs} instructions")
+    found = []
+    for name, (result, *arguments) in signatures.items():
+        function = getattr(library, f"winsor_{name}")
+        function.restype, function.argtypes = result, arguments
+        found.append(function)
+    return found
 
 
 def _beside(source: Path) -> Path | None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from winsor.gradients.engine import ENGINES, make_engine
 from winsor.gradients.parameters import trainable_parameters
-from winsor.gradients.replace import replace_batchnorm
-from winsor.gradients.support import refuse_unsupported
+from winsor.gradients.support import refuse_unsupported, replace_batchnorm
 from winsor.gradients.view import Directions, Engine, Need, View
 
 __all__ = [

@@ -2,7 +2,7 @@
  *
  * G_i = e_i x_i^T (and e_i for a bias): |G_i|^2 = |e_i|^2 (|x_i|^2 + 1). One call for all layers of a
  * small model, where a call of torch per operation costs more than the operation. Every floating-
- * point operation is a single IEEE operation in the order in which `outer_maps.py` does it in numpy.
+ * point operation is a single IEEE operation in the order in which `small.py` does it in numpy.
  * Compile with -ffp-contract=off and without -ffast-math. Squares of float32 are exact in float64. */
 
 #include <float.h>

@@ -50,19 +50,20 @@ class Kronecker:
     k: int
 
     def rows(self, rows: Tensor) -> Tensor:
-        """(n, *shape) -> (n, k)."""
+        """Map explicit rows (n, *shape) to inner products (n, k)."""
         matrix = rows.reshape(len(rows), self.u.shape[0], self.v.shape[0])
         return self._core(self.u.to(rows).T @ (matrix @ self.v.to(rows)))
 
     def factors(self, left: Tensor, right: Tensor) -> Tensor:
-        """Rows sum_t left_t right_t^T, with left (n, T, out) and right (n, T, in) -> (n, k)."""
+        """Map factors (n, T, out) and (n, T, in) of rows sum_t left_t right_t^T to (n, k)."""
         a, b = (left @ self.u.to(left)).mT, right @ self.v.to(right)
         if b.shape[1] == 1:  # single products: the same digits without n calls of a routine
             return self._core(a * b)
         return self._core(a @ b)
 
     def indexed(self, index: Tensor, right: Tensor) -> Tensor:
-        """As `factors`, where left_t is the unit vector of ``index`` (n, T); index < 0 is none."""
+        """Do as `factors`, where left_t is the unit vector of ``index`` (n, T); index < 0
+        is none."""
         left = self.u.to(right)[index.clamp_min(0)]
         return self._core((left * (index >= 0).unsqueeze(-1)).mT @ (right @ self.v.to(right)))
 
@@ -78,6 +79,7 @@ class Comb:
     k: int
 
     def rows(self, rows: Tensor) -> Tensor:
+        """Map explicit rows (n, *shape) to inner products (n, k)."""
         flat = rows.reshape(len(rows), rows.shape[1:].numel()) * self.values.to(rows)
         padded = torch.nn.functional.pad(flat, (0, -flat.shape[1] % self.k))
         return padded.view(len(rows), padded.shape[1] // self.k, self.k).sum(1)
@@ -91,6 +93,7 @@ class Cyclic:
     signs: Tensor  # (k,)
 
     def rows(self, rows: Tensor) -> Tensor:
+        """Map explicit rows (n, *shape) to inner products (n, k)."""
         inner = rows.reshape(len(rows), len(self.basis)) @ self.basis.to(rows)
         k = len(self.signs)
         return inner.repeat(1, -(-k // inner.shape[1]))[:, :k] * self.signs.to(rows)
@@ -100,12 +103,12 @@ Basis = Kronecker | Comb | Cyclic
 
 
 def bases(directions: Directions, parameters: Mapping[str, Tensor]) -> dict[str, Basis]:
-    """The directions restricted to each parameter. ``parameters`` gives names and shapes."""
+    """Restrict the directions to each parameter. ``parameters`` gives names and shapes."""
     return _bases(directions, tuple((name, tuple(p.shape)) for name, p in parameters.items()))
 
 
 def sketch_rows(rows: Tree, directions: Directions) -> Tensor:
-    """(n, k) inner products of explicit rows {name: (n, *shape)} with the directions."""
+    """Return (n, k) inner products of explicit rows {name: (n, *shape)} with the directions."""
     per_parameter = bases(directions, {name: r[0:0].sum(0) for name, r in rows.items()})
     return torch.stack([per_parameter[name].rows(r) for name, r in rows.items()]).sum(0)
 
@@ -140,7 +143,7 @@ def _basis(directions: Directions, name: str, shape: tuple[int, ...], d: int) ->
 
 
 def _split(k: int, out: int, inner: int) -> tuple[int, int]:
-    """The cheapest p <= out, q <= inner with p q >= k."""
+    """Return the cheapest p <= out, q <= inner with p q >= k."""
     fits = [(p, -(-k // p)) for p in range(1, min(k, out) + 1) if -(-k // p) <= inner]
     return min(fits, key=lambda pq: pq[0] * out + pq[1] * inner)
 

@@ -26,7 +26,7 @@ def make_engine(
     name: str = "auto",
     needs: Need | None = None,
 ) -> Engine:
-    """An engine for the trainable ``parameters`` of ``model``, not yet attached.
+    """Make an engine for the trainable ``parameters`` of ``model``, not yet attached.
 
     ``needs`` is what the rule will ask of the view; an engine may skip what is not asked for.
     """
@@ -48,5 +48,5 @@ def make_engine(
 
 
 def _is_linear(model: nn.Module, parameters: Mapping[str, nn.Parameter]) -> bool:
-    """Whether linear layers hold all parameters."""
+    """Tell whether linear layers hold all parameters."""
     return all(isinstance(site.module, nn.Linear) for site in find_sites(model, parameters))

@@ -1,6 +1,6 @@
 """Per-sample gradients of any module by torch.func, from one forward and one backward pass.
 
-Each module that owns parameters is recorded by the tape: inputs x_i and output-gradients e_i of
+Each module that owns parameters is recorded by the recorder: inputs x_i and output-gradients e_i of
 every row i. Its per-sample gradient is the pull-back of e_i through the module alone,
 
     g_i = vjp_{theta -> module_theta(x_i)} (e_i),       all rows at once by vmap,
@@ -22,19 +22,19 @@ from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
 from winsor.core.contract import Tree, UnsupportedModel
 from winsor.gradients.layers.attention import attention_forward
-from winsor.gradients.layers.recorded import Part, Projection, RecordedLinear
+from winsor.gradients.layers.layer import Part, Projection, RecordedLinear
 from winsor.gradients.layers.recurrent import recurrent_forward
 from winsor.gradients.parameters import Site, find_sites
-from winsor.gradients.rows import RowsView
-from winsor.gradients.tape import (
+from winsor.gradients.recorder import (
     Call,
     Forward,
-    Tape,
+    Recorder,
     refuse_changed_inputs,
     refuse_other_batch,
     refuse_without_graph,
 )
-from winsor.gradients.view import View
+from winsor.gradients.rows import RowsView
+from winsor.gradients.view import Engine, View
 
 Parameters = Mapping[str, nn.Parameter]
 
@@ -53,26 +53,30 @@ class Pure:
         return str(self.site)
 
 
-class FuncEngine:
+class FuncEngine(Engine):
     """Any module through torch.func. Slower than `ghost`, more general."""
 
     name = "func"
 
     def __init__(self, model: nn.Module, parameters: Parameters) -> None:
         self._parameters = dict(parameters)
-        self._tape = Tape(model, find_sites(model, parameters))
+        self._recorder = Recorder(model, find_sites(model, parameters))
         self._pure: dict[Any, Pure] = {}
 
     def attach(self) -> None:
-        self._tape.attach(self._recorded)
+        """Install recorded forwards in all modules with parameters."""
+        self._recorder.attach(self._recorded)
 
     def detach(self) -> None:
-        self._tape.detach()
+        """Remove every trace from the model."""
+        self._recorder.detach()
 
     def recording(self, on: bool) -> None:
-        self._tape.on = on
+        """Record the next forward passes, or stop doing so."""
+        self._recorder.on = on
 
     def view(self, losses: Tensor) -> View:
+        """Compute all rows by torch.func and return them as a view."""
         if losses.grad_fn is None:
             refuse_without_graph()
         n = len(losses)
@@ -83,17 +87,18 @@ class FuncEngine:
             call.grads[j] = g
             fired[id(call)] = call
 
-        verify = not self._tape.verified
+        verify = not self._recorder.verified
         if n > 0:
-            self._tape.backward(losses, receive)
+            self._recorder.backward(losses, receive)
         rows = {name: p.new_zeros((n, *p.shape)) for name, p in self._parameters.items()}
-        with self._tape.paused():
+        with self._recorder.paused():
             for call in fired.values():
                 for name, value in call_rows(call, self._parameters, n, verify).items():
                     rows[name] += value
         return RowsView(rows, losses)
 
     def explain(self) -> str:
+        """Say how each module is served."""
         lines = ["engine func: one backward pass, then torch.func per module"]
         for pure in self._pure.values():
             lines.append(f"  {pure}: {'vmap' if pure.vmappable else 'row by row'}")
@@ -109,7 +114,7 @@ class FuncEngine:
         if isinstance(module, nn.RNNBase):
             linear = self._linear(site)
             return lambda *args, **kwargs: recurrent_forward(module, linear, *args, **kwargs)
-        return recorded_module(self._tape, site, plain, self._pure)
+        return recorded_module(self._recorder, site, plain, self._pure)
 
     def _linear(self, site: Site) -> RecordedLinear:
         def linear(x: Tensor, weight: str, bias: str | None, part: Part | None = None) -> Tensor:
@@ -117,12 +122,13 @@ class FuncEngine:
             pure = self._pure.setdefault(projection, pure_projection(projection))
             current = dict(site.module.named_parameters(remove_duplicate=False))
             w, b = current[weight].detach(), current[bias].detach() if bias else None
-            return self._tape.record(pure, projection(w, b, x), x)
+            return self._recorder.record(pure, projection(w, b, x), x)
 
         return linear
 
 
 def pure_projection(projection: Projection) -> Pure:
+    """Express one projection of a fused module as a function of its parameters and inputs."""
     site = projection.site
     keys = [key for key in (projection.weight, projection.bias) if key]
     fixed = dict(site.module.named_parameters(remove_duplicate=False))
@@ -139,11 +145,13 @@ def pure_projection(projection: Projection) -> Pure:
     return Pure(site, names, run)
 
 
-def recorded_module(tape: Tape, site: Site, plain: Forward, known: dict[Any, Pure]) -> Forward:
-    """The forward of any module: its own parameters detached, its outputs tracked."""
+def recorded_module(
+    recorder: Recorder, site: Site, plain: Forward, known: dict[Any, Pure]
+) -> Forward:
+    """Return a forward for any module: its own parameters detached, its outputs tracked."""
 
     def forward(*args: Any, **kwargs: Any) -> Any:
-        args = _lifted(tape, site, args)
+        args = _lifted(recorder, site, args)
         leaves, spec = tree_flatten((args, kwargs))
         inputs = [x for x in leaves if isinstance(x, Tensor)]
         constants = tuple(None if isinstance(x, Tensor) else x for x in leaves)
@@ -160,20 +168,20 @@ def recorded_module(tape: Tape, site: Site, plain: Forward, known: dict[Any, Pur
         chosen = [i for i, out in enumerate(outputs) if _differentiable(out)]
         pure = _pure_module(known, site, constants, spec)
         call = Call(pure, [x.detach() for x in inputs], len(chosen))
-        if not tape.verified:
+        if not recorder.verified:
             call.outputs = [outputs[i].detach().clone() for i in chosen]
-        for i, out in zip(chosen, tape.track(call, [outputs[i] for i in chosen]), strict=True):
+        for i, out in zip(chosen, recorder.track(call, [outputs[i] for i in chosen]), strict=True):
             outputs[i] = out
         return tree_unflatten(outputs, out_spec)
 
     return forward
 
 
-def _lifted(tape: Tape, site: Site, args: tuple[Any, ...]) -> tuple[Any, ...]:
+def _lifted(recorder: Recorder, site: Site, args: tuple[Any, ...]) -> tuple[Any, ...]:
     """Positions that all rows share get one copy per row, so that each row has its own gradient."""
     if not (isinstance(site.module, nn.Embedding) and args and isinstance(args[0], Tensor)):
         return args
-    return (tape.lift(site, args[0]), *args[1:])
+    return (recorder.lift(site, args[0]), *args[1:])
 
 
 def _pure_module(
@@ -202,7 +210,7 @@ def _differentiable(x: Any) -> bool:
 
 
 def call_rows(call: Call, parameters: Parameters, n: int, verify: bool = False) -> Tree:
-    """{parameter name: (n, *shape)} of one recorded call. The tape must be paused."""
+    """Return {parameter name: (n, *shape)} of one recorded call. The recorder must be paused."""
     pure: Pure = call.operation
     refuse_changed_inputs(call)
     current = {key: parameters[name].detach() for key, name in pure.names.items()}
@@ -257,7 +265,7 @@ def _by_loop(pure: Pure, current: Tree, inputs: list[Tensor], grads: dict[int, T
 
 
 def _pull_back(pure: Pure, current: Tree, xs: Sequence[Tensor], grads: dict[int, Tensor]) -> Tree:
-    """The gradient of one row: the module sees a batch of one."""
+    """Return the gradient of one row: the module sees a batch of one."""
     assert pure.batched is not None
     batch = [x.unsqueeze(0) if b else x for x, b in zip(xs, pure.batched, strict=True)]
 
@@ -281,7 +289,7 @@ def _named(pure: Pure, rows: Tree) -> Tree:
 def _refuse_other_outputs(
     pure: Pure, current: Tree, inputs: list[Tensor], outputs: Sequence[Tensor]
 ) -> None:
-    """The module alone must reproduce, row by row, what it returned inside the model."""
+    """Refuse a module that does not reproduce, row by row, what it returned inside the model."""
     assert pure.batched is not None
     n = len(outputs[0])
     for i in sorted({0, n - 1}):

@@ -9,7 +9,7 @@ Rules that need only losses, totals or weights known from the losses get plain a
 recording, no per-sample work. Book-keeping (Bu et al. 2023, "Differentially private optimization on
 large model at small cost"): everything a clipped sum needs was recorded in one backward pass.
 
-What the view guarantees is in `piece_view.py`.
+What the view guarantees is in `recorded_view.py`.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ from winsor.gradients.layers.attention import attention_forward
 from winsor.gradients.layers.layer import Layer
 from winsor.gradients.layers.linear import recorded_linear
 from winsor.gradients.layers.recurrent import recurrent_forward
-from winsor.gradients.linear_plan import LinearPlan, Met
+from winsor.gradients.parameter_rows import ParameterRows, Rows, merged
 from winsor.gradients.parameters import Site, find_sites
-from winsor.gradients.piece_view import PieceView
-from winsor.gradients.pieces import Piece, Rows, merged
 from winsor.gradients.plain import DirectView, PlainView
-from winsor.gradients.tape import (
+from winsor.gradients.recorded_view import RecordedView
+from winsor.gradients.recorder import (
     Call,
     Forward,
-    Tape,
+    Recorder,
     refuse_changed_inputs,
     refuse_other_batch,
     refuse_without_graph,
 )
+from winsor.gradients.small import Met, SmallModel
 from winsor.gradients.tree import Layout
-from winsor.gradients.view import Need, View
+from winsor.gradients.view import Engine, Need, View
 
 PER_SAMPLE = Need.NORMS | Need.GROUP_NORMS | Need.SKETCH | Need.ROWS
 
@@ -50,19 +50,21 @@ class Kept:
     """The pieces of one backward pass; a parameter that several calls used has one piece too."""
 
     def __init__(self) -> None:
-        self._first: dict[str, Piece] = {}
-        self._more: dict[str, list[Piece]] = {}
+        self._first: dict[str, ParameterRows] = {}
+        self._more: dict[str, list[ParameterRows]] = {}
 
-    def keep(self, name: str, piece: Piece) -> None:
+    def keep(self, name: str, piece: ParameterRows) -> None:
+        """Add what one call knows of parameter ``name``."""
         if self._first.setdefault(name, piece) is not piece:
             self._more.setdefault(name, [self._first[name]]).append(piece)
 
-    def pieces(self) -> dict[str, Piece]:
+    def pieces(self) -> dict[str, ParameterRows]:
+        """Return one piece per parameter, merged over its calls."""
         merges = {name: merged(parts) for name, parts in self._more.items()}
         return self._first | merges if merges else self._first
 
 
-class GhostEngine:
+class GhostEngine(Engine):
     """Closed forms for the layers of `winsor/gradients/layers`, torch.func for any other module."""
 
     name = "ghost"
@@ -76,7 +78,7 @@ class GhostEngine:
         self._parameters = dict(parameters)
         self._layout = Layout(parameters)
         self._sites = find_sites(model, parameters)
-        self._tape = Tape(model, self._sites)
+        self._recorder = Recorder(model, self._sites)
         self._layers: dict[Any, Any] = {}
         self._pure: dict[Any, Any] = {}
         self._per_sample = needs is None or bool(needs & PER_SAMPLE)
@@ -85,7 +87,9 @@ class GhostEngine:
             self._prepare(site)
         whole = len(self._layers) == len(self._sites) and self._per_sample
         layers = self._layers.values() if whole else [None]
-        self._plan = LinearPlan.of(layers, parameters, self._layout)
+        self._plan = SmallModel.of(
+            layers, self._parameters, self._layout, self._recorder, self._pieces_of
+        )
 
     @property
     def has_plan(self) -> bool:
@@ -93,23 +97,25 @@ class GhostEngine:
         return self._plan is not None
 
     def attach(self) -> None:
-        self._tape.attach(self._recorded)
+        """Install recorded forwards in all modules with parameters."""
+        self._recorder.attach(self._recorded)
 
     def detach(self) -> None:
-        self._tape.detach()
+        """Remove every trace from the model."""
+        self._recorder.detach()
 
     def recording(self, on: bool) -> None:
-        self._tape.on = on and (self._per_sample or self._weighs_rows)
+        """Record the next forward passes, or stop doing so."""
+        self._recorder.on = on and (self._per_sample or self._weighs_rows)
         if self._plan is not None:
             self._plan.forget()
 
     def view(self, losses: Tensor) -> View:
+        """Run one backward pass of ``losses`` and return the cheapest view that serves the rule."""
         if losses.grad_fn is None:
             refuse_without_graph()
-        if not self._tape.on:
+        if not self._recorder.on:
             return PlainView(self._parameters, losses, self._layout)
-        if self._plan is not None and self._plan.goes_well and losses.shape[0]:
-            return self._planned(losses, self._plan)
         if self._per_sample:
             return self._pieces(losses)
         return DirectView(
@@ -120,65 +126,46 @@ class GhostEngine:
         )
 
     def shared_view(self, losses: Tensor, shares: Tensor) -> View:
-        """The view of ``losses * shares``, which are constants: the backward pass takes them as
-        its seed, so that no operation is recorded for them."""
-        if not (self._tape.on and self._per_sample) or losses.grad_fn is None:
+        """Return the view of ``losses * shares``, which are constants: the backward pass takes them
+        as its seed, so that no operation is recorded for them."""
+        if not (self._recorder.on and self._per_sample) or losses.grad_fn is None:
             return self.view(losses * shares)
-        if self._plan is not None and self._plan.goes_well and losses.shape[0]:
-            return self._planned(losses, self._plan, shares)
         return self._pieces(losses, shares=shares)
 
-    def _planned(self, losses: Tensor, plan: LinearPlan, shares: Tensor | None = None) -> View:
-        """`_pieces` for a small model that has a plan."""
-        seed = self._tape.ones_like(losses) if shares is None else shares
-        met, stray = plan.backward(losses, seed)
-        if stray:
-            self._tape.refuse_stray(stray)
+    def _pieces(self, losses: Tensor, retain: bool = False, shares: Tensor | None = None) -> View:
+        """Run one backward pass that keeps, for each parameter, what norms and sums will need."""
+        if self._plan is not None and losses.shape[0] and not retain:
+            return self._plan.view(losses, shares)
+        kept = Kept()
+        self._backward(losses, shares, kept.keep, retain)
         own = losses if shares is None else losses.detach() * shares
-        return self._by_plan(own, met, plan)
+        return RecordedView(self._parameters, kept.pieces(), own, self._layout)
 
-    def _by_plan(self, losses: Tensor, met: Met, plan: LinearPlan) -> View:
-        """The view of what was ``met``, whichever way it came: a run that goes on begins with the
-        tape's hooks where the one before went by the plan, and must find the same digits."""
-        view = plan.view(self._parameters, losses, met)
-        if view is not None:
-            return view
+    def _pieces_of(self, losses: Tensor, met: Met) -> View:
+        """Return the view of a small model's step that is another than planned."""
         kept = Kept()
         receive = self._receiver(losses.shape[0], kept.keep, {})
         for each in met:
             receive(*each)
-        return PieceView(self._parameters, kept.pieces(), losses, self._layout)
-
-    def _pieces(self, losses: Tensor, retain: bool = False, shares: Tensor | None = None) -> View:
-        """One backward pass that keeps, for each parameter, what norms and sums will need."""
-        own = losses if shares is None else losses.detach() * shares
-        if self._plan is not None and losses.shape[0] and not retain:
-            self._plan.leave_to(self._tape)
-            self._plan.forget()
-            met: list[tuple[Call, int, Tensor]] = []
-            self._tape.backward(losses, lambda *each: met.append(each), shares)
-            return self._by_plan(own, met, self._plan)
-        kept = Kept()
-        self._backward(losses, shares, kept.keep, retain)
-        return PieceView(self._parameters, kept.pieces(), own, self._layout)
+        return RecordedView(self._parameters, kept.pieces(), losses, self._layout)
 
     def _sweep(self, losses: Tensor, seed: Tensor) -> Tree:
-        """One backward pass of (seed * losses).sum() that adds up weight gradients as it goes."""
+        """Run a backward pass of (seed * losses).sum() that adds up weight gradients as it goes."""
         sums = self._layout.empty()
         seen: set[str] = set()
 
-        def add(name: str, piece: Piece) -> None:
+        def add(name: str, piece: ParameterRows) -> None:
             part = torch.empty_like(sums[name]) if name in seen else sums[name]
             piece.weighted(None, part)
             if name in seen:
                 sums[name].add_(part)
             seen.add(name)
 
-        self._tape.totals_only = True
+        self._recorder.totals_only = True
         try:
             self._backward(losses, seed, add, retain=True)
         finally:
-            self._tape.totals_only = False
+            self._recorder.totals_only = False
         for name in sums.keys() - seen:
             sums[name].zero_()
         return sums
@@ -187,28 +174,31 @@ class GhostEngine:
         self,
         losses: Tensor,
         seed: Tensor | None,
-        take: Callable[[str, Piece], None],
+        take: Callable[[str, ParameterRows], None],
         retain: bool,
     ) -> None:
         n = losses.shape[0]
         if self._plan is not None:
-            self._plan.leave_to(self._tape)
+            self._plan.leave_to_tape()
             self._plan.forget()
         if n == 0:
             return
         later: dict[int, Call] = {}
         receive = self._receiver(n, take, later, retain)
-        verify = not self._tape.verified
-        self._tape.backward(losses, receive, seed, retain)
+        verify = not self._recorder.verified
+        self._recorder.backward(losses, receive, seed, retain)
         if later:
-            with self._tape.paused():
+            with self._recorder.paused():
                 for call in later.values():
                     for name, rows in call_rows(call, self._parameters, n, verify).items():
                         take(name, Rows(rows))
 
     @staticmethod
     def _receiver(
-        n: int, take: Callable[[str, Piece], None], later: dict[int, Call], retain: bool = False
+        n: int,
+        take: Callable[[str, ParameterRows], None],
+        later: dict[int, Call],
+        retain: bool = False,
     ) -> Callable[[Call, int, Tensor], None]:
         """Turns an output-gradient into pieces, or puts it by for torch.func in ``later``."""
 
@@ -229,7 +219,7 @@ class GhostEngine:
         return receive
 
     def explain(self) -> str:
-        """One line per layer and input shape: what is kept, and the costs it was chosen by."""
+        """Give one line per layer and input shape: what is kept, and the costs it was chosen by."""
         lines = ["engine ghost: one backward pass, then norms and one weighted sum per parameter"]
         if not self._per_sample:
             return "engine ghost: backward passes as in plain training, no per-sample work"
@@ -247,7 +237,7 @@ class GhostEngine:
     def _prepare(self, site: Site) -> None:
         found = layer_for(site.module)
         if found is not None:
-            self._layers[site.path] = found(site, self._tape)
+            self._layers[site.path] = found(site, self._recorder)
 
     def _recorded(self, site: Site, plain: Forward) -> Forward:
         module = site.module
@@ -256,9 +246,9 @@ class GhostEngine:
             forward: Forward = layer.forward if self._plan is None else self._plan.forward(layer)
             return forward
         if isinstance(module, nn.MultiheadAttention):
-            linear = recorded_linear(site, self._tape, self._layers)
+            linear = recorded_linear(site, self._recorder, self._layers)
             return lambda *args, **kwargs: attention_forward(module, linear, *args, **kwargs)
         if isinstance(module, nn.RNNBase):
-            linear = recorded_linear(site, self._tape, self._layers)
+            linear = recorded_linear(site, self._recorder, self._layers)
             return lambda *args, **kwargs: recurrent_forward(module, linear, *args, **kwargs)
-        return recorded_module(self._tape, site, plain, self._pure)
+        return recorded_module(self._recorder, site, plain, self._pure)

@@ -54,13 +54,15 @@ class Step:
 
     @property
     def edge(self) -> GradientEdge:
+        """Place in the graph at which the output-gradient of this operation arrives."""
         return GradientEdge(self.node, 0)
 
     def saved(self, name: str) -> Any:
+        """Read what autograd saved for this operation under ``name``."""
         return getattr(self.node, f"_saved_{name}")
 
     def __str__(self) -> str:
-        """The layer by the path of its parameters where it has some, and the operation."""
+        """Name the layer by the path of its parameters where it has some, and the operation."""
         op = self.op.removesuffix("Backward0").removesuffix("Backward1")
         paths = sorted({w.name.rpartition(".")[0] or w.name for w in self.weights.values()})
         return f"{', '.join(paths)} ({op})" if paths else op
@@ -138,7 +140,8 @@ def _refuse_order(node: Any) -> NoReturn:
 
 
 def outputs_behind(losses: Tensor, outputs: Iterable[Any], names: Mapping[int, str]) -> list[Any]:
-    """The model outputs that ``losses`` are computed from; refuse any other way to a parameter."""
+    """Find the model outputs that ``losses`` are computed from; refuse any other way to a
+    parameter."""
     ends = set(outputs)
     found: dict[Any, None] = {}
     seen: set[Any] = set()
@@ -163,7 +166,7 @@ def outputs_behind(losses: Tensor, outputs: Iterable[Any], names: Mapping[int, s
 
 
 def region(graph: Graph, crosses: Callable[[Step], bool]) -> set[Step]:
-    """The steps whose backward can be run before the rest: closed from the outputs downwards.
+    """Find the steps whose backward can be run before the rest: closed from the outputs downwards.
 
     A step outside the region has either all of its users inside (its output-gradient is then
     known) or none of them.

@@ -22,9 +22,9 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_map
 
 from winsor.core.contract import ProtocolError
+from winsor.gradients.recorder import refuse_without_graph
 from winsor.gradients.rows import RowsView
-from winsor.gradients.tape import refuse_without_graph
-from winsor.gradients.view import View
+from winsor.gradients.view import Engine, View
 
 
 @dataclass
@@ -37,7 +37,7 @@ class _Run:
     outputs: list[Tensor] = field(default_factory=list)
 
 
-class LoopEngine:
+class LoopEngine(Engine):
     """Per-sample gradients by one `torch.autograd.grad` per row."""
 
     name = "loop"
@@ -50,17 +50,20 @@ class LoopEngine:
         self._runs: list[_Run] = []
 
     def attach(self) -> None:
+        """Install hooks that note what goes into the model."""
         if not self._handles:
             before = self._model.register_forward_pre_hook(self._begin, with_kwargs=True)
             after = self._model.register_forward_hook(self._end, with_kwargs=True)
             self._handles = [before, after]
 
     def detach(self) -> None:
+        """Remove every trace from the model."""
         for handle in self._handles:
             handle.remove()
         self._handles, self._runs = [], []
 
     def recording(self, on: bool) -> None:
+        """Record the next forward passes, or stop doing so."""
         self._on, self._runs = on, []
 
     def _begin(self, model: nn.Module, args: Any, kwargs: Any) -> None:
@@ -73,6 +76,7 @@ class LoopEngine:
             self._runs[-1].outputs = [x for x in found if isinstance(x, Tensor) and x.requires_grad]
 
     def view(self, losses: Tensor) -> View:
+        """Run one backward pass per row and return the rows as a view."""
         if losses.grad_fn is None:
             refuse_without_graph()
         runs, self._runs = self._runs, []
@@ -91,7 +95,7 @@ class LoopEngine:
             row[i] = torch.zeros_like(self._parameters[name]) if g is None else g
 
     def _alone(self, losses: Tensor, runs: list[_Run], rows: dict[str, Tensor]) -> None:
-        """Each row again, in a batch that holds nothing but this row."""
+        """Run each row again, in a batch that holds nothing but this row."""
         if not runs:
             raise ProtocolError(
                 "a batch with non-finite rows can only be taken apart if its forward pass was "
@@ -124,4 +128,5 @@ class LoopEngine:
         return [x for x in tree_flatten(result)[0] if isinstance(x, Tensor) and x.requires_grad]
 
     def explain(self) -> str:
+        """Say how each module is served."""
         return "engine loop: one backward pass per row (the oracle)"

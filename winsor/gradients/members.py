@@ -15,25 +15,25 @@ import torch
 from torch import Tensor
 
 from winsor.core.contract import Tree
-from winsor.gradients.piece_view import PieceView
-from winsor.gradients.pieces import Factors, Outer, Piece, Rows
-from winsor.gradients.units import Units, per_unit
+from winsor.gradients.parameter_rows import Factors, Outer, ParameterRows, Rows
+from winsor.gradients.recorded_view import RecordedView
+from winsor.gradients.units import Units
 from winsor.gradients.view import View
 
 
 @torch.no_grad()
 def norms_of_sums(view: View, groups: Sequence[Tensor]) -> Tensor | None:
-    """(groups,) norms of the sums over each group's finite rows.
+    """Return (groups,) norms of the sums over each group's finite rows.
 
     None where they must be formed to be known: pieces that cannot be taken apart, or a sum beyond
     the largest float.
     """
-    if not isinstance(view, PieceView) or not groups:
+    if not isinstance(view, RecordedView) or not groups:
         return None
     view.norms()  # rows that are not finite become zeros in what is recorded
     order, units = torch.cat(list(groups)), Units([len(group) for group in groups])
     chosen = {name: chosen_of(piece, order) for name, piece in view.recorded.items()}
-    pieces = {name: per_unit(piece, units) for name, piece in chosen.items() if piece is not None}
+    pieces = {name: piece.per_unit(units) for name, piece in chosen.items() if piece is not None}
     if len(pieces) < len(chosen):
         return None
     together = view.with_pieces(pieces, units.summed(view.losses()[order]))
@@ -42,8 +42,8 @@ def norms_of_sums(view: View, groups: Sequence[Tensor]) -> Tensor | None:
 
 @torch.no_grad()
 def sum_of(view: View, members: Tensor) -> Tree:
-    """sum of g_i over ``members``, without those that are not finite."""
-    if isinstance(view, PieceView):
+    """Add up g_i over ``members``, without those that are not finite."""
+    if isinstance(view, RecordedView):
         view.norms()  # rows that are not finite become zeros in what is recorded
         chosen = {name: chosen_of(piece, members) for name, piece in view.recorded.items()}
         pieces = {name: piece for name, piece in chosen.items() if piece is not None}
@@ -55,8 +55,8 @@ def sum_of(view: View, members: Tensor) -> Tree:
 
 
 @singledispatch
-def chosen_of(piece: Piece, members: Tensor) -> Piece | None:
-    """The piece of some rows, as it is; None where it cannot be divided cheaply."""
+def chosen_of(piece: ParameterRows, members: Tensor) -> ParameterRows | None:
+    """Return the piece of some rows, as it is; None where it cannot be divided cheaply."""
     return None
 
 

@@ -16,7 +16,8 @@ FUSED = (nn.MultiheadAttention,)
 
 
 def trainable_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
-    """{name: parameter} that require a gradient; a tied parameter appears once, by first name."""
+    """Return {name: parameter} that require a gradient; a tied parameter appears once, by first
+    name."""
     return {name: p for name, p in model.named_parameters() if p.requires_grad}
 
 
@@ -40,7 +41,7 @@ class Site:
     slots: tuple[Slot, ...]
 
     def name_of(self, relative: str) -> str | None:
-        """The trainable parameter behind ``relative``, or None if it is frozen or absent."""
+        """Return the trainable parameter behind ``relative``, or None if it is frozen or absent."""
         return next((slot.name for slot in self.slots if slot.relative == relative), None)
 
     def __str__(self) -> str:
@@ -48,7 +49,8 @@ class Site:
 
 
 def find_sites(model: nn.Module, parameters: Mapping[str, nn.Parameter]) -> list[Site]:
-    """Every module that answers for at least one of ``parameters``, in the order of the model."""
+    """Return every module that answers for at least one of ``parameters``, in the order of the
+    model."""
     names = {id(p): name for name, p in parameters.items()}
     sites: list[Site] = []
     fused: set[int] = set()
@@ -69,7 +71,7 @@ def find_sites(model: nn.Module, parameters: Mapping[str, nn.Parameter]) -> list
 
 
 def _responsible(module: nn.Module, prefix: str = "") -> Iterator[tuple[str, nn.Module]]:
-    """The module itself and the containers below it (all children, for fused modules)."""
+    """Return the module itself and the containers below it (all children, for fused modules)."""
     yield prefix, module
     for name, child in module.named_children():
         if isinstance(child, (*CONTAINERS, nn.ModuleDict)) or isinstance(module, FUSED):

@@ -12,55 +12,30 @@ rows, where the rows that are to blame contribute zero. They are told apart row 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor
 
-from winsor.core.contract import ProtocolError, Tree
-from winsor.gradients.backward import gradients
+from winsor.core.contract import Tree
+from winsor.gradients.autograd import gradients
 from winsor.gradients.tree import Layout
-from winsor.gradients.view import Directions, View
+from winsor.gradients.view import BaseView, View
 
 SUSPICIOUS = 1e12
 
 
-class LossesView:
-    """What both views share: losses, and the refusal of anything per-sample."""
+class LossesView(BaseView):
+    """What both views share: the losses with their graph."""
 
     def __init__(self, parameters: Mapping[str, Tensor], losses: Tensor) -> None:
         self._parameters = parameters
         self._graph = losses
-        self._loss = losses.detach()
-
-    @property
-    def size(self) -> int:
-        return len(self._loss)
-
-    @property
-    def neutralised(self) -> int:
-        return self.size - int(self._loss.isfinite().sum())
-
-    def losses(self) -> Tensor:
-        return torch.where(self._loss.isfinite(), self._loss, 0.0)
-
-    def norms(self) -> Tensor:
-        raise _refusal("norms")
-
-    def group_norms(self, groups: Sequence[Sequence[str]]) -> Tensor:
-        raise _refusal("group_norms")
-
-    def sketch(self, directions: Directions) -> Tensor:
-        raise _refusal("sketch")
-
-    def map_sum(self, f: Callable[[dict[str, Tensor]], dict[str, Tensor]]) -> Tree:
-        raise _refusal("map_sum")
+        self.raw_losses = losses.detach()
 
     def total(self) -> Tree:
-        raise _refusal("total")
-
-    def weighted_sum(self, weights: Tensor | Mapping[str, Tensor], last: bool = False) -> Tree:
-        raise _refusal("weighted_sum")
+        """Refuse: subclasses know how to add up gradients."""
+        self._refuse("total")
 
 
 class PlainView(LossesView):
@@ -71,8 +46,9 @@ class PlainView(LossesView):
         self._layout = layout
 
     def total(self) -> Tree:
+        """Return sum_i g_i by one plain backward pass."""
         parameters = tuple(self._parameters.values())
-        found = gradients([self._graph], [torch.ones_like(self._loss)], parameters)
+        found = gradients([self._graph], [torch.ones_like(self.raw_losses)], parameters)
         return self._layout.packed(
             [
                 torch.zeros_like(p) if g is None else g
@@ -98,29 +74,25 @@ class DirectView(LossesView):
 
     @property
     def neutralised(self) -> int:
+        """Rows set to zero; only losses are looked at until a sum is suspicious."""
         return super().neutralised if self._full is None else self._full.neutralised
 
     def total(self) -> Tree:
-        return self._sweep(torch.ones_like(self._loss))
+        """Return sum_i g_i by one backward pass."""
+        return self._sweep(torch.ones_like(self.raw_losses))
 
     def weighted_sum(self, weights: Tensor | Mapping[str, Tensor], last: bool = False) -> Tree:
+        """Return sum_i w_i g_i by one backward pass, repeated row by row if it is suspicious."""
         if self._full is not None:
             return self._full.weighted_sum(weights)
         if not isinstance(weights, Tensor):
             distinct = {id(w): w for w in weights.values()}
             sums = {key: self.weighted_sum(w) for key, w in distinct.items()}
             return {name: sums[id(weights[name])][name] for name in self._parameters}
-        if self.size == 0 or self._loss.abs().max().item() < SUSPICIOUS:
-            tree = self._sweep(weights.to(self._loss.dtype))
+        if self.size == 0 or self.raw_losses.abs().max().item() < SUSPICIOUS:
+            tree = self._sweep(weights.to(self.raw_losses.dtype))
             largest = torch.stack([leaf.abs().amax() for leaf in tree.values() if leaf.numel()])
             if largest.max().item() < SUSPICIOUS:
                 return tree
         self._full = self._record()
         return self._full.weighted_sum(weights)
-
-
-def _refusal(method: str) -> ProtocolError:
-    return ProtocolError(
-        f"view.{method} must be announced before the forward pass. Got a rule whose `needs` do "
-        "not list it, so it was not recorded. Add the flag to the rule's `needs`."
-    )

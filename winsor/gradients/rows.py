@@ -13,10 +13,10 @@ from torch import Tensor
 
 from winsor.core.contract import ConfigurationError, Tree
 from winsor.gradients.directions import sketch_rows
-from winsor.gradients.view import Directions
+from winsor.gradients.view import BaseView, Directions
 
 
-class RowsView:
+class RowsView(BaseView):
     """The `View` of given rows: {name: (n, *shape)} and, if known, (n,) losses.
 
     A row with a non-finite coordinate, loss or norm is neutralised, as every view does.
@@ -26,9 +26,9 @@ class RowsView:
         self, rows: Mapping[str, Tensor], losses: Tensor | None = None, chunk: int = 256
     ) -> None:
         self.raw = {name: tensor.detach() for name, tensor in rows.items()}
-        self._n = _common_size(self.raw, losses)
+        n = _common_size(self.raw, losses)
         first = next(iter(self.raw.values()))
-        self.raw_losses = first.new_zeros(self._n) if losses is None else losses.detach()
+        self.raw_losses = first.new_zeros(n) if losses is None else losses.detach()
         self._chunk = chunk
         self._square_norms = {  # float64: squares of 1e30 must not overflow
             name: _row_norms(tensor).square() for name, tensor in self.raw.items()
@@ -39,39 +39,39 @@ class RowsView:
         self._kept = self.raw_losses.isfinite() & (square.sqrt() <= largest)
 
     @property
-    def size(self) -> int:
-        return self._n
-
-    @property
     def neutralised(self) -> int:
-        return self._n - int(self._kept.sum())
-
-    def losses(self) -> Tensor:
-        return torch.where(self.raw_losses.isfinite(), self.raw_losses, 0.0)
+        """Rows set to zero because they, their loss or their norm were not finite."""
+        return self.size - int(self._kept.sum())
 
     def norms(self) -> Tensor:
+        """Return (n,) norms over all parameters, from float64 squares."""
         return self.group_norms([list(self.raw)])[:, 0]
 
     def group_norms(self, groups: Sequence[Sequence[str]]) -> Tensor:
+        """Return (n, len(groups)) norms, from float64 squares."""
         squares = [sum((self._square_norms[name] for name in group), start=0) for group in groups]
-        table = torch.stack([torch.as_tensor(s).expand(self._n) for s in squares], dim=1)
+        table = torch.stack([torch.as_tensor(s).expand(self.size) for s in squares], dim=1)
         dtype = next(iter(self.raw.values())).dtype
         return torch.where(self._kept[:, None], table.sqrt(), 0.0).to(dtype)
 
     def sketch(self, directions: Directions) -> Tensor:
+        """Return (n, k) inner products of explicit rows."""
         with_axis = {n: t if t.dim() > 1 else t[:, None] for n, t in self._clean().items()}
         return sketch_rows(with_axis, directions)
 
     def total(self) -> Tree:
+        """Return sum_i g_i of the rows as they were given."""
         return {name: tensor.sum(0) for name, tensor in self.raw.items()}
 
     def weighted_sum(self, weights: Tensor | Mapping[str, Tensor], last: bool = False) -> Tree:
+        """Return sum_i w_i g_i; the weight of a neutralised row is ignored."""
         return {
             name: torch.tensordot(self._usable(weights, name), tensor, dims=1)
             for name, tensor in self._clean().items()
         }
 
     def map_sum(self, f: Callable[[dict[str, Tensor]], dict[str, Tensor]]) -> Tree:
+        """Return sum_i f(g)_i over the rows that are kept, a chunk at a time."""
         total = {name: torch.zeros_like(t[:0].sum(0)) for name, t in self.raw.items()}
         for chosen in torch.split(self._kept.nonzero()[:, 0], self._chunk):
             if len(chosen) == 0:
@@ -96,7 +96,7 @@ class RowsView:
 
 
 def _row_norms(rows: Tensor) -> Tensor:
-    """(n, *shape) -> (n,) in float64."""
+    """Map (n, *shape) to norms (n,) in float64."""
     flat = rows.unsqueeze(-1).flatten(1)
     norms: Tensor = torch.linalg.vector_norm(flat, dim=1, dtype=torch.float64)
     return norms

@@ -22,15 +22,14 @@ class Compiled:
     """Calls into the library. Addresses are of tensors that `scatter` has checked."""
 
     def __init__(self, path: Path) -> None:
-        library = ctypes.CDLL(str(path))
-        if not library.winsor_supported():
-            raise OSError("the processor has no AVX2 instructions")
         number, pointer = ctypes.c_int64, ctypes.c_void_p
-        self._scatter = library.winsor_scatter
-        self._scatter.argtypes = [pointer, pointer, *[number] * 4, pointer, pointer]
-        self._scatter.restype = number
+        (self._scatter,) = compiled.functions(
+            ctypes.CDLL(str(path)),
+            scatter=(number, pointer, pointer, *[number] * 4, pointer, pointer),
+        )
 
     def scatter(self, right: Tensor, index: Tensor, weights: Tensor, out: Tensor) -> None:
+        """Add weighted rows into ``out`` by one call of the library."""
         beyond = self._scatter(
             right.data_ptr(),
             index.data_ptr(),
@@ -53,7 +52,7 @@ def scatter(right: Tensor, index: Tensor, weights: Tensor | None, out: Tensor) -
 
 
 def by_torch(right: Tensor, index: Tensor, weights: Tensor | None, out: Tensor) -> None:
-    """The same, in two passes."""
+    """Do the same by torch, in two passes."""
     absent = index < 0
     if absent.any():
         right = right.masked_fill(absent.unsqueeze(2), 0.0)
@@ -62,7 +61,7 @@ def by_torch(right: Tensor, index: Tensor, weights: Tensor | None, out: Tensor) 
 
 
 def _plain(right: Tensor, index: Tensor, weights: Tensor, out: Tensor) -> bool:
-    """Whether the numbers can be read from their addresses on."""
+    """Tell whether the numbers can be read from their addresses on."""
     floats = (right, weights, out)
     alike = all(x.dtype is torch.float32 and x.is_contiguous() for x in floats)
     fits = index.dtype is torch.int64 and index.shape == right.shape[:2] and index.is_contiguous()
@@ -72,12 +71,12 @@ def _plain(right: Tensor, index: Tensor, weights: Tensor, out: Tensor) -> bool:
 
 @functools.cache
 def library() -> Compiled | None:
-    """The library, or None where there is none with the digits of torch."""
+    """Load the library; None where there is none with the digits of torch."""
     return compiled.load(SOURCE, Compiled, agrees)
 
 
 def agrees(found: Compiled) -> bool:
-    """Whether it adds up as torch does."""
+    """Tell whether it adds up as torch does."""
     generator = torch.Generator().manual_seed(0)
     index = torch.randint(-1, 9, (17, 5), generator=generator)
     right = torch.randn(17, 5, 21, generator=generator)

@@ -16,9 +16,8 @@ from typing import Any
 from torch import Tensor
 
 from winsor.core.contract import ProtocolError
-from winsor.gradients.backward import gradients, last_gradients
+from winsor.gradients.autograd import gradients, last_gradients, without_graph
 from winsor.gradients.graph import Graph, Step
-from winsor.gradients.no_graph import without_graph
 from winsor.gradients.weight_gradients import Kept, kept, outlives_the_graph
 
 Visit = Callable[[Step, Kept], Tensor]
@@ -85,8 +84,8 @@ class StreamedBackward:
 
     @without_graph
     def sum(self, weights: Tensor, last: bool = False) -> dict[str, Tensor]:
-        """sum_i w_i g_i of all parameters that take part; the ``last`` sum uses up what was kept,
-        from the outputs down, which is the order from the small layers to the large ones."""
+        """Return sum_i w_i g_i of all parameters that take part; the ``last`` sum uses up what was
+        kept, from the outputs down, which is the order from the small layers to the large ones."""
         pieces: list[Any] = list(self.kept)
         total: dict[str, Tensor] = {}
         shared = self._shared() if last else set[int]()

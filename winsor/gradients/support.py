@@ -1,7 +1,8 @@
-"""Refuse, before training starts, what no engine can serve soundly."""
+"""Models that no engine can serve soundly: refused before training starts, or repaired."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import torch
@@ -9,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
 
-from winsor.core.contract import UnsupportedModel
+from winsor.core.contract import ConfigurationError, UnsupportedModel
 
 
 def refuse_unsupported(model: nn.Module) -> None:
@@ -51,7 +52,7 @@ def _is_compiled(module: nn.Module) -> bool:
 
 
 def refuse_mixed_numbers(parameters: Mapping[str, Tensor]) -> None:
-    """Per-sample norms decide the bound, so they are never computed in fewer than 24 bits."""
+    """Refuse numbers of fewer than 24 bits: per-sample norms decide the bound."""
     for name, p in parameters.items():
         if p.dtype not in (torch.float32, torch.float64):
             raise UnsupportedModel(
@@ -68,3 +69,37 @@ def refuse_mixed_numbers(parameters: Mapping[str, Tensor]) -> None:
 
 def _own(module: nn.Module) -> list[nn.Parameter]:
     return [p for p in module._parameters.values() if p is not None]
+
+
+def replace_batchnorm(model: nn.Module, groups: int = 32) -> nn.Module:
+    """Swap every BatchNorm of ``model`` for a GroupNorm, in place, and return the model.
+
+    The number of groups is the largest divisor of the channels that is at most ``groups``, and at
+    most channels / 2, so that a 1-position map keeps more than one value per group. The affine
+    parameters and whether they are trained carry over; running statistics do not, so a trained
+    model must be trained again.
+
+    >>> from torch import nn
+    >>> replace_batchnorm(nn.Sequential(nn.Conv2d(1, 8, 3), nn.BatchNorm2d(8)))[1].num_groups
+    4
+    """
+    if groups < 1:
+        raise ConfigurationError(f"groups must be at least 1. Got {groups!r} instead.")
+    if isinstance(model, _BatchNorm):
+        return _group_norm(model, groups)
+    for module in model.modules():
+        for name, child in module.named_children():
+            if isinstance(child, _BatchNorm):
+                setattr(module, name, _group_norm(child, groups))
+    return model
+
+
+def _group_norm(norm: _BatchNorm, groups: int) -> nn.GroupNorm:
+    channels = norm.num_features
+    most = max(1, min(groups, channels // 2))
+    fitting = max(g for g in range(1, most + 1) if math.gcd(g, channels) == g)
+    new = nn.GroupNorm(fitting, channels, eps=norm.eps, affine=norm.affine)
+    new.train(norm.training)
+    if norm.affine:
+        new.weight, new.bias = norm.weight, norm.bias
+    return new

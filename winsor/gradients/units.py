@@ -4,40 +4,32 @@ A unit is a stretch of consecutive rows of a physical batch. Its gradient is the
 that is what a rule bounds. To norms and sums a unit is what a time axis is: more places at which
 the same weight was used. So no gradient of a single row is formed that was not formed before.
 
-    Rows       added up
-    Factors    the places of all rows of the unit, in a row
-    Indexed    likewise
-    Together   any other piece, through the explicit rows of a few units at a time
+`ParameterRows.per_unit` says how each kind of piece is told of units.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import singledispatch
+from collections.abc import Collection, Mapping, Sequence
 
 import torch
 from torch import Tensor
 
 from winsor.core.contract import ConfigurationError, Tree
-from winsor.gradients.layers.bag import Bag
-from winsor.gradients.layers.embedding import Indexed
-from winsor.gradients.piece_view import PieceView
-from winsor.gradients.pieces import (
-    CANCELLED,
-    CHUNK,
-    HELD,
-    Factors,
+from winsor.gradients.parameter_rows import (
+    CANCELLATION_LIMIT,
+    NORM_FLOOR,
+    ROWS_AT_ONCE,
     Outer,
-    Piece,
+    ParameterRows,
     Rows,
-    Sum,
     careful,
 )
 from winsor.gradients.plain import LossesView
+from winsor.gradients.recorded_view import RecordedView
 from winsor.gradients.rows import RowsView
-from winsor.gradients.view import Directions, View
+from winsor.gradients.view import BaseView, View
 
-FEW = 32
+FEW_ROWS = 32
 """Rows of a unit up to which the Gram matrices of all layers are added up whole."""
 
 
@@ -54,22 +46,23 @@ class Units:
         self.even = self.n * self.longest == self.rows
 
     def spread(self, values: Tensor) -> Tensor:
-        """(units, ...) -> (rows, ...): what each row's unit has."""
+        """Map (units, ...) to (rows, ...): what each row's unit has."""
         return values[self.owner.to(values.device)]
 
     def summed(self, rows: Tensor) -> Tensor:
-        """(rows, ...) -> (units, ...)."""
+        """Map (rows, ...) to (units, ...) by adding up."""
         if self.even:
             return self.folded(rows).sum(1)
         out = rows.new_zeros((self.n, *rows.shape[1:]))
         return out.index_add_(0, self.owner.to(rows.device), rows)
 
     def folded(self, rows: Tensor) -> Tensor:
-        """(rows, ...) -> (units, longest, ...), where all units are equally long."""
+        """Map (rows, ...) to (units, longest, ...), where all units are equally long."""
         return rows.view(self.n, self.longest, *rows.shape[1:])
 
     def padded(self, rows: Tensor, fill: float = 0) -> Tensor:
-        """(rows, T, ...) -> (units, longest T, ...), with ``fill`` where a unit has fewer rows."""
+        """Map (rows, T, ...) to (units, longest T, ...), with ``fill`` where a unit has
+        fewer rows."""
         if not self.even:
             place = torch.arange(self.rows) - self.offsets[self.owner]
             wide = rows.new_full((self.n * self.longest, *rows.shape[1:]), fill)
@@ -77,26 +70,36 @@ class Units:
             rows = wide
         return rows.detach().reshape(self.n, self.longest * rows.shape[1], *rows.shape[2:])
 
+    def together(self, single: ParameterRows) -> RowsOfUnits:
+        """Return the sums over each unit of what ``single`` knows of rows, formed a few at
+        a time."""
+        return RowsOfUnits(single, self)
+
+    def added_up(self, single: Rows) -> SummedRows:
+        """Return the sums over each unit of explicit rows."""
+        return SummedRows(single, self)
+
     def select(self, index: Tensor) -> tuple[Units, Tensor]:
-        """Some of the units, and where their rows are."""
+        """Return some of the units, and where their rows are."""
         ends = self.offsets.tolist()
         chosen = [torch.arange(ends[u], ends[u + 1]) for u in index.tolist()]
         return Units(self.sizes[index.cpu()]), torch.cat(chosen) if chosen else index
 
 
-# -------------------------------------------------------------------------------------- pieces
+# --------------------------------------------------------------------------------------- rows
 
 
-class Together(Piece):
+class RowsOfUnits(ParameterRows):
     """G_u = the sum over the rows of unit u of what another piece knows."""
 
-    def __init__(self, single: Piece, units: Units) -> None:
+    def __init__(self, single: ParameterRows, units: Units) -> None:
         self.single, self.units = single, units
         self.n, self.shape = units.n, single.shape
 
     def rows(self, start: int, stop: int) -> Tensor:
+        """Add up the rows of units ``start`` to ``stop``, a chunk of rows at a time."""
         first, last = int(self.units.offsets[start]), int(self.units.offsets[stop])
-        size = max(1, CHUNK // max(1, self.shape.numel()))
+        size = max(1, ROWS_AT_ONCE // max(1, self.shape.numel()))
         out: Tensor | None = None
         for a in range(first, max(last, first + 1), size):
             rows = self.single.rows(a, min(last, a + size))
@@ -107,29 +110,33 @@ class Together(Piece):
         assert out is not None
         return out
 
-    def select(self, index: Tensor) -> Together:
+    def select(self, index: Tensor) -> RowsOfUnits:
+        """Return rows of the units of ``index``, as float64."""
         units, rows = self.units.select(index)
-        return Together(self.single.select(rows.to(index.device)), units)
+        return RowsOfUnits(self.single.select(rows.to(index.device)), units)
 
-    def where(self, kept: Tensor) -> Together:
-        return Together(self.single.where(self.units.spread(kept)), self.units)
+    def where(self, kept: Tensor) -> RowsOfUnits:
+        """Set rows of units that are not ``kept`` to zero."""
+        return RowsOfUnits(self.single.where(self.units.spread(kept)), self.units)
 
     def square(self) -> Tensor:
+        """Return (n,) squared norms, not below `NORM_FLOOR` of the squares of the unit's rows."""
         square = super().square()
-        doubtful = (square < HELD * self.units.summed(self.single.reach())).nonzero()[:, 0]
+        doubtful = (square < NORM_FLOOR * self.units.summed(self.single.reach())).nonzero()[:, 0]
         if len(doubtful):
             some = self.select(doubtful)
             apart = some.units.summed(some.single.square()).to(square.dtype)
-            square[doubtful] = torch.maximum(square[doubtful], HELD * apart)
+            square[doubtful] = torch.maximum(square[doubtful], NORM_FLOOR * apart)
         return square
 
     def weighted(self, w: Tensor | None, out: Tensor) -> None:
+        """Write sum_u w_u G_u, every row with its unit's weight."""
         self.single.weighted(None if w is None else self.units.spread(w), out)
 
 
 class SummedRows(Rows):
     """The rows of each unit added up. Sums over units are taken row by row all the same, hence
-    norms that do not hide how long the rows were (`HELD`)."""
+    norms that do not hide how long the rows were (`NORM_FLOOR`)."""
 
     __slots__ = ("_apart",)
 
@@ -138,53 +145,17 @@ class SummedRows(Rows):
         self._apart = units.summed(single.square())
 
     def square(self) -> Tensor:
-        return torch.maximum(super().square(), HELD * self._apart)
-
-
-@singledispatch
-def per_unit(piece: Piece, units: Units) -> Piece:
-    """The piece of whole units that ``piece`` knows row by row."""
-    return Together(piece, units)
-
-
-@per_unit.register
-def _(piece: Rows, units: Units) -> Piece:
-    return SummedRows(piece, units)
-
-
-@per_unit.register
-def _(piece: Factors, units: Units) -> Piece:
-    return Factors(units.padded(piece.left), units.padded(piece.right))
-
-
-@per_unit.register
-def _(piece: Outer, units: Units) -> Piece:
-    return per_unit(piece.factors(), units)
-
-
-@per_unit.register
-def _(piece: Indexed, units: Units) -> Piece:
-    index = units.padded(piece.index, -1)
-    return Indexed(index, units.padded(piece.right), piece.shape[0])
-
-
-@per_unit.register
-def _(piece: Bag, units: Units) -> Piece:
-    return per_unit(piece.indexed(), units)
-
-
-@per_unit.register
-def _(piece: Sum, units: Units) -> Piece:
-    return Sum([per_unit(part, units) for part in piece.parts])
+        """Return (n,) squared norms, not below `NORM_FLOOR` of the squares of the unit's rows."""
+        return torch.maximum(super().square(), NORM_FLOOR * self._apart)
 
 
 # --------------------------------------------------------------------------------------- views
 
 
 def units_view(view: View, units: Units) -> View:
-    """What ``view`` knows of rows, told of units: the loss of a unit is the sum of theirs too."""
-    if isinstance(view, PieceView):
-        return UnitPieceView(view, units)
+    """Tell ``view`` of units: the loss of a unit is the sum of its rows' losses too."""
+    if isinstance(view, RecordedView):
+        return RecordedUnitsView(view, units)
     if isinstance(view, RowsView):
         rows = {name: units.summed(values) for name, values in view.raw.items()}
         return RowsView(rows, units.summed(view.raw_losses))
@@ -196,21 +167,21 @@ def units_view(view: View, units: Units) -> View:
     )
 
 
-class UnitPieceView(PieceView):
+class RecordedUnitsView(RecordedView):
     """Norms of whole units; sums by the pieces of their rows, each with its unit's weight."""
 
-    def __init__(self, rows: PieceView, units: Units) -> None:
+    def __init__(self, rows: RecordedView, units: Units) -> None:
         super().__init__(rows._parameters, {}, units.summed(rows.raw_losses), rows._layout)
         self._rows, self._units = rows, units
         self._joined = False
 
     @property
-    def _pieces(self) -> dict[str, Piece]:
+    def _pieces(self) -> dict[str, ParameterRows]:
         if not self._joined:
             self._joined = True
             with torch.no_grad():
                 rows = self._rows.recorded.items()
-                self._recorded = {name: per_unit(piece, self._units) for name, piece in rows}
+                self._recorded = {name: piece.per_unit(self._units) for name, piece in rows}
         return super()._pieces
 
     def _total_square(self) -> Tensor | None:
@@ -218,7 +189,7 @@ class UnitPieceView(PieceView):
         if found is None:
             return super()._total_square()
         square, diagonal = found
-        if torch.sub(square, diagonal, alpha=CANCELLED).min().item() > 0:
+        if torch.sub(square, diagonal, alpha=CANCELLATION_LIMIT).min().item() > 0:
             return square
         return careful(_AllParameters(list(self._pieces.values())), square, diagonal)
 
@@ -232,10 +203,10 @@ class UnitPieceView(PieceView):
         return self._rows._sum(None, {name: spread(w) for name, w in by_name.items()}, last)
 
 
-class _AllParameters(Piece):
+class _AllParameters(ParameterRows):
     """Everything that is known of a unit, for norms over all parameters."""
 
-    def __init__(self, parts: Sequence[Piece]) -> None:
+    def __init__(self, parts: Sequence[ParameterRows]) -> None:
         self.parts, self.n = parts, parts[0].n
         self.shape = torch.Size((sum(part.shape.numel() for part in parts),))
 
@@ -249,8 +220,9 @@ class _AllParameters(Piece):
         return _AllParameters([part.where(kept) for part in self.parts])
 
 
-def few_places(pieces: Collection[Piece], units: Units) -> tuple[Tensor, Tensor] | None:
-    """Squared norms of units over linear maps and their biases, and the diagonal of that sum:
+def few_places(pieces: Collection[ParameterRows], units: Units) -> tuple[Tensor, Tensor] | None:
+    """Compute squared norms of units over linear maps and their biases, and the diagonal of that
+    sum:
 
         sum over layers of <E E^T, X X^T + 1>,
 
@@ -260,7 +232,7 @@ def few_places(pieces: Collection[Piece], units: Units) -> tuple[Tensor, Tensor]
     one look at the sum tells whether a unit cancelled.
     """
     places = units.longest
-    if not units.even or places > FEW:
+    if not units.even or places > FEW_ROWS:
         return None
     outers = [piece for piece in pieces if isinstance(piece, Outer)]
     biases = {id(piece) for piece in pieces if isinstance(piece, Rows)}
@@ -281,43 +253,25 @@ def few_places(pieces: Collection[Piece], units: Units) -> tuple[Tensor, Tensor]
     return flat.sum(1), flat[:, :: places + 1].sum(1)
 
 
-class UnitLossesView:
+class UnitLossesView(BaseView):
     """Losses, totals, and sums with weights known from the losses."""
 
     def __init__(self, single: LossesView, units: Units) -> None:
         self._single, self._units = single, units
-
-    @property
-    def size(self) -> int:
-        return self._units.n
+        self.raw_losses = units.summed(single.losses())
 
     @property
     def neutralised(self) -> int:
+        """Rows (not units) set to zero because they were not finite."""
         return self._single.neutralised
 
-    def losses(self) -> Tensor:
-        return self._units.summed(self._single.losses())
-
-    def norms(self) -> Tensor:
-        return self._single.norms()  # which says why not; and so below
-
-    def group_norms(self, groups: Sequence[Sequence[str]]) -> Tensor:
-        return self._single.group_norms(groups)
-
-    def sketch(self, directions: Directions) -> Tensor:
-        return self._single.sketch(directions)
-
-    def map_sum(self, f: Callable[[dict[str, Tensor]], dict[str, Tensor]]) -> Tree:
-        return self._single.map_sum(f)
-
     def total(self) -> Tree:
+        """Sum over all rows."""
         return self._single.total()
 
     def weighted_sum(self, weights: Tensor | Mapping[str, Tensor], last: bool = False) -> Tree:
+        """Return sum_u w_u g_u, every row with its unit's weight."""
         spread = self._units.spread
-        by_row = (
-            spread(weights)
-            if isinstance(weights, Tensor)
-            else {name: spread(w) for name, w in weights.items()}
-        )
-        return self._single.weighted_sum(by_row, last)
+        if isinstance(weights, Tensor):
+            return self._single.weighted_sum(spread(weights), last)
+        return self._single.weighted_sum({name: spread(w) for name, w in weights.items()}, last)

@@ -24,7 +24,7 @@ from winsor.gradients.layers.convolution import Geometry
 
 
 def scaled(gradient: Tensor, weights: Tensor, spent: bool = False) -> Tensor:
-    """Row i of ``gradient`` times w_i, where a row is one of n equal blocks.
+    """Return row i of ``gradient`` times w_i, where a row is one of n equal blocks.
 
     In place where the gradient is ``spent``: nobody reads it again.
     """
@@ -41,7 +41,7 @@ def scaled(gradient: Tensor, weights: Tensor, spent: bool = False) -> Tensor:
 def gradients_below(
     steps: Sequence[Step], e: Sequence[Tensor], tensors: Mapping[str, Tensor]
 ) -> Tree:
-    """Gradients of ``tensors`` by a plain backward pass that starts at ``steps``."""
+    """Return gradients of ``tensors`` by a plain backward pass that starts at ``steps``."""
     edges = [step.edge for step in steps]
     found = torch.autograd.grad(
         edges, list(tensors.values()), e, retain_graph=True, allow_unused=True
@@ -61,12 +61,15 @@ class Kept:
         self.step, self.e = step, e
 
     def sum(self, weights: Tensor, spent: bool = False) -> Tree:
+        """Return sum_i w_i g_i of the parameters of this operation."""
         tensors = {w.name: w.tensor for w in self.step.weights.values()}
         assert self.e is not None
         return gradients_below([self.step], [scaled(self.e, weights)], tensors)
 
 
 class KeptLinear(Kept):
+    """A linear map: its input and output-gradient."""
+
     e: Tensor
 
     def __init__(self, step: Step, e: Tensor, n: int) -> None:
@@ -79,6 +82,7 @@ class KeptLinear(Kept):
             self.input = step.saved("mat1" if with_bias else "self")
 
     def sum(self, weights: Tensor, spent: bool = False) -> Tree:
+        """Return sum_i w_i g_i of weight and bias by one product each."""
         e, found = scaled(self.e, weights, spent), {}
         if self.weight is not None:
             assert self.input is not None
@@ -90,6 +94,8 @@ class KeptLinear(Kept):
 
 
 class KeptConvolution(Kept):
+    """A convolution: its input and output-gradient."""
+
     e: Tensor
 
     def __init__(self, step: Step, e: Tensor, n: int) -> None:
@@ -101,6 +107,7 @@ class KeptConvolution(Kept):
         self.geometry = _geometry(step)
 
     def sum(self, weights: Tensor, spent: bool = False) -> Tree:
+        """Return sum_i w_i g_i of weight and bias by one weight gradient."""
         e, found = scaled(self.e, weights, spent), {}
         if self.weight is not None:
             found[self.weight.name] = self._weight_gradient(self.weight, e)
@@ -126,7 +133,7 @@ def _geometry(step: Step) -> Geometry:
 
 
 def _convolution(step: Step, e: Tensor, n: int) -> Kept:
-    """Rows cost what the weight gradient costs later, and give their norms away."""
+    """Choose rows where they cost what the weight gradient costs later: they give norms away."""
     weight = step.weights.get(1)
     if weight is None or len(e) != n:
         return KeptConvolution(step, e, n)
@@ -151,12 +158,13 @@ class KeptRows(Kept):
         }
 
     def sum(self, weights: Tensor, spent: bool = False) -> Tree:
+        """Return sum_i w_i g_i from explicit rows."""
         return {name: (weights @ rows).view(self._shapes[name]) for name, rows in self.rows.items()}
 
 
 def _group_norm(step: Step, e: Tensor, n: int) -> KeptRows:
-    """The library's kernel has these sums row by row before it adds them up: it is told that the
-    batch is one row of as many channels and groups (`layers/norms.py`)."""
+    """Find the sums row by row: the library's kernel has them before it adds them up, if it is told
+    that the batch is one row of as many channels and groups (`layers/norms.py`)."""
     channels = int(step.saved("C"))
     x, mean, rstd = (step.saved(name) for name in ("input", "result1", "result2"))
     blocks = mean.shape[0]
@@ -197,11 +205,12 @@ _KEPT: dict[str, Callable[[Step, Tensor, int], Any]] = {
 
 
 def kept(step: Step, e: Tensor, n: int) -> Kept:
-    """What sum_i w_i g_i of the step's parameters takes, from output-gradients ``e`` of n rows."""
+    """Keep what sum_i w_i g_i of the step's parameters takes, from output-gradients ``e`` of n
+    rows."""
     piece: Kept = _KEPT.get(step.op, Kept)(step, e, n)
     return piece
 
 
 def outlives_the_graph(step: Step) -> bool:
-    """Whether what is kept of the step stands on its own."""
+    """Tell whether what is kept of the step stands on its own."""
     return step.op in _KEPT

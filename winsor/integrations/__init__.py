@@ -1,10 +1,8 @@
-"""winsor inside other people's training loops. Each file needs its own extra.
+"""winsor inside other people's training loops. Each trainer needs its own extra.
 
-privacy.py               what a run promises, in one object: epsilon, delta, rule
-transformers.py          `PrivateTrainer`, a `transformers.Trainer`      winsor[transformers]
-training_arguments.py    arguments of `Trainer` that cannot be kept sound
-run_length.py            how many logical steps a run has
-row_losses.py            one loss per row from the models of `transformers`
-same_rows.py             are these rows for evaluation the private ones?
-lightning.py             `PrivateModule`, a `LightningModule`            winsor[lightning]
+privacy.py         what a run promises, in one object, and how many logical steps it has
+refusals.py        arguments of trainers and rows for evaluation that cannot be kept sound
+row_losses.py      one loss per row from the models of `transformers`
+transformers.py    `PrivateTrainer`, a `transformers.Trainer`      winsor[transformers]
+lightning.py       `PrivateModule`, a `LightningModule`            winsor[lightning]
 """

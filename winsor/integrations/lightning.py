@@ -41,13 +41,12 @@ from winsor.core.contract import (
     ProtocolError,
     UnsoundRelease,
 )
-from winsor.integrations.privacy import Privacy
-from winsor.integrations.run_length import run_length
-from winsor.integrations.same_rows import PUBLIC_EVALUATION, refuse_private_evaluation
+from winsor.integrations.privacy import Privacy, run_length
+from winsor.integrations.refusals import PUBLIC_EVALUATION, refuse_private_evaluation
 from winsor.training.loop import PrivateTraining
 from winsor.training.make_private import make_private
-from winsor.training.ranks.wrapped import inside
-from winsor.training.settings import refuse_different, settings_of_model
+from winsor.training.ranks.sharded import inside
+from winsor.training.saving.settings import refuse_different, settings_of_model
 
 KEPT_AS = "winsor"
 """The private part of a checkpoint: account, key and random streams. Guard it like the data."""
@@ -126,20 +125,20 @@ class PrivateModule(LightningModule):
     # ------------------------------------------------------------------------------ what is asked
 
     def row_losses(self, batch: Any) -> Tensor:
-        """(rows,) losses of a batch, with their graph. No row may depend on another."""
+        """Compute (rows,) losses of a batch, with their graph. No row may depend on another."""
         raise ConfigurationError(
             "a PrivateModule must have row_losses(batch), with one value per row. Got "
             f"{type(self).__name__} without it. Write it in place of training_step."
         )
 
     def spent(self, delta: float | None = None) -> Guarantee:
-        """The certified guarantee for every step so far, and what it rests on."""
+        """Certify the guarantee for every step so far, with what it rests on."""
         found = self._begun().spent(delta)
         more = (PUBLIC_EVALUATION,) if self._looked else ()
         return replace(found, conditions=(*found.conditions, *more))
 
     def log(self, name: str, value: Any, *others: Any, **named: Any) -> None:
-        """As in Lightning, but not for values of private rows."""
+        """Log as in Lightning, but not values of private rows."""
         if self._rows_are_open:
             raise UnsoundRelease(
                 f"row_losses must not log. Got self.log({name!r}, ...): the value was computed "
@@ -156,11 +155,11 @@ class PrivateModule(LightningModule):
     # ----------------------------------------------------------------------------------- the loop
 
     def train_dataloader(self) -> Steps:
-        """The steps of an epoch. Rows are drawn inside of a step."""
+        """Yield the steps of an epoch. Rows are drawn inside of a step."""
         return Steps(self._length()[1])
 
     def training_step(self, batch: Any, batch_idx: int = 0) -> None:
-        """One logical batch, in as many physical ones as it takes, and its update."""
+        """Train on one logical batch, in as many physical ones as it takes, and update."""
         del batch_idx
         if not isinstance(batch, Step):
             raise ProtocolError(
@@ -297,12 +296,15 @@ class PrivateModule(LightningModule):
     # -------------------------------------------------------------------------------- evaluation
 
     def on_validation_start(self) -> None:
+        """Refuse private rows for validation."""
         self._refuse_private_rows(self.trainer.val_dataloaders, "validation")
 
     def on_test_start(self) -> None:
+        """Refuse private rows for a test."""
         self._refuse_private_rows(self.trainer.test_dataloaders, "testing")
 
     def on_predict_start(self) -> None:
+        """Refuse private rows for predictions."""
         self._refuse_private_rows(self.trainer.predict_dataloaders, "prediction")
 
     def _refuse_private_rows(self, loaders: Any, purpose: str) -> None:

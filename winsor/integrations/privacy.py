@@ -1,11 +1,15 @@
-"""What a run promises, in one object, where the trainer says all the rest."""
+"""What a run inside another trainer promises, and how long it is in logical steps."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Unpack
+
+from torch.utils.data import Dataset
 
 from winsor.core.checks import refuse_unknown
 from winsor.core.contract import ConfigurationError
+from winsor.planning.choose import dataset_size, make_sampler, planned_steps
 from winsor.rules.rule import Rule
 from winsor.training.make_private import ELSEWHERE, Options
 
@@ -66,7 +70,7 @@ class Privacy:
         self.options = options
 
     def arguments(self) -> dict[str, Any]:
-        """These, as `make_private` takes them."""
+        """Return the arguments as `make_private` takes them."""
         return {
             "rule": self.rule,
             "delta": self.delta,
@@ -81,3 +85,36 @@ class Privacy:
             shown["noise_multiplier"] = self.noise_multiplier
         shown |= dict(self.options)
         return f"Privacy({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
+
+
+@dataclass(frozen=True)
+class RunLength:
+    """Steps in all and in an epoch; rows of a logical batch, on average."""
+
+    batch: int
+    steps: int
+    per_epoch: int
+
+    @property
+    def epochs(self) -> int:
+        """Number of epochs, rounded up."""
+        return -(-self.steps // self.per_epoch)
+
+
+def run_length(
+    dataset: Dataset[Any], batch: int, privacy: Privacy, epochs: float | None, steps: int | None
+) -> RunLength:
+    """Compute a run's length from ``steps``, or from ``epochs`` of as many steps as draw n rows."""
+    options = privacy.options
+    if "unit" in options:
+        if steps is None:
+            raise ConfigurationError(
+                "max_steps must be given where units are protected: an epoch of rows is not one "
+                "of units. Got a number of epochs instead."
+            )
+        return RunLength(batch, steps, steps)
+    n = dataset_size(dataset)
+    sampling, rate = options.get("sampling", "poisson"), options.get("sampling_rate")
+    sampler = make_sampler(sampling, n, batch, rate)
+    per_epoch = planned_steps(1, None, sampler)
+    return RunLength(batch, planned_steps(epochs, steps, sampler), per_epoch)

@@ -26,7 +26,7 @@ IGNORED = -100
 
 
 def row_losses(model: nn.Module, inputs: Mapping[str, Any]) -> Tensor:
-    """(rows,) losses of ``inputs`` as a collator gives them, with their graph."""
+    """Compute (rows,) losses of ``inputs`` as a collator gives them, with their graph."""
     return _loss_of(model)(model, dict(inputs))
 
 
@@ -36,6 +36,7 @@ def refuse_without_row_losses(model: nn.Module) -> None:
 
 
 def causal(model: nn.Module, inputs: dict[str, Any]) -> Tensor:
+    """Compute the mean negative log-probability of the next token over each row's tokens."""
     labels = _taken(inputs, "labels")
     logits = model(**inputs).logits[:, : labels.shape[1]]  # (rows, places, words)
     following = F.pad(labels[:, 1:], (0, 1), value=IGNORED)  # cutting logits would copy them
@@ -43,11 +44,13 @@ def causal(model: nn.Module, inputs: dict[str, Any]) -> Tensor:
 
 
 def tokens(model: nn.Module, inputs: dict[str, Any]) -> Tensor:
+    """Compute the mean cross-entropy over each row's labelled tokens."""
     labels = _taken(inputs, "labels")
     return _mean_over_places(model(**inputs).logits, labels)
 
 
 def classification(model: nn.Module, inputs: dict[str, Any]) -> Tensor:
+    """Compute the loss of each row by the kind of problem: squared error, BCE or cross-entropy."""
     labels = _taken(inputs, "labels")
     logits = model(**inputs).logits.float()  # (rows, classes)
     kind = getattr(_inner(model).config, "problem_type", None) or _problem(logits, labels)
@@ -61,6 +64,7 @@ def classification(model: nn.Module, inputs: dict[str, Any]) -> Tensor:
 
 
 def question_answering(model: nn.Module, inputs: dict[str, Any]) -> Tensor:
+    """Compute the mean of the cross-entropies of each row's start and end."""
     starts, ends = _taken(inputs, "start_positions"), _taken(inputs, "end_positions")
     found = model(**inputs)
     outside = found.start_logits.shape[1]  # a place beyond the text counts nothing
@@ -117,7 +121,7 @@ def _loss_of(model: nn.Module) -> Kind:
 
 
 def _flat(listed: Mapping[str, Any]) -> set[str]:
-    """A model type may have several classes."""
+    """List the names of classes; a model type may have several."""
     return {
         name
         for value in listed.values()
@@ -126,7 +130,7 @@ def _flat(listed: Mapping[str, Any]) -> set[str]:
 
 
 def _inner(model: nn.Module) -> nn.Module:
-    """The model that adapters (PEFT) are put around."""
+    """Return the model that adapters (PEFT) are put around."""
     get_base = getattr(model, "get_base_model", None)
     return get_base() if callable(get_base) else model
 
@@ -142,7 +146,7 @@ def _taken(inputs: dict[str, Any], name: str) -> Tensor:
 
 
 def _mean_over_places(logits: Tensor, labels: Tensor) -> Tensor:
-    """(rows, places, classes), (rows, places) -> (rows,). A row without labels has loss 0.
+    """Map (rows, places, classes) and (rows, places) to (rows,). A row without labels has loss 0.
 
     Places are flattened: with classes in the middle, the softmax takes four times as long.
     """

@@ -34,14 +34,16 @@ from transformers.utils import logging
 
 from winsor.core.contract import ConfigurationError, Guarantee, LedgerError, ProtocolError
 from winsor.integrations import row_losses
-from winsor.integrations.privacy import Privacy
-from winsor.integrations.run_length import RunLength, run_length
-from winsor.integrations.same_rows import PUBLIC_EVALUATION, refuse_private_evaluation
-from winsor.integrations.training_arguments import refuse_unsound
-from winsor.training import saving
+from winsor.integrations.privacy import Privacy, RunLength, run_length
+from winsor.integrations.refusals import (
+    PUBLIC_EVALUATION,
+    refuse_private_evaluation,
+    refuse_unsound,
+)
 from winsor.training.loop import PrivateTraining
 from winsor.training.make_private import make_private
-from winsor.training.settings import refuse_different, settings_of_model
+from winsor.training.saving import file as saving
+from winsor.training.saving.settings import refuse_different, settings_of_model
 
 logger = logging.get_logger(__name__)
 
@@ -107,13 +109,13 @@ class PrivateTrainer(Trainer):
     # ------------------------------------------------------------------------------ what is asked
 
     def spent(self, delta: float | None = None) -> Guarantee:
-        """The certified guarantee for every step so far, and what it rests on."""
+        """Certify the guarantee for every step so far, with what it rests on."""
         found = self._begun().spent(delta)
         more = (PUBLIC_EVALUATION,) if self._looked else ()
         return replace(found, conditions=(*found.conditions, *more))
 
     def row_losses(self, model: nn.Module, inputs: Mapping[str, Any]) -> Tensor:
-        """(rows,) losses of a batch, with their graph. Override it for losses of your own.
+        """Compute (rows,) losses of a batch, with their graph. Override it for losses of your own.
 
         No row may depend on another: average within a row only.
         """
@@ -135,7 +137,8 @@ class PrivateTrainer(Trainer):
     def train(  # type: ignore[override]
         self, resume_from_checkpoint: str | bool | None = None, **named: Any
     ) -> TrainOutput:
-        """As `Trainer.train`. A second call continues from a checkpoint, or is refused."""
+        """Train as `Trainer.train` does. A second call continues from a checkpoint, or is
+        refused."""
         if named.get("trial") is not None:
             self.hyperparameter_search()
         if self.private is not None and not resume_from_checkpoint:
@@ -154,7 +157,7 @@ class PrivateTrainer(Trainer):
         trial: Any = None,
         ignore_keys_for_eval: list[str] | None = None,
     ) -> TrainOutput:
-        """The loop of `Trainer`, around winsor's batches and updates."""
+        """Run the loop of `Trainer` around winsor's batches and updates."""
         del batch_size, args, trial
         logger.warning_once(SAID)
         self.accelerator.free_memory()
@@ -180,7 +183,7 @@ class PrivateTrainer(Trainer):
     def _run(
         self, private: PrivateTraining, length: RunLength, started: float, ignored: list[str] | None
     ) -> None:
-        """All steps. Where workers load rows ahead, they go on over the ends of steps."""
+        """Run all steps. Where workers load rows ahead, they go on over the ends of steps."""
         workers = self.args.dataloader_num_workers > 0 and self.args.world_size == 1
         left = length.steps - private.steps_done
         ahead = private.batches(left) if workers and left > 0 else None
@@ -192,7 +195,7 @@ class PrivateTrainer(Trainer):
                 self._end_step(length, rate, started, ignored)
 
     def _one_step(self, private: PrivateTraining, batches: Iterator[Any], alone: bool) -> None:
-        """One logical batch, in as many physical ones as it takes."""
+        """Train on one logical batch, in as many physical ones as it takes."""
         self.model.train()
         for batch in batches:
             if not private.step(self.row_losses(self.model, batch)):
@@ -245,7 +248,8 @@ class PrivateTrainer(Trainer):
         )
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """As `Trainer.log`, without what was computed from private rows and never released."""
+        """Log as `Trainer.log` does, without what was computed from private rows and never
+        released."""
         super().log(_released(logs), start_time)
 
     def _tell_of_updates(self) -> list[Any]:
@@ -284,7 +288,7 @@ class PrivateTrainer(Trainer):
         return dataset
 
     def _rows(self) -> tuple[Dataset[Any], Callable[[list[Any]], Any]]:
-        """The dataset and the collator, without columns that the model does not take."""
+        """Return the dataset and the collator, without columns that the model does not take."""
         dataset, collate = self._dataset(), self.data_collator
         if hasattr(dataset, "remove_columns"):
             dataset = self._remove_unused_columns(dataset, description="training")
@@ -351,13 +355,14 @@ class PrivateTrainer(Trainer):
             self._load_rng_state(checkpoint)  # each rank has random streams of its own
 
     def _load_best_model(self) -> None:
-        """An earlier iterate, chosen on public rows."""
+        """Load an earlier iterate, chosen on public rows."""
         with self._begun().replacing_weights():
             super()._load_best_model()
 
     # ------------------------------------------------------------------------------- evaluation
 
     def get_eval_dataloader(self, eval_dataset: Any = None) -> Any:
+        """Load public rows for evaluation; refuse private ones."""
         looked_at = eval_dataset if eval_dataset is not None else self.eval_dataset
         if isinstance(looked_at, str) and isinstance(self.eval_dataset, dict):
             looked_at = self.eval_dataset[looked_at]
@@ -365,6 +370,7 @@ class PrivateTrainer(Trainer):
         return super().get_eval_dataloader(eval_dataset)
 
     def get_test_dataloader(self, test_dataset: Any) -> Any:
+        """Load public rows for a test; refuse private ones."""
         self._refuse_private_rows(test_dataset, "predict()")
         return super().get_test_dataloader(test_dataset)
 
@@ -375,12 +381,14 @@ class PrivateTrainer(Trainer):
     # --------------------------------------------------------------------------- what is refused
 
     def get_train_dataloader(self) -> NoReturn:
+        """Refuse: private batches come from the sampler."""
         raise ProtocolError(
             "private rows must be drawn by winsor's sampler. Got a request for a plain loader of "
             "them. Use trainer.train()."
         )
 
     def hyperparameter_search(self, *_: Any, **__: Any) -> NoReturn:
+        """Refuse: a search over private runs must be paid for."""
         raise ProtocolError(
             "a search over settings must pay for every trial. Got hyperparameter_search, which "
             "pays for none. Use winsor.tune, whose account covers the choice."

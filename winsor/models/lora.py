@@ -37,6 +37,7 @@ class LowRank(nn.Module):
         self.factor = scale / rank
 
     def forward(self, x: Tensor) -> Tensor:
+        """Apply the frozen map plus its low-rank change."""
         out: Tensor = self.base(x) + self.factor * self.up(self.down(x))
         return out
 
@@ -68,7 +69,7 @@ def low_rank(
 
 
 def _named(model: nn.Module, names: Sequence[str]) -> set[nn.Module]:
-    """The modules called ``names``, with all that is inside them."""
+    """Return the modules called ``names``, with all that is inside them."""
     known = dict(model.named_modules())
     unknown = [name for name in names if name not in known]
     if unknown:

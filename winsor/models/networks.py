@@ -23,6 +23,7 @@ class Residual(nn.Module):
         self.shortcut = nn.Identity() if shortcut is None else shortcut
 
     def forward(self, x: Tensor) -> Tensor:
+        """Add the block's output to its input."""
         out: Tensor = self.body(x) + self.shortcut(x)
         return out
 
@@ -44,7 +45,8 @@ def mlp(sizes: Sequence[int], *, bias: bool = True) -> nn.Sequential:
 
 
 def two_layer_cnn(classes: int = 10, *, channels: int = 1, groups: int | None = 4) -> nn.Sequential:
-    """The DP-SGD baseline CNN for 28 x 28 images; GroupNorm after convolutions if ``groups``."""
+    """Build the DP-SGD baseline CNN for 28 x 28 images; GroupNorm after convolutions if
+    ``groups``."""
 
     def norm(width: int) -> list[nn.Module]:
         return [nn.GroupNorm(groups, width)] if groups else []
@@ -68,7 +70,7 @@ def two_layer_cnn(classes: int = 10, *, channels: int = 1, groups: int | None = 
 def resnet_gn(
     depth: int = 20, classes: int = 10, *, channels: int = 3, width: int = 16, group: int = 8
 ) -> nn.Sequential:
-    """Residual network for small images with GroupNorm in place of batch statistics.
+    """Build a residual network for small images with GroupNorm in place of batch statistics.
 
     ``depth`` 9 is the plain-then-residual stack that DAWNBench made popular; any 6 n + 2 (8, 14,
     20, 32, ...) is the CIFAR family of He et al. 2016. ``group`` is the number of channels that

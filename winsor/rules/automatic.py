@@ -40,7 +40,7 @@ from torch import Tensor
 
 from winsor.core.checks import positive
 from winsor.core.contract import ConfigurationError
-from winsor.gradients.outer_maps import exact_or_zero
+from winsor.gradients.sums import exact_or_zero
 from winsor.gradients.view import View
 from winsor.rules.rule import ROUNDING, PerSampleRule, State
 

@@ -38,8 +38,7 @@ from torch import Tensor
 
 from winsor.core.checks import positive, whole
 from winsor.core.contract import Bounded, ConfigurationError, Sensitivity, Tree
-from winsor.gradients.lengths import cut_sum, lengths
-from winsor.gradients.piece_view import PieceView
+from winsor.gradients.recorded_view import RecordedView
 from winsor.gradients.view import Need, View
 from winsor.rules.rule import ROUNDING, RowwiseRule, State, Sums, clip_weights
 
@@ -80,11 +79,11 @@ class L1(RowwiseRule):
         return self.max_grad_norm / math.sqrt(self.p)
 
     def contributions(self, view: View, state: State) -> Sums:
-        if isinstance(view, PieceView):
-            found = lengths(view, 1)
+        if isinstance(view, RecordedView):
+            found = view.lengths(1)
             norms = sum(found.values(), start=view.norms().double() * 0)
             weights = clip_weights(norms, self.max_grad_norm).to(view.norms().dtype)
-            return {"grad": cut_sum(view, weights, self.coordinate_bound / (1 + ROUNDING))}
+            return {"grad": view.cut_sum(weights, self.coordinate_bound / (1 + ROUNDING))}
         return {"grad": view.map_sum(self._clip_rows)}
 
     def bounded(self, sums: Sums, state: State) -> dict[str, Bounded]:

@@ -12,8 +12,8 @@ noise it buys nothing: the event only sees C.
 Cost
 ----
 Rows whose largest coordinate is within the bound are cut nowhere and are never formed; for a linear
-layer that is seen from the factors of the gradient (`grads/lengths.py`). The others are formed, a
-cacheful at a time. Real gradients rarely concentrate on few coordinates, so p in the tens or
+layer that is seen from the factors of the gradient (`RecordedView.cut_sum`). The others are formed,
+a cacheful at a time. Real gradients rarely concentrate on few coordinates, so p in the tens or
 hundreds cuts little. Layers applied at many places of a row (convolutions) are formed to be seen.
 
 Guarantee
@@ -36,8 +36,7 @@ from torch import Tensor
 
 from winsor.core.checks import positive, whole
 from winsor.core.contract import Bounded, ConfigurationError, Tree
-from winsor.gradients.lengths import cut_sum
-from winsor.gradients.piece_view import PieceView
+from winsor.gradients.recorded_view import RecordedView
 from winsor.gradients.view import Need, View
 from winsor.rules.rule import ROUNDING, RowwiseRule, State, Sums, clip_weights
 
@@ -77,9 +76,9 @@ class LInf(RowwiseRule):
         return self.max_grad_norm
 
     def contributions(self, view: View, state: State) -> Sums:
-        if isinstance(view, PieceView):
+        if isinstance(view, RecordedView):
             weights = clip_weights(view.norms(), self.max_grad_norm)
-            return {"grad": cut_sum(view, weights, self.coordinate_bound / (1 + ROUNDING))}
+            return {"grad": view.cut_sum(weights, self.coordinate_bound / (1 + ROUNDING))}
         return {"grad": view.map_sum(self._clip_rows)}
 
     def bounded(self, sums: Sums, state: State) -> dict[str, Bounded]:

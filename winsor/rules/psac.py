@@ -33,7 +33,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from winsor.core.checks import positive
-from winsor.gradients.outer_maps import exact_or_zero
+from winsor.gradients.sums import exact_or_zero
 from winsor.gradients.view import View
 from winsor.rules.rule import ROUNDING, PerSampleRule, State
 

@@ -20,8 +20,8 @@ import torch
 from torch import Tensor
 
 from winsor.core.contract import Bounded, Released, Sensitivity, Tree
-from winsor.gradients.outer_maps import clipping_weights
 from winsor.gradients.rows import RowsView
+from winsor.gradients.small import clipping_weights
 from winsor.gradients.view import Need, View
 
 State = dict[str, Any]
@@ -31,8 +31,8 @@ Sums = dict[str, Any]
 """Named sums over rows: a Tensor or a Tree each. The gradient is always called "grad"."""
 
 ROUNDING = 1e-5
-"""Clip to C/(1+ROUNDING): norms in float32 carry relative errors up to 8e-6 (`LONG` of
-`winsor/gradients/pieces.py`), and the bound must hold for the numbers that are really summed."""
+"""Clip to C/(1+ROUNDING): norms in float32 carry relative errors up to 8e-6 (see
+`winsor/gradients/sums.py`), and the bound must hold for the numbers that are really summed."""
 
 SMALLEST = 1e-37
 """Shorter norms are not divided by: in float32 the quotient would overflow."""

@@ -30,7 +30,7 @@ from torch import Tensor
 
 from winsor.core.contract import Tree
 from winsor.gradients.rows import RowsView
-from winsor.gradients.view import Directions
+from winsor.gradients.view import BaseView, Directions
 
 Array = NDArray[np.float64]
 Indices = NDArray[np.int64]
@@ -250,7 +250,7 @@ def clip_residuals(residual: Array, limits: Array) -> Array:
 # --------------------------------------------------------------------------------------- view
 
 
-class GlmView:
+class GlmView(BaseView):
     """The `View` of some rows of a GLM, for rules written against the protocol.
 
     Parameters are "coef" (d, K) and, with an intercept, "intercept" (K,); everything is float64.
@@ -265,24 +265,17 @@ class GlmView:
         with np.errstate(over="ignore", invalid="ignore"):  # such rows are neutralised below
             scores = rows.scores(theta)
             residual = loss.residual(scores, y).reshape(len(y), loss.outputs)
-            self._losses = torch.from_numpy(loss.value(scores, y))
+            self.raw_losses = torch.from_numpy(loss.value(scores, y))
         self._residual = torch.from_numpy(residual)
         feature_norms = torch.from_numpy(rows.unit * row_norms(rows.x))
         length = torch.linalg.vector_norm(self._residual, dim=1)
-        self._kept = self._losses.isfinite() & length.isfinite() & feature_norms.isfinite()
+        self._kept = self.raw_losses.isfinite() & length.isfinite() & feature_norms.isfinite()
         self._feature_norms = torch.where(self._kept, feature_norms, 0.0)
         self._length = torch.where(self._kept, length, 0.0)
 
     @property
-    def size(self) -> int:
-        return len(self._losses)
-
-    @property
     def neutralised(self) -> int:
         return self.size - int(self._kept.sum())
-
-    def losses(self) -> Tensor:
-        return torch.where(self._losses.isfinite(), self._losses, 0.0)
 
     def norms(self) -> Tensor:
         return self._length * torch.sqrt(self._feature_norms**2 + int(self._rows.intercept))
@@ -339,4 +332,4 @@ class GlmView:
             rows = {"coef": explicit[:, : self._rows.x.shape[1]]}
             if self._rows.intercept:
                 rows["intercept"] = explicit[:, -1]
-            yield RowsView(rows, self._losses[piece], self._chunk)
+            yield RowsView(rows, self.raw_losses[piece], self._chunk)

@@ -29,10 +29,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from winsor.core.checks import as_delta, as_relation, choice, nearest_first
 from winsor.core.contract import Bounded, ConfigurationError, Guarantee, UnsoundRelease
-from winsor.core.inputs import as_key
 from winsor.core.ledger.ledger import Ledger
 from winsor.core.noise.gaussian import Gaussian
 from winsor.core.prepaid import PrepaidDoor
+from winsor.core.randomness import key_for
 from winsor.core.sampling.samplers import FullBatch
 from winsor.planning.budget import Payment, Target, noise_multiplier
 
@@ -89,7 +89,7 @@ def release(
         )
     target = Target(epsilon, as_delta(delta, n), None, as_relation(relation))
     multiplier = noise_multiplier([Payment(FullBatch(n), sensitivity, 1)], target)
-    key = as_key(random_state, "statistic", repr(statistic), target, table)
+    key = key_for(random_state, None, "statistic", repr(statistic), target, table)
     door = PrepaidDoor(Ledger({"statistic": repr(statistic), "n": n}), target.relation, key)
     receipt = door.pay(Gaussian(multiplier), FullBatch(n), sensitivity, 1, shape)
     value = statistic.result(receipt.release(whole.value), n)

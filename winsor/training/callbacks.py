@@ -46,9 +46,14 @@ class Callback(Protocol):
     ``accuracy/high``).
     """
 
-    def on_step(self, values: Values) -> None: ...
-    def on_epoch(self, values: Values) -> None: ...
-    def on_end(self, values: Values) -> None: ...
+    def on_step(self, values: Values) -> None:
+        """Act after every logical step."""
+
+    def on_epoch(self, values: Values) -> None:
+        """Act after every epoch."""
+
+    def on_end(self, values: Values) -> None:
+        """Act once after the last step."""
 
 
 class Callbacks:
@@ -64,7 +69,8 @@ class Callbacks:
         )
 
     def stepped(self, before: int, measured: Mapping[str, float]) -> None:
-        """A logical step is done; an empty batch is told with the one after it."""
+        """Tell callbacks that a logical step is done; an empty batch is told with the one
+        after it."""
         done = self._private.steps_done
         if done == before:
             return
@@ -77,6 +83,7 @@ class Callbacks:
                 LOG.info("epoch %d/%d: %s", passed[-1], len(self._ends), in_words(values))
 
     def ended(self, measured: Mapping[str, float]) -> None:
+        """Tell all callbacks that the run has ended."""
         spent = self._private.spent()
         self._tell("on_end", {**self._values(measured), "epsilon": spent.epsilon})
         LOG.info("finished: %s", spent)
@@ -101,7 +108,7 @@ class Callbacks:
 
 
 def as_list(callbacks: Any) -> list[Any]:
-    """Several, or one by itself."""
+    """Make a list of several callbacks, or of one by itself."""
     return list(callbacks) if isinstance(callbacks, list | tuple) else [callbacks]
 
 
@@ -124,7 +131,7 @@ def _methods(given: Sequence[Any], moment: str) -> list[Callable[[Values], Any]]
 
 
 def in_words(values: Mapping[str, float]) -> str:
-    """One line about a run that goes on: only what callbacks are told."""
+    """Describe a run that goes on in one line: only what callbacks are told."""
     line = (
         f"step {values['step']}/{values['planned_steps']}  epsilon <= {values['epsilon']:.4g} "
         f"at delta {values['delta']:g}"
@@ -145,13 +152,13 @@ def _interval(values: Mapping[str, float], name: str) -> str:
 
 
 def learning_rates(private: PrivateTraining) -> list[float]:
-    """Of the optimiser's groups, as the schedule has them now."""
+    """Return the rates of the optimiser's groups, as the schedule has them now."""
     optimizer = getattr(private._update, "optimizer", None)
     return [] if optimizer is None else [float(group["lr"]) for group in optimizer.param_groups]
 
 
 def public_numbers(state: Mapping[str, Any]) -> dict[str, float]:
-    """The real numbers of a rule's public state: thresholds and the like, not counters."""
+    """Return the real numbers of a rule's public state: thresholds and the like, not counters."""
     return {
         name: value
         for name, value in state.items()

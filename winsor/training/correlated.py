@@ -21,7 +21,7 @@ from winsor.planning.bands import Banded
 def cyclic(
     sampling: str | Sampler | None, n: int, batch_size: float, noise: Banded
 ) -> str | Sampler:
-    """The way of drawing for ``noise``: cyclic in as many groups as it has bands.
+    """Draw cyclically for ``noise``, in as many groups as it has bands.
 
     One band is ordinary noise, and then every way of drawing will do.
     """
@@ -40,7 +40,7 @@ def cyclic(
 
 
 def momentum(optimizer: torch.optim.Optimizer) -> float:
-    """Of SGD, or the first beta of Adam and its like."""
+    """Return the momentum of SGD, or the first beta of Adam and its like."""
     group: dict[str, Any] = optimizer.param_groups[0]
     betas = group.get("betas")
     value = float(betas[0] if betas else group.get("momentum", 0.0))
@@ -52,7 +52,7 @@ def learning_rates(
     scheduler: torch.optim.lr_scheduler.LRScheduler | None,
     steps: int,
 ) -> tuple[float, ...] | None:
-    """The rate of every step, by playing a copy of the scheduler; None if it is constant."""
+    """Find the rate of every step, by playing a copy of the scheduler; None if it is constant."""
     if scheduler is None:
         return None
     scheduler = _playable(scheduler)
@@ -71,7 +71,7 @@ def learning_rates(
 def _playable(
     scheduler: torch.optim.lr_scheduler.LRScheduler,
 ) -> torch.optim.lr_scheduler.LRScheduler:
-    """A copy of a scheduler, with one number in place of the model's parameters."""
+    """Return a copy of a scheduler, with one number in place of the model's parameters."""
     stand_in = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.0)
     stand_in.param_groups = [
         {name: [] if name == "params" else copy.copy(value) for name, value in group.items()}

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def epoch_ends(planned: int, rate: float) -> list[int]:
-    """The steps after which each epoch ends; the last may be cut short by the plan.
+    """Return the steps after which each epoch ends; the last may be cut short by the plan.
 
     >>> epoch_ends(10, rate=0.3)
     [4, 7, 10]

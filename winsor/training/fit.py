@@ -13,21 +13,20 @@ from torch.utils.data import Dataset
 from winsor.core.checks import whole
 from winsor.core.contract import ConfigurationError, LossError
 from winsor.training.callbacks import Callbacks, as_list
+from winsor.training.checks.arguments import fitting, refuse_no_loss, refuse_wrong_kinds
+from winsor.training.checks.trial_pass import Loss
 from winsor.training.evaluation import Evaluation, refuse_units, with_looks
-from winsor.training.grouping import Views, views_of
+from winsor.training.grouping import Augmentations, augmentations_of
 from winsor.training.loop import PrivateTraining
-from winsor.training.loop_order import fitting
 from winsor.training.make_private import Arguments, make_private
 from winsor.training.progress import make_progress
-from winsor.training.rehearsal import Loss
-from winsor.training.right_kinds import refuse_no_loss, refuse_wrong_kinds
 
 UNSUITABLE = (torch.bool, torch.int8, torch.int16, torch.int32)
 """Whole numbers that torch does not take as classes."""
 
 
 def cross_entropy(model: nn.Module, batch: Any) -> Tensor:
-    """Per-row cross-entropy of an (inputs, labels) batch: the default loss of `fit`."""
+    """Compute the cross-entropy of each row of (inputs, labels): the default loss of `fit`."""
     if not (isinstance(batch, list | tuple) and len(batch) == 2):
         raise _not_for_classes(
             f"rows must be pairs (inputs, label), such as TensorDataset(x, y) has. Got "
@@ -127,7 +126,7 @@ def fit(
             )
         refuse_units(arguments.get("unit") is not None)
         arguments = with_looks(arguments, evaluate)
-    augmented = views_of(augment, whole("views", views), arguments.get("group_size", 1))
+    augmented = augmentations_of(augment, whole("views", views), arguments.get("group_size", 1))
     if augmented is not None:
         arguments["group_size"] = augmented.count
     private = make_private(**arguments)
@@ -142,10 +141,10 @@ def run(
     evaluate: Evaluation | None = None,
     rows: Dataset[Any] | None = None,
     target: float | None = None,
-    views: Views | None = None,
+    views: Augmentations | None = None,
     callbacks: Sequence[Any] = (),
 ) -> None:
-    """The loop itself. Shows no value computed from private rows that did not pass the door.
+    """Run the loop. Shows no value computed from private rows that did not pass the door.
 
     ``rows`` are those that ``evaluate`` looks at if it names none, ``target`` the epsilon that the
     noise was chosen for.

@@ -26,8 +26,8 @@ from winsor.core.contract import ConfigurationError, LossError
 from winsor.gradients.ghost import GhostEngine
 from winsor.gradients.units import Units, units_view
 from winsor.gradients.view import Engine, View
+from winsor.training.checks.trial_pass import Loss
 from winsor.training.feeding.feed import Fragment
-from winsor.training.rehearsal import Loss
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Grouping:
     mean: bool = True
 
     def view(self, engine: Engine, losses: Tensor, fragment: Fragment) -> View:
-        """The view whose rows are the units of the fragment."""
+        """Return the view whose rows are the units of the fragment."""
         sizes = fragment.unit_sizes or (1,) * fragment.size
         units, shares = _shared(sizes, self.views, self.mean, losses.dtype, losses.device)
         if isinstance(engine, GhostEngine):
@@ -50,14 +50,14 @@ class Grouping:
 def _shared(
     sizes: tuple[int, ...], views: int, mean: bool, dtype: torch.dtype, device: torch.device
 ) -> tuple[Units, Tensor]:
-    """The units, and what the loss of each row is multiplied by."""
+    """Return the units, and what the loss of each row is multiplied by."""
     units = Units(torch.tensor(sizes) * views)
     over = units.sizes if mean else torch.full_like(units.sizes, views)
     return units, units.spread(1 / over.to(dtype)).to(device)
 
 
 @dataclass(frozen=True)
-class Views:
+class Augmentations:
     """``count`` augmented views of every row: augmentation multiplicity.
 
     The average over a row's views is a function of the row (and of coins that look at no row), so
@@ -70,7 +70,7 @@ class Views:
     count: int
 
     def of(self, batch: Any) -> Any:
-        """The views of the rows of ``batch``, those of a row one after the other."""
+        """Make the views of the rows of ``batch``, those of a row one after the other."""
         return self.augment(tree_map(self._repeated, batch))
 
     def _repeated(self, leaf: Any) -> Tensor:
@@ -83,7 +83,7 @@ class Views:
         return leaf.repeat_interleave(self.count, dim=0)
 
     def each(self, loss: Loss) -> Loss:
-        """``count`` losses per row: what a training with this group size takes."""
+        """Compute ``count`` losses per row: what a training with this group size takes."""
 
         def losses(model: nn.Module, batch: Any) -> Tensor:
             return loss(model, self.of(batch))
@@ -91,7 +91,7 @@ class Views:
         return losses
 
     def averaged(self, loss: Loss) -> Loss:
-        """One loss per row: what must not depend on other rows."""
+        """Compute one loss per row: what must not depend on other rows."""
 
         def losses(model: nn.Module, batch: Any) -> Tensor:
             values = loss(model, self.of(batch))
@@ -105,8 +105,10 @@ class Views:
         return losses
 
 
-def views_of(augment: Callable[[Any], Any] | None, count: int, group_size: int) -> Views | None:
-    """What `fit` was asked for, if anything."""
+def augmentations_of(
+    augment: Callable[[Any], Any] | None, count: int, group_size: int
+) -> Augmentations | None:
+    """Return the augmentations that `fit` was asked for, if any."""
     if augment is None:
         if count == 1:
             return None
@@ -119,4 +121,4 @@ def views_of(augment: Callable[[Any], Any] | None, count: int, group_size: int) 
             f"augment must be used without group_size: views says it. Got group_size={group_size!r}"
             " as well. Leave it out."
         )
-    return Views(augment, count)
+    return Augmentations(augment, count)

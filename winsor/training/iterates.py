@@ -73,13 +73,14 @@ KINDS = {
 
 
 def first_counted(kind: str, steps: int) -> int:
-    """The first iterate that counts in a run of ``steps`` steps."""
+    """Return the first iterate that counts in a run of ``steps`` steps."""
     chosen = KINDS[choice("iterate", kind, KINDS)]
     return (steps + 1) // 2 if chosen.second_half else chosen.first
 
 
 def forgetting(step: int) -> float:
-    """What the average of kind "ema" gives to iterate ``step``: a window that grows with the run.
+    """Return what the average of kind "ema" gives to iterate ``step``: a window that grows with the
+    run.
 
     >>> forgetting(0), forgetting(8), forgetting(10**6)
     (1.0, 0.5, 0.0001)
@@ -88,7 +89,7 @@ def forgetting(step: int) -> float:
 
 
 def iterate_weights(kind: str, steps: int) -> dict[int, float]:
-    """The weight (for a random kind: the probability) of each iterate after ``steps`` steps.
+    """Return the weight (for a random kind: the probability) of each iterate after ``steps`` steps.
 
     >>> iterate_weights("averaged_midpoints", 2)
     {-1: 0.25, 0: 0.5, 1: 0.25, 2: 0.0}
@@ -171,7 +172,7 @@ class Iterates:
         self._waiting = self._midpoints(parameters) if self._kind.midpoints else _copy(parameters)
 
     def _midpoints(self, parameters: Mapping[str, Tensor]) -> Tree:
-        """The middle between this iterate and the one before, in float64."""
+        """Return the middle between this iterate and the one before, in float64."""
         before = self._before or parameters
         middle = {
             name: (tensor.detach().double() + before[name].double()) / 2
@@ -201,7 +202,7 @@ class Iterates:
             mean += (parameters[name].detach() - mean) * share
 
     def result(self) -> Tree:
-        """A copy of the model to release."""
+        """Return a copy of the model to release."""
         source = self._live if self.kind == "last" else self._kept
         if not source:
             needed = self.first + self._kind.leaves_out_last
@@ -221,14 +222,14 @@ class Iterates:
 
     @torch.no_grad()
     def put_back(self, parameters: Mapping[str, Tensor]) -> bool:
-        """The last iterate again, for a run that goes on. True if anything changed."""
+        """Put back the last iterate, for a run that goes on. True if anything changed."""
         hidden, self._hidden = self._hidden, {}
         for name, value in hidden.items():
             parameters[name].copy_(value)
         return bool(hidden)
 
     def state_dict(self) -> dict[str, Any]:
-        """Plain values and tensors, for checkpoints."""
+        """Return plain values and tensors, for checkpoints."""
         return {
             "kind": self.kind,
             "first": self.first,
@@ -243,6 +244,7 @@ class Iterates:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue with iterates that `state_dict` returned."""
         if (state["kind"], state["first"]) != (self.kind, self.first):
             raise ConfigurationError(
                 f"the checkpoint must be of kind {self.kind!r} from step {self.first}. Got "

@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 
 from winsor.core.checks import positive, probability
-from winsor.training.noise_aware import NoiseAware
+from winsor.training.optimisers import NoiseAware
 
 
 class KalmanSGD(NoiseAware):

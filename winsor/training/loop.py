@@ -12,53 +12,63 @@ post-processing of released values, so any `torch.optim` optimiser and scheduler
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, Generic, NoReturn, TypeVar
 
 import torch
 from torch import Tensor, nn
 
-from winsor.core.checks import whole
+from winsor.core.checks import probability, whole
 from winsor.core.contract import (
+    Bounded,
     BudgetExceeded,
+    Guarantee,
     LedgerError,
+    LossError,
+    Neighbouring,
     ProtocolError,
+    UnsoundRelease,
     UnsupportedModel,
 )
-from winsor.core.door import Door
-from winsor.gradients.joined import JoinedView
-from winsor.gradients.view import Engine, View
-from winsor.rules.rule import Rule, Sums, no_rows
-from winsor.training.checkpoint import Resumable
+from winsor.core.ledger.guarantee import guarantee
+from winsor.core.ledger.ledger import Ledger
+from winsor.core.sampling.samplers import Sampler
+from winsor.gradients.view import JoinedView, View
+from winsor.rules.rule import Rule, State, Sums, no_rows
+from winsor.training.checks.arguments import (
+    refuse_another_round,
+    refuse_used_graph,
+)
+from winsor.training.checks.trial_pass import Loss
 from winsor.training.epochs import Epochs
-from winsor.training.feeding.feed import Feed, Fragment
-from winsor.training.grouping import Grouping
-from winsor.training.guard import ModelGuard
-from winsor.training.iterates import Ball, Iterates
-from winsor.training.loop_order import refuse_another_round, refuse_bad_losses, refuse_used_graph
-from winsor.training.ranks.ranks import Ranks
-from winsor.training.ranks.uneven import GO_ON, STOP, UnevenSteps
-from winsor.training.ranks.view import RanksView
-from winsor.training.rehearsal import Loss
-from winsor.training.reported import Reported
-from winsor.training.row_checks import RowChecks
-from winsor.training.showing import Shown
-from winsor.training.update import Update
+from winsor.training.feeding.feed import Fragment
+from winsor.training.ranks.agreement import GO_ON, STOP
+from winsor.training.ranks.shared import RanksView
+from winsor.training.repr import as_card, in_text
+from winsor.training.saving.state import RunState
+
+_Value = TypeVar("_Value")
 
 
-@dataclass(frozen=True)
-class StepBudget:
-    """How long the run may go on: the planned steps, and the steps a target epsilon allows."""
+class _fixed(Generic[_Value]):
+    """A property of a run that the ledger relies on: setting it is refused with the reason."""
 
-    delta: float
-    planned_steps: int
-    epsilon: float | None = None
-    allowed_steps: int | None = None
+    def __init__(self, read: Callable[[Any], _Value]) -> None:
+        self._read = read
+        self.__doc__ = read.__doc__
+
+    def __get__(self, instance: Any, owner: type | None = None) -> _Value:
+        return self._read(instance)
+
+    def __set__(self, instance: Any, value: _Value) -> None:
+        raise UnsoundRelease(
+            f"{self._read.__name__} of a running training cannot be changed by hand: the ledger "
+            "accounts for what the run was built with. Build a new run with make_private."
+        )
 
 
-class PrivateTraining(Shown, Reported, Resumable):
+class PrivateTraining(RunState):
     """A private training run. Build it with `winsor.make_private`.
 
     Examples
@@ -80,59 +90,6 @@ class PrivateTraining(Shown, Reported, Resumable):
 certified by PLD
     """
 
-    def __init__(
-        self,
-        model: nn.Module,
-        engine: Engine,
-        rule: Rule,
-        door: Door,
-        feed: Feed,
-        update: Update,
-        budget: StepBudget,
-        iterates: Iterates | None = None,
-        ball: Ball | None = None,
-        guard: ModelGuard | None = None,
-        conditions: tuple[str, ...] = (),
-        grouping: Grouping | None = None,
-        ranks: Ranks | None = None,
-    ) -> None:
-        self.model = model
-        self.budget = budget
-        self.steps_done = 0
-        self._engine = engine
-        self._rule = rule
-        self._door = door
-        self._feed = feed
-        self._update = update
-        update.seal = door.seal
-        self._iterates = iterates or Iterates("last")
-        self._ball = ball
-        self._grouping = grouping
-        self._ranks = ranks
-        self._uneven = None if ranks is None else UnevenSteps(ranks)
-        self._views = 1 if grouping is None else grouping.views
-        first = rule.init(dict(update.parameters), door.sampler.expected_size)
-        self._rule_state = rule.with_key(first, feed.key)
-        self._open: Fragment | None = None
-        self._sums: Sums | None = None
-        self._held: list[View] = []
-        self._neutralised = 0
-        self._neutralised_before = 0  # the step that is under way
-        self._resumed_at_end = False
-        self._first = 0  # the step at which the current key began
-        self._is_new = not door.ledger.steps(door.run)
-        self._conditions = [f"rule {rule!r}", *conditions]
-        self._guard = guard or ModelGuard(model)
-        self._rows = RowChecks(model, engine, feed)
-        self._batchnorms = [
-            (name, module)
-            for name, module in model.named_modules()
-            if isinstance(module, nn.modules.batchnorm._BatchNorm)
-        ]
-        self._iterates.update(0, update.parameters)
-        self.note_build()
-        engine.attach()
-
     # ------------------------------------------------------------------------------ the loop
 
     def batches(self, steps: int | None = None) -> Iterator[Any]:
@@ -145,7 +102,7 @@ certified by PLD
         count = self._steps_to_run(steps)
         affordable = min(count, self._affordable_steps())
         if self._iterates.put_back(self._update.parameters):
-            self._guard.note()
+            self._guard.snapshot()
         self._engine.recording(True)
         try:
             for fragments in self._feed.steps(self.steps_done - self._first, affordable):
@@ -172,7 +129,7 @@ certified by PLD
             self._refuse_overspending()
 
     def _logical_batch(self, fragments: Iterator[Fragment]) -> Iterator[Any]:
-        """The physical batches of one logical step, each of which must be answered by `step`."""
+        """Yield the physical batches of one logical step; each must be answered by `step`."""
         self._refuse_if_model_changed()
         if self._rows.loss is not None:
             self._rows.check_if_due(self.steps_done)
@@ -191,7 +148,8 @@ certified by PLD
                 )
 
     def epochs(self) -> Epochs:
-        """The same batches, epoch by epoch: ``for epoch in private.epochs(): for batch in epoch``.
+        """Yield the same batches, epoch by epoch: ``for epoch in private.epochs(): for batch in
+        epoch``.
 
         ``len()`` of both counts what is left: epochs, and logical steps (`epochs.py`).
         """
@@ -210,9 +168,7 @@ certified by PLD
                 "no sampling rate and cannot be accounted for."
             )
         refuse_bad_losses(losses, fragment.size * self._views)
-        if self._guard.state != [
-            x for h, k in self._guard.places for x in (id(h[k]), h[k]._version)
-        ]:
+        if self._guard.state != identities(self._guard.places):
             self._guard.check("while the losses were computed")
         try:
             if self._grouping is None:
@@ -253,15 +209,15 @@ certified by PLD
         self._sums, self._held = None, []
         self.steps_done += 1
         guard = self._guard
-        guard.state = [x for h, k in guard.places for x in (id(h[k]), h[k]._version)]
+        guard.state = identities(guard.places)
         guard.steps_left -= 1
         if guard.steps_left <= 0 or self.steps_done == self.budget.planned_steps:
-            guard.note()
+            guard.snapshot()
         if self._iterates.kind != "last":
             self._iterates.update(self.steps_done, self._update.parameters)
 
     def _whole_batch(self) -> View:
-        """All rows of the logical batch, for a rule that must see them at once."""
+        """Return all rows of the logical batch, for a rule that must see them at once."""
         held = self._held
         view: View = JoinedView(held) if len(held) > 1 else held[0] if held else self._no_rows()
         return view if self._ranks is None else RanksView(view, self._ranks)
@@ -273,12 +229,82 @@ certified by PLD
         """What the rule contributes for a batch without rows, in the shapes of a real one."""
         return self._rule.contributions(self._no_rows(), self._rule_state)
 
+    # ------------------------------------------------------------------------------- reports
+
+    def spent(self, delta: float | None = None) -> Guarantee:
+        """Certify the guarantee for every step in the ledger so far."""
+        self._guard.check("since the last step")
+        delta = self.budget.delta if delta is None else probability("delta", delta)
+        door = self._door
+        conditions = [*self._conditions, *self._rows.conditions, *door.conditions]
+        return guarantee([door.ledger], delta, door.relation, [str(door.sampler)], conditions)
+
+    @_fixed
+    def noise_multiplier(self) -> float:
+        """Noise per step, in units of the sensitivity."""
+        return self._door.mechanism.noise_multiplier
+
+    @_fixed
+    def delta(self) -> float:
+        """Delta at which the budget was planned."""
+        return self.budget.delta
+
+    @_fixed
+    def relation(self) -> Neighbouring:
+        """Neighbouring relation of the guarantee."""
+        return self._door.relation
+
+    @_fixed
+    def rule(self) -> Rule:
+        """Rule that bounds what each row or unit contributes."""
+        return self._rule
+
+    @property
+    def rule_state(self) -> State:
+        """The rule's public state (for instance an adaptive threshold)."""
+        return self._rule_state
+
+    @property
+    def ledger(self) -> Ledger:
+        """Ledger in which every release of this run is recorded."""
+        return self._door.ledger
+
+    @_fixed
+    def sampler(self) -> Sampler:
+        """Sampler that draws the rows or units of each step."""
+        return self._door.sampler
+
+    @_fixed
+    def protects_units(self) -> bool:
+        """Whether one person with all rows is protected, and not only one row."""
+        return self._feed.units is not None
+
+    @property
+    def neutralised_rows_not_private(self) -> int:
+        """Rows whose gradient was not finite and counted as zero. Exact, hence NOT PRIVATE."""
+        return self._neutralised
+
+    def public_parts(self) -> dict[str, Bounded]:
+        """Return what the next step will release for a batch without rows: bounds and shares, no
+        data."""
+        return self._rule.bounded(self._empty_sums(), self._rule_state)
+
+    def explain(self) -> str:
+        """Say what the engine decided for each layer."""
+        return self._engine.explain()
+
+    def __repr__(self) -> str:
+        return in_text(self)
+
+    def _repr_html_(self) -> str:
+        return as_card(self)
+
     # -------------------------------------------------------------------------- safety checks
 
     def check(self, loss: Loss) -> None:
         """Refuse a ``loss(model, batch)`` whose rows mix; and again at random later steps.
 
-        A few rows are played alone and among others, and must not change (`independence.py`).
+        A few rows are played alone and among others, and must not change (`row_independence.py`).
         Nothing about them is returned.
         """
         if self._open is not None:
@@ -314,7 +340,7 @@ certified by PLD
         )
 
     def _refuse_unresumed(self) -> None:
-        """A key that is in the ledger already belongs to a run that is to be continued."""
+        """Refuse a key that is in the ledger already: that run is to be continued."""
         if not self._is_new:
             raise LedgerError(
                 f"the ledger {self._door.ledger.path} already holds releases under this run's key. "
@@ -325,9 +351,7 @@ certified by PLD
 
     def _refuse_if_model_changed(self) -> None:
         guard = self._guard
-        if guard.armed or guard.state != [
-            x for h, k in guard.places for x in (id(h[k]), h[k]._version)
-        ]:
+        if guard.content_known or guard.state != identities(guard.places):
             guard.check("between two steps")
         for name, module in self._batchnorms:
             if module.training:
@@ -353,7 +377,7 @@ certified by PLD
         """
         self._guard.check("since the last step")
         yield
-        self._guard.adopt()
+        self._guard.accept()
         self._conditions.append(
             f"weights were edited by hand after step {self.steps_done}, without private rows"
         )
@@ -365,7 +389,7 @@ certified by PLD
         iterate again.
         """
         self._iterates.show(self._update.parameters)
-        self._guard.note()
+        self._guard.snapshot()
         return self.model
 
     def detach(self) -> nn.Module:
@@ -379,6 +403,11 @@ certified by PLD
         return self.model
 
 
+def identities(places: Sequence[tuple[dict[str, Any], str]]) -> list[int]:
+    """Return identity and version of each watched tensor, as `TamperGuard.state` keeps them."""
+    return [x for held, name in places for x in (id(held[name]), held[name]._version)]
+
+
 def _added(sums: Sums, more: Sums) -> Sums:
     """Sums over rows add up over fragments."""
     for name, value in more.items():
@@ -388,3 +417,32 @@ def _added(sums: Sums, more: Sums) -> Sums:
         else:
             sums[name] = sums[name] + value
     return sums
+
+
+def refuse_bad_losses(losses: Tensor, rows: int) -> None:
+    """Refuse anything but one value per row of the batch, with its graph to the parameters."""
+    if not isinstance(losses, Tensor) or losses.ndim != 1 or losses.shape[0] != rows:
+        raise LossError(
+            f"losses must be a vector with one value per row of the batch: shape ({rows},). Got "
+            f"{_shape(losses)} instead. {_remedy(losses, rows)}"
+        )
+    if not losses.requires_grad:
+        raise LossError(
+            "losses must carry their graph to the parameters. Got a tensor without one. Do not "
+            "call .detach() or .item(), and compute the losses outside torch.no_grad()."
+        )
+    if not losses.dtype.is_floating_point:
+        raise LossError(f"losses must be floating point. Got {losses.dtype} instead.")
+
+
+def _shape(losses: object) -> str:
+    return str(tuple(losses.shape)) if isinstance(losses, Tensor) else type(losses).__name__
+
+
+def _remedy(losses: object, rows: int) -> str:
+    if isinstance(losses, Tensor) and losses.ndim > 1 and losses.shape[0] == rows:
+        return (
+            "Average within each row: losses.flatten(1).mean(1). Check that outputs and targets "
+            "have the same shape, or they are broadcast against each other."
+        )
+    return 'Use reduction="none" and average only within a row.'

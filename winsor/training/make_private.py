@@ -33,20 +33,20 @@ from winsor.gradients import make_engine, refuse_unsupported, trainable_paramete
 from winsor.planning.bands import Banded, Workload
 from winsor.planning.choose import dataset_size, make_sampler, planned_steps
 from winsor.rules.rule import Rule, dry_run
+from winsor.training.checks.arguments import refuse_wrong_kinds
 from winsor.training.correlated import cyclic, learning_rates, momentum
 from winsor.training.feeding.feed import Feed
 from winsor.training.grouping import Grouping
-from winsor.training.guard import ModelGuard
 from winsor.training.iterates import Ball, Iterates, first_counted
-from winsor.training.loop import PrivateTraining, StepBudget
+from winsor.training.loop import PrivateTraining
 from winsor.training.planned import PlannedSteps
+from winsor.training.ranks.agreement import agree_to_train
 from winsor.training.ranks.ranks import Ranks
-from winsor.training.ranks.sharded import Shards
-from winsor.training.ranks.wrapped import inside
-from winsor.training.right_kinds import refuse_wrong_kinds
-from winsor.training.settings import settings_of_optimizer
-from winsor.training.sharded import ShardedUpdate, refuse_shards, with_parts
-from winsor.training.together import agree_to_train
+from winsor.training.ranks.shard_sums import ShardedUpdate, refuse_shards, with_parts
+from winsor.training.ranks.sharded import Shards, inside
+from winsor.training.saving.settings import settings_of_optimizer
+from winsor.training.saving.state import StepBudget
+from winsor.training.tamper_guard import TamperGuard
 from winsor.training.update import OptimizerUpdate, OwnUpdate, Update, refuse_foreign_optimizer
 
 Unit = Sequence[Any] | NDArray[Any] | Callable[[Any], Any]
@@ -223,7 +223,7 @@ def make_private(
     private = PrivateTraining(
         model, engine, rule, door, feed, update, budget,
         _iterates(update, budget, key, options), options.get("ball"),
-        ModelGuard(model, options.get("public_buffers", ())),
+        TamperGuard(model, options.get("public_buffers", ())),
         tuple(_conditions(drawn.sampler, options, units)), _grouping(units, options),
         ranks,
     )  # fmt: skip

@@ -15,7 +15,7 @@ from winsor.core.noise.laplace import Laplace
 from winsor.core.noise.protocol import Choice, Mechanism
 from winsor.core.sampling.samplers import Sampler
 from winsor.planning import calibrate
-from winsor.training.loop import StepBudget
+from winsor.training.saving.state import StepBudget
 
 
 @dataclass(frozen=True)

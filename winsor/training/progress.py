@@ -20,7 +20,7 @@ REFRESH_SECONDS = 0.2
 
 
 def make_progress(wanted: bool, goal: str, begun: int, planned: int) -> Silent:
-    """The form that fits where the output goes."""
+    """Make the form that fits where the output goes."""
     if not wanted:
         return Silent()
     console = Console()
@@ -36,9 +36,11 @@ class Silent:
 
     def __exit__(self, *_: object) -> None: ...
 
-    def on_step(self, values: Mapping[str, float]) -> None: ...
+    def on_step(self, values: Mapping[str, float]) -> None:
+        """Show the public ``values`` after a step."""
 
-    def on_end(self, values: Mapping[str, float]) -> None: ...
+    def on_end(self, values: Mapping[str, float]) -> None:
+        """Show the public ``values`` after the last step."""
 
 
 class Bar(Silent):
@@ -65,11 +67,13 @@ class Bar(Silent):
         self._bar.stop()
 
     def on_step(self, values: Mapping[str, float]) -> None:
+        """Move the bar, a few times per second at most."""
         if time.monotonic() - self._shown >= REFRESH_SECONDS:
             self._shown = time.monotonic()
             self._show(values)
 
     def on_end(self, values: Mapping[str, float]) -> None:
+        """Move the bar to its end."""
         self._show(values)
 
     def _show(self, values: Mapping[str, float]) -> None:
@@ -85,10 +89,12 @@ class Lines(Silent):
         self._print(f"{verb}: {planned} steps{', ' + goal if goal else ''}")
 
     def on_step(self, values: Mapping[str, float]) -> None:
+        """Print a line if the log has been silent for `LOG_SECONDS`."""
         if time.monotonic() - self._printed >= LOG_SECONDS:
             self._print(in_words(values))
 
     def on_end(self, values: Mapping[str, float]) -> None:
+        """Print the last line."""
         self._print(f"finished: {in_words(values)}")
 
     def _print(self, text: str) -> None:

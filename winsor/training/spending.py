@@ -30,7 +30,7 @@ from winsor.core.ledger.guarantee import spent_by
 from winsor.core.ledger.ledger import Ledger
 
 if TYPE_CHECKING:
-    from winsor.training.loop import StepBudget
+    from winsor.training.saving.state import StepBudget
 
 FEWEST, MOST = 12, 100
 CHEAP_SECONDS = 0.1

@@ -21,7 +21,7 @@ from winsor.core.accounting import certify
 from winsor.core.contract import ConfigurationError, Neighbouring
 from winsor.core.events.allocation import AllocationDpEvent
 from winsor.core.ledger.ledger import Ledger
-from winsor.training.loop import StepBudget
+from winsor.training.saving.state import StepBudget
 from winsor.training.spending import Spending
 
 PERSONS = 60

@@ -21,8 +21,8 @@ from winsor.contrib.modelmix.mechanism import ModelMix
 from winsor.core.contract import ConfigurationError, UnsoundRelease
 from winsor.features import scattering as wavelets
 from winsor.models.lora import LowRank
-from winsor.training.adam_corrected import AdamCorrected
 from winsor.training.losses import LdamDrw, LogitAdjusted
+from winsor.training.optimisers import AdamCorrected
 
 BASE = """
 name = "named"

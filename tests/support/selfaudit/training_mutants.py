@@ -25,15 +25,15 @@ from winsor.core.contract import Neighbouring
 from winsor.core.noise.gaussian import Gaussian
 from winsor.core.sampling.samplers import FullBatch
 from winsor.rules.flat import Flat
-from winsor.training.guard import ModelGuard
 from winsor.training.loop import PrivateTraining
 from winsor.training.make_private import make_private
+from winsor.training.tamper_guard import TamperGuard
 
 OTHERS = 8
 NOISE = 1 / gaussian_mu(4.0, 1e-5)
 
 
-class Unguarded(ModelGuard):
+class Unguarded(TamperGuard):
     """Looks away."""
 
     def check(self, *_: Any, **__: Any) -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 import torch
 
-from winsor.training.feeding import row_buffers
-from winsor.training.feeding.row_buffers import RowBuffers
+from winsor.training.feeding import feed
+from winsor.training.feeding.feed import RowBuffers
 
 
 @pytest.fixture(autouse=True)
 def everything_is_large(monkeypatch):
-    monkeypatch.setattr(row_buffers, "LARGE", 1)
+    monkeypatch.setattr(feed, "SHARED_BUFFER_BYTES", 1)
 
 
 VALUES = torch.arange(60.0).reshape(20, 3)
@@ -76,5 +76,5 @@ def test_growing_batches_and_other_tensors_have_room(monkeypatch):
         for place, values in enumerate((VALUES, VALUES[:, 0].contiguous())):
             index = torch.arange(count)
             assert torch.equal(buffers.rows_of(place, values, index), values[:count])
-    monkeypatch.setattr(row_buffers, "LARGE", 1 << 30)
+    monkeypatch.setattr(feed, "SHARED_BUFFER_BYTES", 1 << 30)
     assert torch.equal(buffers.rows_of(0, VALUES, at(3)), VALUES[3:4])

@@ -8,7 +8,7 @@ from torch import nn
 
 from winsor.core.contract import UnsupportedModel
 from winsor.core.ledger.ledger import Ledger
-from winsor.training.ranks.wrapped import inside
+from winsor.training.ranks.sharded import inside
 
 SETTINGS = [
     {"kind": "mlp", "rule": "flat", "steps": 40},

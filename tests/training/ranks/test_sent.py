@@ -5,8 +5,8 @@ import torch
 
 from winsor.core.values import FlatTree
 from winsor.gradients.tree import Layout
-from winsor.training.ranks import sent
-from winsor.training.ranks.sent import Sent
+from winsor.training.ranks import ranks
+from winsor.training.ranks.ranks import Sent
 
 SHAPES = {"wide": (600, 500), "bias": (500,), "turned": (200, 300), "norm": (3,), "none": (0,)}
 
@@ -28,7 +28,7 @@ def doubled(tree):
 
 
 def test_small_leaves_share_a_message_and_large_ones_are_not_copied(monkeypatch):
-    monkeypatch.setattr(sent, "IN_ONE_PIECE", 0)
+    monkeypatch.setattr(ranks, "IN_ONE_PIECE", 0)
     tree = tree_of(**SHAPES)
     expected = {name: 2 * leaf for name, leaf in tree.items()}
     found, sizes = doubled(tree)
@@ -40,7 +40,7 @@ def test_small_leaves_share_a_message_and_large_ones_are_not_copied(monkeypatch)
 
 @pytest.mark.parametrize(("most", "messages"), [(1 << 23, 1), (0, 3)])
 def test_messages_do_not_depend_on_the_memory_of_a_tree(monkeypatch, most, messages):
-    monkeypatch.setattr(sent, "IN_ONE_PIECE", most)
+    monkeypatch.setattr(ranks, "IN_ONE_PIECE", most)
     apart = tree_of(**SHAPES)
     flat = Layout(apart).joined(list(apart.values()))
     assert isinstance(flat, FlatTree)

@@ -6,7 +6,7 @@ import torch
 from winsor.core.contract import UnsoundRelease
 from winsor.core.noise.source import NoiseSource
 from winsor.core.values import PartTree, values_in
-from winsor.training.ranks import noise, shard_sums
+from winsor.training.ranks import shard_sums, shared
 from winsor.training.ranks.ranks import Ranks
 
 KEY = bytes(range(32))
@@ -33,12 +33,12 @@ def leaves(dtype):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("law", ["gaussian", "laplace"])
 def test_slices_of_all_ranks_are_the_whole(monkeypatch, world, dtype, law):
-    monkeypatch.setattr(noise, "SLICED_FROM", 0)
+    monkeypatch.setattr(shared, "SLICED_FROM", 0)
     alone = [leaf.contiguous() for leaf in leaves(dtype)]
     NoiseSource(KEY).add_leaves(9, "grad", alone, 0.7, law=law)
     ranks = [Pretend(rank, world) for rank in range(world)]
     for one in ranks:
-        noise.shared_noise(KEY, one).add_leaves(9, "grad", leaves(dtype), 0.7, law=law)
+        shared.shared_noise(KEY, one).add_leaves(9, "grad", leaves(dtype), 0.7, law=law)
     for place, whole in enumerate(alone):
         found = torch.cat([one.slices[place] for one in ranks])
         assert torch.equal(found, whole.reshape(-1))
@@ -48,7 +48,7 @@ def test_small_sums_are_noised_whole():
     one, alone = Pretend(1, 2), leaves(torch.float32)
     together = [leaf.clone() for leaf in alone]
     NoiseSource(KEY).add_leaves(3, "grad", alone, 0.7)
-    noise.shared_noise(KEY, one).add_leaves(3, "grad", together, 0.7)
+    shared.shared_noise(KEY, one).add_leaves(3, "grad", together, 0.7)
     assert one.slices == []
     assert all(torch.equal(a, b) for a, b in zip(alone, together, strict=True))
 

@@ -37,7 +37,7 @@ from winsor.app.runs.sealing import seal
 from winsor.core import files
 from winsor.core.contract import WinsorError
 from winsor.core.ledger.ledger import Ledger
-from winsor.training.saving import as_bytes
+from winsor.training.saving.file import as_bytes
 
 Row = dict[str, Any]
 NONSENSE = (

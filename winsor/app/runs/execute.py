@@ -40,7 +40,7 @@ from winsor.planning.choose import make_sampler, planned_steps
 from winsor.training.callbacks import public_numbers
 from winsor.training.loop import PrivateTraining
 from winsor.training.make_private import make_private
-from winsor.training.saving import everything, restore
+from winsor.training.saving.file import everything, restore
 from winsor.training.spending import Spending
 
 CHECKPOINT_FORMAT = 2

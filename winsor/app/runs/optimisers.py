@@ -15,7 +15,7 @@ from torch.optim.lr_scheduler import LambdaLR
 from winsor.app.runs.reading import Part, bind
 from winsor.core.checks import choice, fraction, positive
 from winsor.core.contract import ConfigurationError
-from winsor.training.adam_corrected import AdamCorrected
+from winsor.training.optimisers import AdamCorrected
 
 Maker = Callable[..., torch.optim.Optimizer]
 

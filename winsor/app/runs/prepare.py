@@ -41,7 +41,7 @@ from winsor.core.ledger.guarantee import together
 from winsor.core.ledger.ledger import Ledger
 from winsor.features import PrivateAxes, PrivateNorm, PrivateWhitening
 from winsor.features.moments import ReleasedMoments
-from winsor.training.saving import as_bytes
+from winsor.training.saving.file import as_bytes
 
 AT_ONCE = 1000
 

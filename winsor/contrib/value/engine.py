@@ -15,8 +15,8 @@ from winsor.contrib.value.view import ForwardView, Parameters, RecordedForward
 from winsor.core.contract import LossError, ProtocolError, UnsupportedModel
 from winsor.gradients.engine import FORWARD
 from winsor.gradients.graph import Graph
+from winsor.gradients.recorder import PatchedForward
 from winsor.gradients.support import refuse_unsupported
-from winsor.gradients.tape import PatchedForward
 from winsor.gradients.tree import Layout
 
 

@@ -71,7 +71,7 @@ from winsor.contrib.value.growth import Growth
 from winsor.contrib.value.view import ForwardView
 from winsor.core.checks import choice, positive
 from winsor.core.contract import ConfigurationError, Tree
-from winsor.gradients.outer_maps import exact_or_zero
+from winsor.gradients.sums import exact_or_zero
 from winsor.gradients.view import Need, View
 from winsor.rules.rule import ROUNDING, PerSampleRule, State, clip_weights
 

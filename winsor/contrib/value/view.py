@@ -25,12 +25,11 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_map
 
 from winsor.core.contract import LossError, ProtocolError, Tree
-from winsor.gradients.backward import gradients
+from winsor.gradients.autograd import gradients, without_graph
 from winsor.gradients.graph import Graph, Step, outputs_behind, region
-from winsor.gradients.no_graph import without_graph
 from winsor.gradients.streamed import StreamedBackward, Visit
 from winsor.gradients.tree import Layout
-from winsor.gradients.view import Directions, zeros_like_parameters
+from winsor.gradients.view import BaseView, zeros_like_parameters
 from winsor.gradients.weight_gradients import gradients_below, kept, scaled
 
 Crosses = Callable[[Step], bool]
@@ -109,7 +108,7 @@ class Backward:
         return {w.name: w.tensor for step in steps for w in step.weights.values()}
 
 
-class ForwardView:
+class ForwardView(BaseView):
     """The view of one physical batch whose graph is still there."""
 
     has_norms = False
@@ -123,7 +122,7 @@ class ForwardView:
         layout: Layout,
     ) -> None:
         self._with_graph = losses
-        self._losses = losses.detach()
+        self.raw_losses = losses.detach()
         self._call = call
         self._parameters = parameters
         self._names = names
@@ -132,7 +131,6 @@ class ForwardView:
         self._backward: Backward | StreamedBackward | None = None
         self._neutralised = 0
         self.keeps_graph = False
-        self.size = losses.shape[0]
         if self.size:
             nodes = outputs_behind(losses, call.nodes, self._names)
             if not nodes:
@@ -156,7 +154,7 @@ class ForwardView:
         if backward is None or crosses is not self._crosses:
             self._crosses = crosses
             self._backward = backward = Backward(self.graph, crosses)
-            backward.run([self._with_graph], [torch.ones_like(self._losses)])
+            backward.run([self._with_graph], [torch.ones_like(self.raw_losses)])
         return backward
 
     def stream(self, visit: Visit) -> list[Tensor]:
@@ -167,7 +165,7 @@ class ForwardView:
         """
         if not isinstance(self._backward, StreamedBackward):
             streamed = StreamedBackward(self.graph, self.size)
-            seeds = [torch.ones_like(self._losses)]
+            seeds = [torch.ones_like(self.raw_losses)]
             streamed.run([self._with_graph], seeds, visit, keep=self.keeps_graph)
             self._backward, self._crosses = streamed, _nowhere
         return self._backward.found
@@ -189,20 +187,17 @@ class ForwardView:
     def neutralised(self) -> int:
         return self._neutralised
 
-    def losses(self) -> Tensor:
-        return torch.where(self._losses.isfinite(), self._losses, 0.0)
-
     def weighted_sum(self, weights: Tensor | Mapping[str, Tensor], last: bool = False) -> Tree:
         """sum_i w_i g_i. A row of weight 0 or of a non-finite gradient contributes zero."""
         if not isinstance(weights, Tensor):
-            _refuse("one weight per parameter")
+            self._refuse("weighted_sum with weights by parameter")
         if not self.size:
             return zeros_like_parameters(self._parameters)
         backward = self._pass
         # Finite unless a loss is not, or a weight is 0 or NaN. (Or on overflow: no harm.)
-        usual = math.isfinite(float((self._losses / weights).sum()))
+        usual = math.isfinite(float((self.raw_losses / weights).sum()))
         if not usual:
-            weights = (weights + 0 * self._losses).nan_to_num(0.0, 0.0, 0.0)  # 0 * inf is NaN
+            weights = (weights + 0 * self.raw_losses).nan_to_num(0.0, 0.0, 0.0)  # 0 * inf is NaN
             self._neutralised = self.size - int(weights.count_nonzero())
         total = self._packed(backward.sum(weights, last))
         if (backward.certified and usual) or _finite(total):
@@ -234,14 +229,14 @@ class ForwardView:
         starts, seeds = [step.edge for step in graph.outputs], _masked(self.seeds, rows)
         if isinstance(self._backward, StreamedBackward):
             streamed = StreamedBackward(graph, self.size)
-            streamed.run(starts, seeds, lambda _, __: self._losses)
+            streamed.run(starts, seeds, lambda _, __: self.raw_losses)
             return streamed
         backward = Backward(graph, self._crosses)
         backward.run(starts, seeds)
         return backward
 
     def total(self) -> Tree:
-        ones = torch.ones_like(self._losses)
+        ones = torch.ones_like(self.raw_losses)
         if isinstance(self._backward, StreamedBackward):
             return self._packed(self._repeated(ones.bool()).sum(ones, last=True))
         backward = Backward(self.graph, _nowhere)
@@ -253,17 +248,11 @@ class ForwardView:
         leaves = [found[n] if n in found else torch.zeros_like(p) for n, p in everywhere]
         return self._layout.packed(leaves)
 
-    def norms(self) -> Tensor:
-        _refuse("norms of per-sample gradients")
-
-    def group_norms(self, groups: Sequence[Sequence[str]]) -> Tensor:
-        _refuse("norms of per-sample gradients")
-
-    def sketch(self, directions: Directions) -> Tensor:
-        _refuse("sketches of per-sample gradients")
-
-    def map_sum(self, f: Callable[[dict[str, Tensor]], dict[str, Tensor]]) -> Tree:
-        _refuse("rows of per-sample gradients")
+    def _refuse(self, question: str) -> NoReturn:
+        raise ProtocolError(
+            f"the forward engine must not be asked for view.{question} of per-sample gradients: it "
+            'exists to avoid them. Use engine="auto", which chooses by what the rule needs.'
+        )
 
 
 def _nowhere(step: Step) -> bool:
@@ -281,10 +270,3 @@ def _masked(gradients: Sequence[Tensor], kept: Tensor) -> list[Tensor]:
     return [
         torch.where(kept[:, None], g.reshape(len(kept), -1), 0.0).view(g.shape) for g in gradients
     ]
-
-
-def _refuse(what: str) -> NoReturn:
-    raise ProtocolError(
-        f"the forward engine must not be asked for {what}: it exists to avoid them. Use "
-        'engine="auto", which chooses by what the rule needs.'
-    )

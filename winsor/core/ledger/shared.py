@@ -59,7 +59,7 @@ class SharedLedger(Ledger):
         self._copy_first()
 
     def record(self, run: str, step: int, event: dp_event.DpEvent, digest: str = UNBOUND) -> int:
-        """As `Ledger.record`, on every rank, once rank 0 has it on disk."""
+        """Record on every rank, once rank 0 has it on disk."""
         if self._copying:
             return super().record(run, step, event, digest)
         digest = self._ranks.digest_of_all(digest)
@@ -71,7 +71,7 @@ class SharedLedger(Ledger):
         return step if self._ranks.rank == 0 else write(run, step, event, digest)
 
     def record_many(self, run: str, event: dp_event.DpEvent, count: int) -> int:
-        """As `Ledger.record_many`, on every rank, once rank 0 has it on disk."""
+        """Record many on every rank, once rank 0 has them on disk."""
         if self._copying:
             return super().record_many(run, event, count)
         write, first = super().record_many, self.steps(run)

@@ -43,24 +43,23 @@ class Kernel:
     other threads run during a call."""
 
     def __init__(self, path: Path) -> None:
-        library = ctypes.CDLL(str(path))
-        library.winsor_supported.restype = ctypes.c_int
-        if not library.winsor_supported():
-            raise OSError("the processor has no AES and AVX2 instructions")
+        self._library = ctypes.CDLL(str(path))
         number, real, pointer = ctypes.c_uint64, ctypes.c_double, ctypes.c_void_p
-        where: list[Any] = [pointer, ctypes.c_char_p, number, number, ctypes.c_int64, ctypes.c_int]
-        library.winsor_draw.argtypes = [*where, ctypes.c_int64, pointer]
-        for name in ("winsor_add_f32", "winsor_add_f64"):
-            getattr(library, name).argtypes = [*where, real, real, pointer]
-        for name in ("winsor_apply_f32", "winsor_apply_f64"):
-            getattr(library, name).argtypes = [pointer, ctypes.c_int64, real, real, pointer]
-        for name in ("draw", "add_f32", "add_f64", "apply_f32", "apply_f64"):
-            getattr(library, f"winsor_{name}").restype = None
-        library.winsor_gmac.argtypes = [
-            ctypes.c_char_p, ctypes.c_char_p, pointer, ctypes.c_int64, ctypes.c_int, pointer,
-        ]  # fmt: skip
-        self._library = library
-        self.apply_f32, self.apply_f64 = library.winsor_apply_f32, library.winsor_apply_f64
+        size, bits, text = ctypes.c_int64, ctypes.c_int, ctypes.c_char_p
+        where = (pointer, text, number, number, size, bits)
+        add, apply = (None, *where, real, real, pointer), (None, pointer, size, real, real, pointer)
+        self._draw, self._add_f32, self._add_f64, self.apply_f32, self.apply_f64, self._gmac = (
+            compiled.functions(
+                self._library,
+                needs="AES and AVX2",
+                draw=(None, *where, size, pointer),
+                add_f32=add,
+                add_f64=add,
+                apply_f32=apply,
+                apply_f64=apply,
+                gmac=(ctypes.c_int, text, text, pointer, size, bits, pointer),
+            )
+        )
         self._laws: dict[str, tuple[_LawTables, Any]] = {}
 
     def draw(
@@ -77,7 +76,7 @@ class Kernel:
         """As `lattice.draw`."""
         address = _check(out, "d", count * entries)
         where = (self._tables(law), _checked(key), entry, first, count, bits)
-        self._library.winsor_draw(*where, entries, address)
+        self._draw(*where, entries, address)
 
     def release(
         self,
@@ -91,7 +90,7 @@ class Kernel:
     ) -> None:
         """As `lattice.release`: cipher, law, rounding and sum in one pass over memory."""
         address, size = _check(x, "fd", len(x)), len(x)
-        add = self._library.winsor_add_f32 if x.dtype.char == "f" else self._library.winsor_add_f64
+        add = self._add_f32 if x.dtype.char == "f" else self._add_f64
         where = (self._tables(law), _checked(key), entry, first, size, bits)
         add(*where, gamma, 1.0 / gamma, address)
 
@@ -99,8 +98,7 @@ class Kernel:
         """As `lattice.apply`."""
         size = len(x)
         source, target = _check(noise, "d", size), _check(x, "fd", size)
-        library = self._library
-        apply = library.winsor_apply_f32 if x.dtype.char == "f" else library.winsor_apply_f64
+        apply = self.apply_f32 if x.dtype.char == "f" else self.apply_f64
         apply(source, size, gamma, 1.0 / gamma, target)
 
     def gmac(self, key: bytes, nonce: bytes, address: int, size: int, width: int) -> bytes | None:
@@ -109,7 +107,7 @@ class Kernel:
         if len(key) != 16 or len(nonce) != 12 or width not in (4, 8):
             raise ValueError("a digest must have a key of 16 bytes and a nonce of 12.")
         tag = ctypes.create_string_buffer(16)
-        finite = self._library.winsor_gmac(key, nonce, address, size * width, width, tag)
+        finite = self._gmac(key, nonce, address, size * width, width, tag)
         return tag.raw if finite else None
 
     def _tables(self, law: tables.Law) -> Any:

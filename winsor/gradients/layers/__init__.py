@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from torch import nn
 
-from winsor.gradients.layers.bag import EmbeddingBagLayer
 from winsor.gradients.layers.convolution import ConvolutionLayer
-from winsor.gradients.layers.embedding import EmbeddingLayer
+from winsor.gradients.layers.embedding import EmbeddingBagLayer, EmbeddingLayer
 from winsor.gradients.layers.layer import Layer
 from winsor.gradients.layers.linear import LinearLayer, TransposedLinearLayer
 from winsor.gradients.layers.norms import (
@@ -30,7 +29,7 @@ LAYERS: tuple[type[Layer], ...] = (
 
 
 def layer_for(module: nn.Module) -> type[Layer] | None:
-    """The closed form for this module, or None: then torch.func serves it."""
+    """Find the closed form for this module, or None: then torch.func serves it."""
     held = {name for name, p in module._parameters.items() if p is not None}
     if not held <= {"weight", "bias"} or "weight" not in module._parameters:
         return None

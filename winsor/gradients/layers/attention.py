@@ -18,13 +18,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from winsor.core.contract import UnsupportedModel
-from winsor.gradients.layers.recorded import RecordedLinear
+from winsor.gradients.layers.layer import RecordedLinear
 
 
 def attention_forward(
     module: nn.MultiheadAttention, linear: RecordedLinear, *args: Any, **kwargs: Any
 ) -> Any:
-    """`module.forward` with recorded projections."""
+    """Run `module.forward` with recorded projections."""
     return _forward(module, linear, *args, **kwargs)
 
 
@@ -101,7 +101,7 @@ def _mask(
     is_causal: bool,
     qk: tuple[Tensor, Tensor],
 ) -> Tensor | None:
-    """One additive mask that broadcasts over (n, heads, T, S)."""
+    """Return one additive mask that broadcasts over (n, heads, T, S)."""
     if is_causal and attn_mask is None:
         t, s = qk[0].shape[2], qk[1].shape[2]
         attn_mask = torch.ones(t, s, dtype=torch.bool, device=qk[0].device).triu(1)

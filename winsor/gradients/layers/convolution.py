@@ -22,21 +22,21 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from winsor.gradients.budget import MAC
 from winsor.gradients.layers.layer import Layer, Named, as_dtype
-from winsor.gradients.layers.patch_grams import Axis
-from winsor.gradients.layers.patch_squares import patch_squares
-from winsor.gradients.pieces import HELD, Piece, Rows, careful, scaled, square_rows, zero_where_not
-from winsor.gradients.tape import Call
+from winsor.gradients.layers.patches import Axis, patch_squares
+from winsor.gradients.parameter_rows import NORM_FLOOR, ParameterRows, Rows, careful
+from winsor.gradients.recorder import Call
+from winsor.gradients.row_memory import MAC
+from winsor.gradients.sums import scaled, square_rows, zero_where_not
 
-CHUNK = 1 << 22
+ROWS_AT_ONCE = 1 << 22
 """Floats of rows that one call of the library's kernel forms: it needs as much again inside."""
 
 
 SHORT = 32
 """Numbers in a patch up to which patches are copied: the first layer of a net on images."""
 
-IN_CACHE = 1 << 19
+NUMBERS_IN_CACHE = 1 << 19
 """Numbers in the patches of a few rows, which are gone before the next are made."""
 
 GROUPED, SMALL_PRODUCT, VISIT = 1.3, 2.0, 10.0
@@ -47,6 +47,8 @@ or written once, in the same unit. Measured on maps of 4 x 4 to 32 x 32 and 16 t
 
 @dataclass(frozen=True)
 class Geometry:
+    """How a kernel walks over the input: the arguments of `torch.convolution`."""
+
     stride: tuple[int, ...]
     padding: tuple[int, ...]
     dilation: tuple[int, ...]
@@ -55,6 +57,7 @@ class Geometry:
     groups: int
 
     def forward(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """Convolve ``x`` with ``weight``."""
         return torch.convolution(
             x,
             weight,
@@ -68,6 +71,7 @@ class Geometry:
         )
 
     def weight_gradient(self, x: Tensor, g: Tensor, shape: torch.Size, groups: int) -> Tensor:
+        """Return the gradient of a weight of ``shape``, from inputs and output-gradients."""
         return torch.ops.aten.convolution_backward(
             g,
             x,
@@ -83,10 +87,10 @@ class Geometry:
         )[1]
 
     def rows(self, x: Tensor, g: Tensor, shape: torch.Size) -> Tensor:
-        """(n, *shape): each row is a group of its own."""
-        if len(x) * shape.numel() <= CHUNK:
+        """Form rows (n, *shape): each row is a group of its own."""
+        if len(x) * shape.numel() <= ROWS_AT_ONCE:
             return self._rows(x, g, shape)
-        count = -(-len(x) * shape.numel() // CHUNK)
+        count = -(-len(x) * shape.numel() // ROWS_AT_ONCE)
         size = -(-len(x) // min(len(x), count))
         rows = g.new_empty(len(x), *shape)
         for i in range(0, len(x), size):
@@ -94,21 +98,21 @@ class Geometry:
         return rows
 
     def _from_patches(self, x: Tensor, g: Tensor, shape: torch.Size) -> Tensor:
-        """The same rows from patches of a padded copy, a cacheful at a time: where patches are
-        short, the library's kernel spends most of its time on finding them."""
+        """Return the same rows from patches of a padded copy, a cacheful at a time: where patches
+        are short, the library's kernel spends most of its time on finding them."""
         x, g = x.detach(), g.detach()
         padded = F.pad(x, [pad for each in reversed(self.padding) for pad in (each, each)])
         for axis, (places, step) in enumerate(zip(g.shape[2:], self.dilation, strict=True)):
             padded = padded.unfold(2 + axis, places, step)
         g = g.flatten(2)
-        rows, size = g.new_empty(len(g), *shape), max(1, IN_CACHE // padded[0].numel())
+        rows, size = g.new_empty(len(g), *shape), max(1, NUMBERS_IN_CACHE // padded[0].numel())
         for i in range(0, len(g), size):
             patches = padded[i : i + size].reshape(-1, shape[1:].numel(), g.shape[2])
             torch.bmm(g[i : i + size], patches.mT, out=rows[i : i + size].flatten(2))
         return rows
 
     def axes(self, kernel: Sequence[int], places: Sequence[int]) -> list[Axis]:
-        """How the kernel walks over an input; not for transposed maps."""
+        """Describe how the kernel walks over an input; not for transposed maps."""
         parts = zip(kernel, self.stride, self.padding, self.dilation, places, strict=True)
         return [Axis(*part) for part in parts]
 
@@ -124,7 +128,7 @@ class Geometry:
         return rows.view(n, *shape)
 
 
-class ConvolutionPiece(Piece):
+class ConvolutionPiece(ParameterRows):
     """Input and output-gradient of a convolution whose rows are too large to keep."""
 
     def __init__(
@@ -137,44 +141,48 @@ class ConvolutionPiece(Piece):
         return ConvolutionPiece(x, g, self.shape, self.geometry, self.ghost)
 
     def rows(self, start: int, stop: int) -> Tensor:
+        """Form rows ``start`` to ``stop`` by one grouped convolution."""
         return self.geometry.rows(self.x[start:stop], self.g[start:stop], self.shape)
 
-    def select(self, index: Tensor) -> Piece:
+    def select(self, index: Tensor) -> ParameterRows:
+        """Return inputs and output-gradients of the rows of ``index``, as float64."""
         return self._with(self.x[index].double(), self.g[index].double())
 
-    def where(self, kept: Tensor) -> Piece:
+    def where(self, kept: Tensor) -> ParameterRows:
+        """Set rows that are not ``kept`` to zero."""
         return self._with(zero_where_not(kept, self.x), zero_where_not(kept, self.g))
 
     def square(self) -> Tensor:
+        """Return (n,) squared norms, from Gram matrices or rows, whichever costs less."""
         if self.ghost:
             return self._ghosts()
         square = super().square()
         if self.geometry.transposed:
             return square
-        doubtful = (square < HELD * self.reach()).nonzero()[:, 0]
+        doubtful = (square < NORM_FLOOR * self.reach()).nonzero()[:, 0]
         if len(doubtful):
             diagonal = self._with(self.x[doubtful], self.g[doubtful]).diagonal()
-            square[doubtful] = torch.maximum(square[doubtful], HELD * diagonal)
+            square[doubtful] = torch.maximum(square[doubtful], NORM_FLOOR * diagonal)
         return square
 
     def reach(self) -> Tensor:
-        """|x|^2 |g|^2 times the places of the kernel, as often as a value may be in patches. The
-        diagonal is below it too: no patch is longer than the whole input."""
+        """Bound `square` by |x|^2 |g|^2 times the places of the kernel, as often as a value may be
+        in patches. The diagonal is below it too: no patch is longer than the whole input."""
         return square_rows(self.x) * square_rows(self.g) * self.shape[2:].numel()
 
     def diagonal(self) -> Tensor:
-        """(n,) sum over places and groups of |g|^2 |patch|^2; patches are summed by a kernel of
-        ones. Not for transposed maps, whose places are those of the input."""
+        """Return (n,) sum over places and groups of |g|^2 |patch|^2; patches are summed by a kernel
+        of ones. Not for transposed maps, whose places are those of the input."""
         groups = self.geometry.groups
         x, g = (t.unflatten(1, (groups, -1)).square().sum(2) for t in (self.x, self.g))
         patches = self.geometry.forward(x, x.new_ones(groups, 1, *self.shape[2:]), None)
         return (patches * g).flatten(1).sum(1)
 
     def _ghosts(self) -> Tensor:
-        """(n,) ghost norms, a few rows at a time."""
+        """Return (n,) ghost norms, a few rows at a time."""
         axes = self.geometry.axes(self.shape[2:], self.g.shape[2:])
         places = max(self.x[0, 0].numel(), self.g[0, 0].numel()) ** 2 * self.geometry.groups
-        size = max(1, CHUNK // places)
+        size = max(1, ROWS_AT_ONCE // places)
         starts = range(0, self.n, size)
         return torch.cat([self._ghost(i, min(self.n, i + size), axes) for i in starts])
 
@@ -187,6 +195,7 @@ class ConvolutionPiece(Piece):
         return careful(self._with(x, g), square, diagonal)
 
     def weighted(self, w: Tensor | None, out: Tensor) -> None:
+        """Write sum_i w_i G_i as one weight gradient."""
         if self.geometry.transposed:
             super().weighted(w, out)  # the rows whose norms were taken
             return
@@ -210,6 +219,8 @@ def costs_of_convolution(
 
 
 class ConvolutionLayer(Layer):
+    """Convolutions of one to three dimensions, transposed ones too."""
+
     kind = "convolution"
     serves = (
         nn.Conv1d,
@@ -221,20 +232,21 @@ class ConvolutionLayer(Layer):
     )
 
     def forward(self, input: Tensor, output_size: Any = None) -> Tensor:
+        """Convolve with detached parameters and record the call."""
         module = self.module
-        weight, bias = self.tape.detached(self.module)
+        weight, bias = self.recorder.detached(self.module)
         assert weight is not None
         if module.transposed:
             geometry = self._transposed(input, output_size)
         else:
             input, geometry = self._padded(input)
         out = geometry.forward(input, weight, bias)
-        return self.tape.record(
+        return self.recorder.record(
             self, out, *([input] if self.weight is not None else []), note=geometry
         )
 
     def _padded(self, x: Tensor) -> tuple[Tensor, Geometry]:
-        """Padding that the kernel cannot do itself (circular, uneven "same") comes first."""
+        """Apply padding that the kernel cannot do itself (circular, uneven "same")."""
         module = self.module
         padding = module.padding
         if module.padding_mode != "zeros":
@@ -264,6 +276,7 @@ class ConvolutionLayer(Layer):
         )
 
     def pieces(self, call: Call, g: Tensor) -> Named:
+        """Yield rows or factors of weight and bias from output-gradient ``g``."""
         geometry: Geometry = call.note
         g = as_dtype(g, self.dtype)
         if g.dim() != len(geometry.stride) + 2:
@@ -274,9 +287,9 @@ class ConvolutionLayer(Layer):
         if self.bias is not None:
             yield self.bias, Rows(g.flatten(2).sum(2))
 
-    def _weight(self, x: Tensor, g: Tensor, geometry: Geometry) -> Piece:
+    def _weight(self, x: Tensor, g: Tensor, geometry: Geometry) -> ParameterRows:
         shape = self.module.weight.shape
-        if self.tape.totals_only:
+        if self.recorder.totals_only:
             return ConvolutionPiece(x, g, shape, geometry, False)
         key = (*x.shape[1:], geometry)
         if key in self.plans:

@@ -4,11 +4,18 @@
 
 The squared norm is sum_t |e_it|^2 when no token repeats; only repeated tokens of a row need their
 gradients added up first.
+
+`nn.EmbeddingBag` (sum and mean): one output-gradient per row, shared by its tokens.
+
+    G_i = sum_t c_it onehot(token_it) e_i^T,     |G_i|^2 = |e_i|^2 sum_v (sum of c_it over v)^2
+
+Mode "max" is left to torch.func.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -17,13 +24,15 @@ from torch import Tensor, nn
 from winsor.core.contract import UnsupportedModel
 from winsor.gradients.directions import Basis, Kronecker
 from winsor.gradients.layers.layer import Layer, Named, as_dtype
+from winsor.gradients.parameter_rows import Factors, ParameterRows, careful
 from winsor.gradients.parameters import Site
-from winsor.gradients.pieces import Factors, Piece, careful, square_rows, zero_where_not
+from winsor.gradients.recorder import Call, Recorder
 from winsor.gradients.scatter import scatter
-from winsor.gradients.tape import Call, Tape
+from winsor.gradients.sums import square_rows, zero_where_not
+from winsor.gradients.units import Units
 
 
-class Indexed(Piece):
+class Indexed(ParameterRows):
     """G_i = sum_t onehot(index_it) right_it^T; a negative index is no token."""
 
     def __init__(self, index: Tensor, right: Tensor, size: int) -> None:
@@ -32,7 +41,8 @@ class Indexed(Piece):
         self.n, self.shape = len(index), torch.Size((size, right.shape[2]))
 
     @staticmethod
-    def joined(parts: Sequence[Piece]) -> Sequence[Piece]:
+    def joined(parts: Sequence[ParameterRows]) -> Sequence[ParameterRows]:
+        """Put the tokens of several calls side by side."""
         found = [part for part in parts if isinstance(part, Indexed)]
         index = torch.cat([part.index for part in found], dim=1)
         right = torch.cat([part.right for part in found], dim=1)
@@ -42,6 +52,7 @@ class Indexed(Piece):
         return Indexed(index, right, self.shape[0])
 
     def rows(self, start: int, stop: int) -> Tensor:
+        """Form rows ``start`` to ``stop`` with the size of the vocabulary."""
         right = self.right[start:stop]
         rows = right.new_zeros(stop - start, *self.shape)
         return rows.scatter_add_(
@@ -49,12 +60,19 @@ class Indexed(Piece):
         )
 
     def select(self, index: Tensor) -> Indexed:
+        """Return tokens of the rows of ``index``, as float64."""
         return self._with(self.index[index], self.right[index].double())
 
     def where(self, kept: Tensor) -> Indexed:
+        """Set output-gradients of rows that are not ``kept`` to zero."""
         return self._with(self.index, zero_where_not(kept, self.right))
 
+    def per_unit(self, units: Units) -> Indexed:
+        """Put the tokens of all rows of a unit one after the other."""
+        return self._with(units.padded(self.index, -1), units.padded(self.right))
+
     def square(self) -> Tensor:
+        """Return (n,) squared norms: only repeated tokens are added up first."""
         right = _silent(self, 0, self.n)
         square = square_rows(right)
         order, first = runs(self.index)
@@ -73,23 +91,25 @@ class Indexed(Piece):
         return careful(self, square, diagonal)
 
     def cross(self, factors: Factors) -> Tensor:
-        """<G_i, sum_s left_is right_is^T> = sum_{t,s} left_is[index_it] (right_it . right_is)."""
+        """Return sum_{t,s} left_is[index_it] (right_it . right_is) for each row."""
         places = self.index.clamp_min(0).unsqueeze(1).expand(-1, factors.left.shape[1], -1)
         picked = factors.left.gather(2, places)  # (n, S, T)
         inner = torch.bmm(factors.right, _silent(self, 0, self.n).mT)
         return (picked * inner).sum((1, 2))
 
     def weighted(self, w: Tensor | None, out: Tensor) -> None:
+        """Write sum_i w_i G_i, token by token."""
         scatter(self.right, self.index, w, out.zero_())
 
     def sketch(self, basis: Basis) -> Tensor:
+        """Return (n, k) inner products, from tokens where ``basis`` has factors."""
         if isinstance(basis, Kronecker):
             return basis.indexed(self.index, self.right)
         return super().sketch(basis)
 
 
 def _silent(piece: Indexed, start: int, stop: int) -> Tensor:
-    """Right factors, zero where there is no token."""
+    """Return right factors, zero where there is no token."""
     index, right = piece.index[start:stop], piece.right[start:stop]
     absent = index < 0
     return right.masked_fill(absent.unsqueeze(2), 0.0) if absent.any() else right
@@ -100,7 +120,7 @@ def _token(index: Tensor, right: Tensor) -> Tensor:
 
 
 def runs(index: Tensor) -> tuple[Tensor, Tensor]:
-    """Places sorted by token within each row, and which of them start a new token."""
+    """Return places sorted by token within each row, and which of them start a new token."""
     tokens, order = index.sort(dim=1)
     first = torch.ones_like(tokens, dtype=torch.bool)
     first[:, 1:] = tokens[:, 1:] != tokens[:, :-1]
@@ -108,19 +128,23 @@ def runs(index: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class EmbeddingLayer(Layer):
+    """`nn.Embedding` without ``max_norm`` and ``scale_grad_by_freq``."""
+
     kind = "embedding"
     serves = (nn.Embedding,)
 
-    def __init__(self, site: Site, tape: Tape) -> None:
-        super().__init__(site, tape)
+    def __init__(self, site: Site, recorder: Recorder) -> None:
+        super().__init__(site, recorder)
         refuse_coupled(self)
 
     def forward(self, input: Tensor) -> Tensor:
+        """Look up tokens in the detached weight and record the call."""
         weight = self.module._parameters["weight"].detach()
-        index = self.tape.lift(self.site, input)
-        return self.tape.record(self, F.embedding(index, weight), index)
+        index = self.recorder.lift(self.site, input)
+        return self.recorder.record(self, F.embedding(index, weight), index)
 
     def pieces(self, call: Call, g: Tensor) -> Named:
+        """Yield the tokens of each row with their output-gradients."""
         (index,) = call.inputs
         n, (size, d) = len(g), self.module.weight.shape
         tokens = index.reshape(n, -1)
@@ -131,9 +155,141 @@ class EmbeddingLayer(Layer):
 
 
 def refuse_coupled(layer: Layer) -> None:
+    """Refuse options that change weights without noise or mix rows."""
     module = layer.module
     if module.max_norm is not None or module.scale_grad_by_freq:
         raise UnsupportedModel(
             f"{layer} must not use max_norm or scale_grad_by_freq: the first changes the weights "
             "without noise, the second mixes rows. Build it without them."
         )
+
+
+class Bag(ParameterRows):
+    """G_i = sum_t coefficient_it onehot(index_it) right_i^T."""
+
+    def __init__(self, index: Tensor, coefficient: Tensor, right: Tensor, size: int) -> None:
+        self.index, self.coefficient = index, coefficient  # (n, T); coefficient 0 is no token
+        self.right = right  # (n, d)
+        self.n, self.shape = len(index), torch.Size((size, right.shape[1]))
+
+    def indexed(self) -> Indexed:
+        """Return the same sums with an output-gradient for every token."""
+        right = self.coefficient.unsqueeze(2) * self.right.unsqueeze(1)
+        return Indexed(self.index, right, self.shape[0])
+
+    @staticmethod
+    def joined(parts: Sequence[ParameterRows]) -> Sequence[ParameterRows]:
+        """Put the tokens of several calls side by side."""
+        if len(parts) == 1:
+            return parts
+        return Indexed.joined([part.indexed() for part in parts if isinstance(part, Bag)])
+
+    def cross(self, factors: Factors) -> Tensor:
+        """Return (n,) inner products with ``factors``."""
+        return self.indexed().cross(factors)
+
+    def rows(self, start: int, stop: int) -> Tensor:
+        """Form rows ``start`` to ``stop`` with the size of the vocabulary."""
+        counts = self.right.new_zeros(stop - start, self.shape[0])
+        counts.scatter_add_(1, self.index[start:stop], self.coefficient[start:stop])
+        return counts.unsqueeze(2) * self.right[start:stop].unsqueeze(1)
+
+    def select(self, index: Tensor) -> Bag:
+        """Return bags of the rows of ``index``, as float64."""
+        coefficient = self.coefficient[index].double()
+        return Bag(self.index[index], coefficient, self.right[index].double(), self.shape[0])
+
+    def where(self, kept: Tensor) -> Bag:
+        """Set bags that are not ``kept`` to zero."""
+        coefficient = zero_where_not(kept, self.coefficient)
+        return Bag(self.index, coefficient, zero_where_not(kept, self.right), self.shape[0])
+
+    def per_unit(self, units: Units) -> Indexed:
+        """Put the tokens of all bags of a unit one after the other."""
+        return self.indexed().per_unit(units)
+
+    def square(self) -> Tensor:
+        """Return (n,) squared norms from the counts of tokens."""
+        order, first = runs(self.index)
+        run = first.flatten().cumsum(0) - 1
+        sums = self.right.new_zeros(int(run[-1]) + 1 if len(run) else 0)
+        sums.index_add_(0, run, self.coefficient.gather(1, order).flatten())
+        owner = torch.arange(self.n, device=run.device).repeat_interleave(first.sum(1))
+        counts = self.right.new_zeros(self.n).index_add_(0, owner, sums.square_())
+        length = torch.linalg.vector_norm(self.right, dim=1).square_()
+        return careful(self, counts * length, self.coefficient.square().sum(1) * length)
+
+    def weighted(self, w: Tensor | None, out: Tensor) -> None:
+        """Write sum_i w_i G_i, token by token."""
+        self.indexed().weighted(w, out)
+
+    def sketch(self, basis: Basis) -> Tensor:
+        """Return (n, k) inner products with the directions of ``basis``."""
+        return self.indexed().sketch(basis)
+
+
+class EmbeddingBagLayer(Layer):
+    """`nn.EmbeddingBag` in the modes "sum" and "mean"."""
+
+    kind = "embedding bag"
+    serves = (nn.EmbeddingBag,)
+
+    def __init__(self, site: Site, recorder: Recorder) -> None:
+        super().__init__(site, recorder)
+        refuse_coupled(self)
+
+    @classmethod
+    def matches(cls, module: nn.Module) -> bool:
+        """Accept every mode but "max"."""
+        return super().matches(module) and module.mode != "max"
+
+    def forward(
+        self, input: Tensor, offsets: Tensor | None = None, per_sample_weights: Tensor | None = None
+    ) -> Tensor:
+        """Add up bags of the detached weight and record tokens with their coefficients."""
+        m: Any = self.module
+        weight = m._parameters["weight"].detach()
+        out = F.embedding_bag(
+            input,
+            weight,
+            offsets,
+            mode=m.mode,
+            per_sample_weights=per_sample_weights,
+            include_last_offset=m.include_last_offset,
+            padding_idx=m.padding_idx,
+        )
+        with torch.no_grad():
+            index, coefficient = self._bags(input, offsets, per_sample_weights)
+        return self.recorder.record(self, out, index, coefficient)
+
+    def _bags(
+        self, index: Tensor, offsets: Tensor | None, weights: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """Return (n, T) tokens and their coefficients, ragged bags filled up with coefficient 0."""
+        coefficient = torch.ones_like(index, dtype=self.dtype)
+        if weights is not None:
+            coefficient = weights.detach().to(self.dtype)
+        if self.module.padding_idx is not None:
+            coefficient = coefficient.masked_fill(index == self.module.padding_idx, 0.0)
+        if index.dim() == 1:
+            assert offsets is not None
+            ends = offsets[1:] if self.module.include_last_offset else offsets
+            starts = offsets[:-1] if self.module.include_last_offset else offsets
+            if not self.module.include_last_offset:
+                ends = torch.cat([ends[1:], ends.new_tensor([len(index)])])
+            longest = int((ends - starts).max()) if len(starts) else 0
+            place = starts.unsqueeze(1) + torch.arange(longest, device=index.device)
+            present = place < ends.unsqueeze(1)
+            place = place.clamp_max(max(len(index) - 1, 0))
+            index, coefficient = index[place], coefficient[place] * present
+        if self.module.mode == "mean":
+            present = (coefficient != 0).sum(1, keepdim=True).clamp_min(1)
+            coefficient = coefficient / present
+        return index, coefficient
+
+    def pieces(self, call: Call, g: Tensor) -> Named:
+        """Yield the bag of each row with its output-gradient."""
+        index, coefficient = call.inputs
+        assert self.weight is not None
+        size = self.module.num_embeddings
+        yield self.weight, Bag(index, coefficient, as_dtype(g, self.dtype), size)

@@ -15,12 +15,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from winsor.gradients.budget import MAC, TRAFFIC
-from winsor.gradients.layers.layer import Layer, Named, as_dtype
-from winsor.gradients.layers.recorded import Part, Projection, RecordedLinear
+from winsor.gradients.layers.layer import Layer, Named, Part, Projection, RecordedLinear, as_dtype
+from winsor.gradients.parameter_rows import Factors, Outer, ParameterRows, Rows
 from winsor.gradients.parameters import Site
-from winsor.gradients.pieces import Factors, Outer, Piece, Rows
-from winsor.gradients.tape import Call, Tape
+from winsor.gradients.recorder import Call, Recorder
+from winsor.gradients.row_memory import MAC, TRAFFIC
 
 
 def costs_of_linear(places: int, out: int, inner: int) -> dict[str, float]:
@@ -32,28 +31,32 @@ def costs_of_linear(places: int, out: int, inner: int) -> dict[str, float]:
 
 
 class LinearLayer(Layer):
+    """`nn.Linear` at one or many places of a row."""
+
     kind = "linear"
     serves = (nn.Linear,)
     transposed = False
     """True if the weight is stored as (in, out)."""
 
     def forward(self, input: Tensor) -> Tensor:
-        weight, bias = self.tape.detached(self.module)
+        """Apply the map with detached parameters and record the call."""
+        weight, bias = self.recorder.detached(self.module)
         assert weight is not None
         return self.keep(F.linear(input, weight, bias), input)
 
     def keep(self, out: Tensor, x: Tensor) -> Tensor:
         """Record the call; the input is needed for the weight's gradient only."""
-        return self.tape.record(self, out, *(() if self.weight is None else (x,)))
+        return self.recorder.record(self, out, *(() if self.weight is None else (x,)))
 
     def pieces(self, call: Call, g: Tensor) -> Named:
+        """Yield rows or factors of weight and bias from output-gradient ``g``."""
         if g.dtype is not self.dtype:
             g = as_dtype(g, self.dtype)
         if g.dim() == 1:
             raise self.unbatched(g)
         if g.dim() == 2:
             return self.one_place(call, g)
-        pieces: list[tuple[str, Piece]] = []
+        pieces: list[tuple[str, ParameterRows]] = []
         if self.weight is not None:
             x = as_dtype(call.inputs[0], self.dtype)
             e = self.for_weight(g)
@@ -63,7 +66,8 @@ class LinearLayer(Layer):
         return pieces
 
     def one_place(self, call: Call, g: Tensor) -> Named:
-        pieces: list[tuple[str, Piece]] = []
+        """Return pieces of a map that was applied once per row."""
+        pieces: list[tuple[str, ParameterRows]] = []
         for_bias = self.for_bias(g) if self.bias is not None else None
         e = self.for_weight(g) if self.weight is not None else None
         bias = Rows(for_bias) if for_bias is not None else None
@@ -77,10 +81,10 @@ class LinearLayer(Layer):
             pieces.append((self.bias, bias))
         return pieces
 
-    def many_places(self, e: Tensor, x: Tensor) -> Piece:
-        """e (n, T, out), x (n, T, in)."""
+    def many_places(self, e: Tensor, x: Tensor) -> ParameterRows:
+        """Choose rows or factors of e (n, T, out) and x (n, T, in)."""
         left, right = (x, e) if self.transposed else (e, x)
-        if self.tape.totals_only:
+        if self.recorder.totals_only:
             return Factors(left, right)
         places, out, inner = *left.shape[1:], right.shape[2]
         key = (places, out, inner)
@@ -94,9 +98,11 @@ class LinearLayer(Layer):
         return self.plan((places, out, inner), out * inner, places * (out + inner), costs)
 
     def for_weight(self, g: Tensor) -> Tensor:
+        """Return the output-gradient as the weight sees it."""
         return g
 
     def for_bias(self, g: Tensor) -> Tensor:
+        """Return the output-gradient as the bias sees it."""
         return g
 
 
@@ -108,10 +114,12 @@ class TransposedLinearLayer(LinearLayer):
 
     @classmethod
     def matches(cls, module: nn.Module) -> bool:
+        """Accept any module that is called Conv1D and has ``nf`` outputs."""
         return type(module).__name__ == "Conv1D" and isinstance(getattr(module, "nf", None), int)
 
     def forward(self, x: Tensor) -> Tensor:
-        weight, bias = self.tape.detached(self.module)
+        """Apply the map with the transposed weight and record the call."""
+        weight, bias = self.recorder.detached(self.module)
         assert weight is not None
         return self.keep(F.linear(x, weight.T, bias), x)
 
@@ -121,8 +129,8 @@ class ProjectionLayer(LinearLayer):
 
     kind = "projection"
 
-    def __init__(self, projection: Projection, tape: Tape) -> None:
-        super().__init__(projection.site, tape)
+    def __init__(self, projection: Projection, recorder: Recorder) -> None:
+        super().__init__(projection.site, recorder)
         self.projection = projection
         self.weight = projection.site.name_of(projection.weight)
         self.bias = projection.site.name_of(projection.bias) if projection.bias else None
@@ -133,16 +141,19 @@ class ProjectionLayer(LinearLayer):
         return str(self.projection)
 
     def forward(self, input: Tensor) -> Tensor:
+        """Apply the projection with detached parameters and record the call."""
         weight, bias = _read(self._weight), _read(self._bias)
         assert weight is not None
         return self.keep(self.projection(weight, bias, input), input)
 
     def for_weight(self, g: Tensor) -> Tensor:
+        """Return the output-gradient, padded to all rows of the fused weight."""
         weight = _read(self._weight)
         assert weight is not None
         return self.projection.padded(g, len(weight))
 
     def for_bias(self, g: Tensor) -> Tensor:
+        """Return the output-gradient, padded to the whole fused bias."""
         bias = _read(self._bias)
         assert bias is not None
         return self.projection.padded(g, len(bias))
@@ -157,14 +168,14 @@ def _read(home: tuple[dict[str, Any], str] | None) -> Tensor | None:
     return None if home is None else home[0][home[1]].detach()
 
 
-def recorded_linear(site: Site, tape: Tape, known: dict[Any, Layer]) -> RecordedLinear:
-    """The recorded ``x W^T + b`` of one site; layers are made once per projection."""
+def recorded_linear(site: Site, recorder: Recorder, known: dict[Any, Layer]) -> RecordedLinear:
+    """Record ``x W^T + b`` of one site; layers are made once per projection."""
 
     def linear(x: Tensor, weight: str, bias: str | None, part: Part | None = None) -> Tensor:
         projection = Projection(site, weight, bias, part)
         layer = known.get(projection)
         if layer is None:
-            layer = known[projection] = ProjectionLayer(projection, tape)
+            layer = known[projection] = ProjectionLayer(projection, recorder)
         return layer.forward(x)
 
     return linear

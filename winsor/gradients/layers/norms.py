@@ -19,10 +19,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from winsor.gradients.layers.layer import Layer, Named, as_dtype
-from winsor.gradients.pieces import Rows
-from winsor.gradients.tape import Call
+from winsor.gradients.parameter_rows import Rows
+from winsor.gradients.recorder import Call
 
-LONG = 1 << 14
+LONG_ROW = 1 << 14
 """Numbers in a row from which on a call of the kernel per row costs less than the formula: it reads
 each number once and writes none (16 rows of 128 x 256: 0.8 instead of 1.4 ms)."""
 
@@ -33,29 +33,32 @@ _one_row = torch.ops.aten.native_layer_norm_backward.default
 
 
 class LayerNormLayer(Layer):
+    """`nn.LayerNorm`: rows of scale and shift, added up over places."""
+
     kind = "layer norm"
     serves: ClassVar[tuple[type[nn.Module], ...]] = (nn.LayerNorm,)
 
     def forward(self, input: Tensor) -> Tensor:
+        """Normalise with detached parameters and record the call."""
         m = self.module
-        weight, bias = self.tape.detached(self.module)
+        weight, bias = self.recorder.detached(self.module)
         if self.weight is not None and self._in_long_rows(input):
             made = torch.native_layer_norm(input, m.normalized_shape, weight, bias, m.eps)
             note = made[1].detach(), made[2].detach()
-            return self.tape.record(self, made[0], input, note=note)
+            return self.recorder.record(self, made[0], input, note=note)
         out = F.layer_norm(input, m.normalized_shape, weight, bias, m.eps)
-        return self.tape.record(self, out, *([input] if self.weight is not None else []))
+        return self.recorder.record(self, out, *([input] if self.weight is not None else []))
 
     def _in_long_rows(self, x: Tensor) -> bool:
         own = len(self.module.normalized_shape)
         if x.dim() <= 1 + own or x.dtype is not self.dtype or x.device.type != "cpu":
             return False
         places = x.shape[1:-own].numel()
-        return places <= MANY_PLACES and places * x.shape[-own:].numel() >= LONG
+        return places <= MANY_PLACES and places * x.shape[-own:].numel() >= LONG_ROW
 
     def _row_by_row(self, x: Tensor, g: Tensor, mean: Tensor, rstd: Tensor) -> list[Tensor]:
         """[(n, features) of the scale, (n, features) of the shift]."""
-        shape, (weight, bias) = self.module.normalized_shape, self.tape.detached(self.module)
+        shape, (weight, bias) = self.module.normalized_shape, self.recorder.detached(self.module)
         each = zip(*(part.unbind(0) for part in (g, x, mean, rstd)), strict=True)
         rows = [
             _one_row(g, x, shape, m, r, weight, bias, [False, True, bias is not None])[1:]
@@ -64,9 +67,11 @@ class LayerNormLayer(Layer):
         return [torch.stack(part) for part in zip(*rows, strict=True) if part[0] is not None]
 
     def normalised(self, x: Tensor) -> Tensor:
+        """Normalise ``x`` without scale and shift."""
         return F.layer_norm(x, self.module.normalized_shape, None, None, self.module.eps)
 
     def pieces(self, call: Call, g: Tensor) -> Named:
+        """Yield rows of scale and shift from output-gradient ``g``."""
         g = as_dtype(g, self.dtype)
         own = len(self.module.normalized_shape)
         if g.dim() <= own:
@@ -85,34 +90,43 @@ class LayerNormLayer(Layer):
 
 
 class RMSNormLayer(LayerNormLayer):
+    """`nn.RMSNorm`: a scale without a shift."""
+
     kind = "RMS norm"
     serves = (nn.RMSNorm,)
 
     def forward(self, x: Tensor) -> Tensor:
+        """Normalise with a detached scale and record the call."""
         m = self.module
         out = F.rms_norm(x, m.normalized_shape, m._parameters["weight"].detach(), m.eps)
-        return self.tape.record(self, out, x)
+        return self.recorder.record(self, out, x)
 
     def normalised(self, x: Tensor) -> Tensor:
+        """Normalise ``x`` without the scale."""
         return F.rms_norm(x, self.module.normalized_shape, None, self.module.eps)
 
 
 class GroupNormLayer(Layer):
+    """`nn.GroupNorm`: rows of scale and shift come out of its backward pass."""
+
     kind = "group norm"
     serves: ClassVar[tuple[type[nn.Module], ...]] = (nn.GroupNorm,)
 
     def groups(self) -> int:
+        """Number of groups of channels."""
         return int(self.module.num_groups)
 
     def forward(self, input: Tensor) -> Tensor:
-        weight, bias = self.tape.detached(self.module)
+        """Normalise with detached parameters; the backward pass delivers rows."""
+        weight, bias = self.recorder.detached(self.module)
         x = as_dtype(input, self.dtype)
-        if not self.tape.verified:
-            self.tape.note_input(x)
+        if not self.recorder.verified:
+            self.recorder.note_input(x)
         anchor = torch.empty(0, requires_grad=True)
         return _GroupNorm.apply(x, anchor, self, weight, bias)
 
     def pieces(self, call: Call, g: Tensor) -> Named:
+        """Yield the rows that the backward pass found."""
         rows_of_weight, rows_of_bias = call.note
         if self.weight is not None:
             yield self.weight, Rows(rows_of_weight)
@@ -128,9 +142,11 @@ class InstanceNormLayer(GroupNormLayer):
 
     @classmethod
     def matches(cls, module: nn.Module) -> bool:
+        """Accept instance norms that keep no running statistics."""
         return isinstance(module, cls.serves) and not module.track_running_stats
 
     def groups(self) -> int:
+        """Number of channels, each a group of its own."""
         return int(self.module.num_features)
 
 
@@ -172,5 +188,5 @@ class _GroupNorm(torch.autograd.Function):
             (ctx.needs_input_grad[0], True, True),
         )
         call = Call(layer, (), note=(for_weight.view(n, channels), for_bias.view(n, channels)))
-        layer.tape.deliver(call, 0, g)
+        layer.recorder.deliver(call, 0, g)
         return dx, None, None, None, None

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from winsor.core.contract import UnsupportedModel
-from winsor.gradients.layers.recorded import RecordedLinear
+from winsor.gradients.layers.layer import RecordedLinear
 
 State = tuple[Tensor, ...]  # (h,) or (h, c), each (n, features)
 Recur = Callable[[Tensor], Tensor]
@@ -27,7 +27,7 @@ Recur = Callable[[Tensor], Tensor]
 def recurrent_forward(
     module: nn.RNNBase, linear: RecordedLinear, x: Tensor, hx: Any = None
 ) -> tuple[Tensor, Any]:
-    """`module.forward` with recorded linear operations."""
+    """Run `module.forward` with recorded linear operations."""
     if isinstance(x, PackedSequence) or x.dim() != 3:
         raise UnsupportedModel(
             f"the input of {type(module).__name__} must be one padded tensor (batch, length, "
@@ -64,7 +64,7 @@ def _first_states(module: nn.RNNBase, x: Tensor, hx: Any) -> State:
 def _run(
     module: nn.RNNBase, linear: RecordedLinear, x: Tensor, state: State, layer: int, direction: int
 ) -> tuple[Tensor, State]:
-    """One layer in one direction over all time steps."""
+    """Run one layer in one direction over all time steps."""
     suffix = f"l{layer}{'_reverse' if direction else ''}"
     bias = (f"bias_ih_{suffix}", f"bias_hh_{suffix}") if module.bias else (None, None)
 

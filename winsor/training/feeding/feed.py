@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from torch import Tensor
 from torch.utils.data import Dataset, TensorDataset, default_collate
 
 from winsor.core.checks import whole
@@ -19,7 +20,6 @@ from winsor.core.randomness import stream
 from winsor.core.sampling.samplers import Indices, Sampler
 from winsor.core.sampling.units import UnitRows
 from winsor.training.feeding.random_states import random_states
-from winsor.training.feeding.row_buffers import RowBuffers
 from winsor.training.feeding.workers import Asked, stream_batches
 
 
@@ -79,7 +79,7 @@ class Feed:
         where a checkpoint from the middle of that step goes back to."""
 
     def steps(self, first: int, count: int) -> Iterator[Iterator[Fragment]]:
-        """The fragments of ``count`` consecutive steps. An empty Poisson batch has none."""
+        """Yield the fragments of ``count`` consecutive steps. An empty Poisson batch has none."""
         self._ahead.clear()
         self._drawn.clear()
         workers = self._workers(range(first, first + count)) if self.num_workers else None
@@ -150,3 +150,47 @@ class Feed:
 
 def _joined(held: list[Indices]) -> Chunk:
     return Chunk(np.concatenate(held), tuple(map(len, held)))
+
+
+SHARED_BUFFER_BYTES = 1 << 24
+"""Bytes from which a batch is put into a shared buffer."""
+_MOST = 3  # buffers for each tensor of a dataset: one in use, one just left, one to spare
+
+
+class RowBuffers:
+    """Rows of a batch by one `index_select`, large ones into memory that nobody holds any more.
+
+    A fresh tensor of some ten megabytes costs more in page faults than in copying, so large batches
+    share a few buffers. A buffer is written to again only when its storage has no owner but this
+    object: a batch that the user keeps, a view of it, an array made from it, or a graph that saved
+    it each count as an owner, and then another buffer is taken.
+    """
+
+    def __init__(self) -> None:
+        self._buffers: dict[int, list[Tensor]] = {}
+
+    def rows_of(self, place: int, values: Tensor, index: Tensor) -> Tensor:
+        """Return ``values[index]``; ``place`` names the tensor within its dataset."""
+        large = values.nbytes * index.shape[0] >= SHARED_BUFFER_BYTES * values.shape[0]
+        if not large or values.requires_grad or values.device.type != "cpu":
+            return values.index_select(0, index)
+        out = self._free(place, values, len(index))
+        return torch.index_select(values, 0, index, out=out)
+
+    def _free(self, place: int, values: Tensor, count: int) -> Tensor:
+        known = self._buffers.setdefault(place, [])
+        for buffer in known:
+            if len(buffer) >= count and _owners(buffer) == _ALONE:
+                return buffer[:count]
+        if len(known) >= _MOST:
+            del known[0]
+        known.append(values.new_empty((count + count // 16, *values.shape[1:])))
+        return known[-1][:count]
+
+
+def _owners(buffer: Tensor) -> int:
+    """Count how many tensors and others hold the memory of ``buffer``, itself included."""
+    return int(torch._C._storage_Use_Count(buffer.untyped_storage()._cdata))
+
+
+_ALONE = _owners(torch.empty(1))

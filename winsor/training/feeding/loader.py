@@ -15,7 +15,7 @@ from winsor.core.sampling.allocation import Loader
 
 
 def loader_like(loader: DataLoader[Any]) -> Loader:
-    """The sampler that shows the rows as ``loader`` does: each at most once in an epoch.
+    """Build the sampler that shows the rows as ``loader`` does: each at most once in an epoch.
 
     Refuses what may show a row twice, or in an order that depends on the rows' contents: samplers
     and batch samplers of other types than torch's plain ones, drawing with replacement, and

@@ -75,20 +75,20 @@ class MappedRows(Dataset[tuple[Tensor, ...]]):
         return tuple(tensor[0] for tensor in self.take_rows(np.array([row % len(self)])))
 
     def take_rows(self, rows: NDArray[np.int64]) -> tuple[Tensor, ...]:
-        """The rows at these places, as one tensor per file."""
+        """Return the rows at these places, as one tensor per file."""
         if self._chosen is not None:
             rows = self._chosen[rows]
         arrays = [self._rows_of(file, rows) for file in self.files]
         return self._tensors(arrays)
 
     def subset(self, rows: NDArray[np.int64]) -> MappedRows:
-        """The same files, seen as these rows only."""
+        """View the same files as these rows only."""
         part = MappedRows(*self.files, convert=self.convert)
         part._chosen = np.asarray(rows if self._chosen is None else self._chosen[rows], np.int64)
         return part
 
     def pieces(self) -> Iterator[list[Array]]:
-        """All rows of the files from first to last, as raw arrays of a few megabytes."""
+        """Yield all rows of the files from first to last, as raw arrays of a few megabytes."""
         row = sum(_opened(file)[:1].nbytes for file in self.files)
         step = max(1, _PIECE // max(1, row))
         for first in range(0, self._length, step):
@@ -124,8 +124,9 @@ class MappedRows(Dataset[tuple[Tensor, ...]]):
 def _fetch(
     file: Path, start: int, rows: NDArray[np.int64], places: NDArray[np.int64], found: Array
 ) -> None:
-    """Rows far apart, to these places of ``found``: the disk is asked for a block of them while the
-    block before is copied. Reading them through a map asks for one page at a time and waits."""
+    """Read rows far apart to these places of ``found``: the disk is asked for a block of them
+    while the block before is copied. Reading them through a map asks for one page at a time and
+    waits."""
     size = found[:1].nbytes
     if size == 0:
         return
@@ -151,7 +152,7 @@ def _fetch(
 
 
 def _opened(file: Path) -> np.memmap[Any, Any]:
-    """A fresh map of the file: what it has read is let go with it."""
+    """Return a fresh map of the file: what it has read is let go with it."""
     try:
         mapped = np.load(file, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:

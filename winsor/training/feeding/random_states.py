@@ -14,7 +14,8 @@ import torch
 
 
 def random_states() -> dict[str, Any]:
-    """Tensors and numbers only, so that a checkpoint can be loaded with ``weights_only=True``."""
+    """Return tensors and numbers only, so that a checkpoint can be loaded with
+    ``weights_only=True``."""
     version, words, gauss = random.getstate()
     states: dict[str, Any] = {
         "torch": torch.get_rng_state(),

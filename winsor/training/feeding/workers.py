@@ -53,7 +53,8 @@ def stream_batches(
     workers: int,
     collate_fn: Callable[[list[Any]], Any] | None,
 ) -> Iterator[Any]:
-    """The batches of ``fragments``, in order. Draws from ``fragments`` as workers become free."""
+    """Yield the batches of ``fragments``, in order. Draws from ``fragments`` as workers become
+    free."""
     loader: DataLoader[Any] = DataLoader(
         SeededRows(dataset),
         batch_sampler=fragments,

@@ -60,12 +60,12 @@ class LogitAdjusted:
             raise refusal("tau", "finite and at least 0", self.tau)
 
     def shift(self) -> Tensor:
-        """tau log(prior)."""
+        """Return tau log(prior)."""
         counts = torch.tensor(self.profile, dtype=torch.float64)
         return (self.tau * (counts / counts.sum()).log()).float()
 
     def __call__(self, logits: Tensor, labels: Tensor, progress: float = 0.0) -> Tensor:
-        """Losses of the rows, at any moment of the run."""
+        """Return losses of the rows, at any moment of the run."""
         del progress
         return F.cross_entropy(logits + self.shift(), labels, reduction="none")
 

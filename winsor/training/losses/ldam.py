@@ -34,7 +34,7 @@ from winsor.core.contract import ConfigurationError
 
 
 def exponential_profile(largest: int, classes: int, ratio: float = 100.0) -> tuple[int, ...]:
-    """Rows per class, falling geometrically from ``largest`` to ``largest / ratio``.
+    """Return rows per class, falling geometrically from ``largest`` to ``largest / ratio``.
 
     >>> exponential_profile(5000, 10)
     (5000, 2997, 1796, 1077, 645, 387, 232, 139, 83, 50)
@@ -76,16 +76,19 @@ class LdamDrw:
             raise refusal("deferred", "in [0, 1]", self.deferred)
 
     def margins(self) -> Tensor:
+        """Return the margin of each class: larger for rarer classes."""
         counts = torch.tensor(self.profile, dtype=torch.float32)
         return self.largest_margin * (counts.min() / counts) ** 0.25
 
     def weights(self) -> Tensor:
+        """Return the weight of each class in the loss at the current step."""
         counts = torch.tensor(self.profile, dtype=torch.float64)
         raw = (1 - self.beta) / (1 - self.beta**counts)
         return (raw / raw.mean()).float()
 
     def __call__(self, logits: Tensor, labels: Tensor, progress: float) -> Tensor:
-        """Losses of the rows; ``progress`` is the part of the run that is over, from 0 to 1."""
+        """Return losses of the rows; ``progress`` is the part of the run that is over, from
+        0 to 1."""
         shift = F.one_hot(labels, len(self.profile)) * self.margins()
         losses = F.cross_entropy(self.scale * (logits - shift), labels, reduction="none")
         return losses if progress < self.deferred else losses * self.weights()[labels]

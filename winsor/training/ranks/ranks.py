@@ -23,9 +23,11 @@ import torch.distributed as dist
 from torch import Tensor
 
 from winsor.core.contract import ProtocolError
+from winsor.core.noise.slices import DRAWN_AHEAD
 from winsor.core.sampling.samplers import Indices
+from winsor.core.values import FlatTree
+from winsor.gradients.tree import Layout
 from winsor.rules.rule import Sums
-from winsor.training.ranks.sent import Sent
 
 _Value = TypeVar("_Value")
 
@@ -46,7 +48,7 @@ class Ranks:
 
     @staticmethod
     def here(device: torch.device | None = None) -> Ranks | None:
-        """None, unless a process group of several ranks is there."""
+        """Return the ranks of this process, or None without a process group of several ranks."""
         if not (dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1):
             return None
         return Ranks(device)
@@ -54,19 +56,19 @@ class Ranks:
     # ------------------------------------------------------------------------------- at the start
 
     def shared_key(self, key: bytes) -> bytes:
-        """The key of rank 0, on every rank."""
+        """Share the key of rank 0 with every rank."""
         held = torch.tensor(list(key), dtype=torch.uint8, device=self.device)
         self._do(dist.broadcast, held, 0)
         return bytes(held.tolist())
 
     def from_first(self, value: Any) -> Any:
-        """Plain values of rank 0, on every rank."""
+        """Share plain values of rank 0 with every rank."""
         held = [value]
         self._do(dist.broadcast_object_list, held, 0, device=self.device)
         return held[0]
 
     def from_all(self, value: Any) -> list[Any]:
-        """Plain values of every rank, in their order."""
+        """Collect plain values of every rank, in their order."""
         found: list[Any] = [None] * self.world
         self._do(dist.all_gather_object, found, value)
         return found
@@ -86,11 +88,11 @@ class Ranks:
     # -------------------------------------------------------------------------------- every step
 
     def part(self, rows: Indices) -> Indices:
-        """This rank's share of a logical batch; it may be empty."""
+        """Return this rank's share of a logical batch; it may be empty."""
         return np.array_split(rows, self.world)[self.rank]
 
     def add_up(self, sums: Sums) -> Sums:
-        """The sums over the rows of all ranks, in place of those of this one.
+        """Add up the sums of all ranks, in place of those of this one.
 
         How a rank holds its sums depends on its rows: those without any have no flat memory, and
         plain numbers. What is sent must not, nor what comes out: it is digested. All that a step
@@ -120,12 +122,12 @@ class Ranks:
             _refuse_broken(error)
 
     def slice_of(self, size: int) -> slice:
-        """The places of a vector that this rank answers for; perhaps none."""
+        """Return the places of a vector that this rank answers for; perhaps none."""
         width = -(-size // self.world)
         return slice(min(size, self.rank * width), min(size, (self.rank + 1) * width))
 
     def gather_slices(self, flat: Tensor) -> None:
-        """Every rank's slice of a vector, in place of what stood there."""
+        """Gather every rank's slice of a vector, in place of what stood there."""
         width = -(-len(flat) // self.world)
         own = flat.new_zeros(width)
         part = flat[self.slice_of(len(flat))]
@@ -135,11 +137,12 @@ class Ranks:
         flat.copy_(wide[: len(flat)])
 
     def scatter_sum(self, own: Tensor, whole: Tensor) -> None:
-        """Into ``own``: this rank's slice of the sum of all ranks' ``whole``; slices are equal."""
+        """Write this rank's slice of the sum of all ranks' ``whole`` into ``own``; slices are
+        equal."""
         self._do(getattr(dist, _SCATTER), own, whole)
 
     def all_rows(self, values: Tensor) -> Tensor:
-        """(rows of this rank, ...) -> (all rows, ...), in the order of ranks."""
+        """Map (rows of this rank, ...) to (all rows, ...), in the order of ranks."""
         sizes = self.row_counts(len(values))
         longest = max(sizes)
         if longest == 0:
@@ -151,18 +154,18 @@ class Ranks:
         return torch.cat([part[:size] for part, size in zip(found, sizes, strict=True)])
 
     def row_counts(self, count: int) -> list[int]:
-        """How many rows each rank has."""
+        """Count the rows that each rank has."""
         own = torch.tensor([count], device=self.device)
         found = [torch.empty_like(own) for _ in range(self.world)]
         self._do(dist.all_gather, found, own)
         return [int(one) for one in found]
 
     def digest_of_all(self, digest: str) -> str:
-        """What the ledger is to say of a release: every rank holds all of it."""
+        """Return what the ledger is to say of a release: every rank holds all of it."""
         return digest
 
     def same_release(self, run: str, step: int, digest: str, well: bool = True) -> bool:
-        """Whether rank 0 is well; refuses unless every rank is about to cover the same value.
+        """Tell whether rank 0 is well; refuses unless every rank is about to cover the same value.
 
         One word for both: rank 0 speaks it when the release is in the ledger, or could not be.
         """
@@ -179,13 +182,13 @@ class Ranks:
         return first_is_well
 
     def all_well(self, well: bool) -> bool:
-        """Whether rank 0 says so."""
+        """Tell whether rank 0 says so."""
         word = torch.tensor([int(well)], device=self.device)
         self._do(dist.broadcast, word, 0)
         return bool(word.item())
 
     def everyone(self, well: bool) -> bool:
-        """Whether every rank says so."""
+        """Tell whether every rank says so."""
         word = torch.tensor([int(well)], device=self.device)
         self._do(dist.all_reduce, word, dist.ReduceOp.MIN)
         return bool(word.item())
@@ -197,8 +200,8 @@ class Ranks:
             _refuse_broken(error)
 
 
-def together(ranks: Ranks | None, act: Callable[[], _Value], what: str) -> _Value:
-    """``act()`` on every rank; where it fails on one, it has failed on all of them."""
+def on_all_ranks(ranks: Ranks | None, act: Callable[[], _Value], what: str) -> _Value:
+    """Run ``act()`` on every rank; where it fails on one, it has failed on all of them."""
     if ranks is None:
         return act()
     try:
@@ -215,7 +218,7 @@ def together(ranks: Ranks | None, act: Callable[[], _Value], what: str) -> _Valu
 
 
 def fingerprint_of(tensors: Mapping[str, Tensor]) -> str:
-    """Names the bits of some tensors."""
+    """Name the bits of some tensors."""
     digest = hashlib.blake2b(digest_size=16)
     for name, tensor in tensors.items():
         flat = tensor.detach().cpu().contiguous().reshape(-1)
@@ -234,3 +237,52 @@ def _refuse_broken(error: RuntimeError) -> NoReturn:
         "the ranks of a training must stay together. Got a broken connection instead: "
         f"{error}. What was recorded before is paid for; resume all ranks from a checkpoint."
     ) from error
+
+
+IN_ONE_PIECE = DRAWN_AHEAD
+"""Values of the largest tree that is sent in one piece: those whose noise is drawn ahead."""
+TOGETHER = 1 << 15
+"""Leaves of at most so many values share a buffer, in larger trees."""
+
+
+class Sent:
+    """A tree of sums as it crosses between ranks: buffers to be added up in place.
+
+    A message between processes costs about as much as adding up ten thousand values, and models
+    have many leaves that are smaller than that. So a tree travels in one piece, in which most lie
+    already. Of larger trees the small leaves travel in one buffer and the large ones as they are.
+
+    Guarantee
+    ---------
+    What is sent depends on names, shapes and types alone, so that every rank sends the same
+    messages, whether it has rows or not.
+    """
+
+    def __init__(self, tree: Mapping[str, Tensor]) -> None:
+        self._tree: dict[str, Tensor] = dict(tree)
+        self._flat: FlatTree | None = None
+        leaves = list(tree.values())
+        alike = len({(leaf.dtype, leaf.device) for leaf in leaves}) == 1
+        if alike and sum(leaf.numel() for leaf in leaves) <= IN_ONE_PIECE:
+            self._flat = tree if isinstance(tree, FlatTree) else Layout(tree).joined(leaves)
+            self.buffers = [self._flat.flat]
+            return
+        few = TOGETHER if alike else 0
+        self._small = [leaf for leaf in leaves if leaf.numel() <= few]
+        self._large = [leaf for leaf in leaves if leaf.numel() > few]
+        self.buffers = [leaf.contiguous() for leaf in self._large]
+        if self._small:
+            self.buffers.append(torch.cat([leaf.reshape(-1) for leaf in self._small]))
+
+    def received(self) -> dict[str, Tensor]:
+        """Return the tree of what the buffers hold now."""
+        if self._flat is not None:
+            return self._flat
+        for leaf, buffer in zip(self._large, self.buffers, strict=False):
+            if buffer.data_ptr() != leaf.data_ptr():
+                leaf.copy_(buffer)
+        if self._small:
+            parts = self.buffers[-1].split([leaf.numel() for leaf in self._small])
+            for leaf, part in zip(self._small, parts, strict=True):
+                leaf.copy_(part.view_as(leaf))
+        return self._tree

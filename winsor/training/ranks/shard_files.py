@@ -36,7 +36,7 @@ PLACES = {
 
 
 def write_shards(folder: Path, tensors: dict[str, Tensor]) -> None:
-    """Into a new folder, durably. All ranks call it; they need not hold the same parts."""
+    """Write into a new folder, durably. All ranks call it; they need not hold the same parts."""
     from torch.distributed import checkpoint
 
     writer = checkpoint.FileSystemWriter(folder)
@@ -52,7 +52,7 @@ def write_shards(folder: Path, tensors: dict[str, Tensor]) -> None:
 
 
 def read_shards(folder: Path, tensors: dict[str, Tensor]) -> None:
-    """Into ``tensors``, whole ones or parts, in place. All ranks call it."""
+    """Read into ``tensors``, whole ones or parts, in place. All ranks call it."""
     from torch.distributed import checkpoint
 
     try:
@@ -77,6 +77,7 @@ class PlacesOnly(pickle.Unpickler):
     """Reads where shards are; refuses a file that names anything else."""
 
     def find_class(self, module: str, name: str, /) -> Any:
+        """Find the few classes that describe places of shards; refuse any other."""
         if name not in PLACES.get(module, ()):
             raise RuntimeError(f"a file of places names {module}.{name}, which is not one")
         return super().find_class(module, name)

@@ -23,20 +23,25 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 
-from winsor.core.contract import UnsoundRelease
-from winsor.core.noise.slices import SlicedNoise
+from winsor.core.contract import UnsoundRelease, UnsupportedModel
+from winsor.core.noise.protocol import Correlated, Mechanism
+from winsor.core.noise.slices import SlicedNoise, Source
 from winsor.core.values import PartTree
 from winsor.rules.quantile import Quantile
 from winsor.rules.rule import RowwiseRule, Rule, Sums
 from winsor.training.ranks.ranks import Ranks
+from winsor.training.ranks.sharded import Shards, own_part, sliced
+from winsor.training.ranks.shared import shared_noise
+from winsor.training.update import OptimizerUpdate, Update, scale_
 
 PASSED_ON = (RowwiseRule.bounded, Quantile.bounded)
 """Where a rule states its bound without looking at the sum, a part of the sum will do."""
 
 
 def needs_no_whole_sum(rule: Rule) -> bool:
+    """Tell whether ``rule`` states its bound without looking at the sum."""
     return type(rule).bounded in PASSED_ON and type(rule).after in (Rule.after, Quantile.after)
 
 
@@ -51,6 +56,7 @@ class Part:
 
     @property
     def own_shape(self) -> tuple[int, ...]:
+        """Shape of this rank's part of the leaf."""
         return (self.rows, *self.shape[1:]) if self.shape else self.shape
 
     @property
@@ -60,7 +66,8 @@ class Part:
 
     @staticmethod
     def of(parameter: Tensor, owned: Any, world: int, rank: int) -> Part | None:
-        """What ``owned`` (a shard, or the parameter itself) is of it; None if not rows of it."""
+        """Find which rows of it ``owned`` (a shard, or the parameter itself) is; None if not rows
+        of it."""
         shape = tuple(parameter.shape)
         if owned is parameter:
             return Part(shape, 0, shape[0] if shape else 1, is_whole=True)
@@ -75,7 +82,7 @@ class Part:
 def parts_of(
     parameters: Mapping[str, Tensor], owned: Mapping[str, Any], ranks: Ranks
 ) -> dict[str, Part] | None:
-    """This rank's part of every leaf; None if some are sharded otherwise than by rows."""
+    """Find this rank's part of every leaf; None if some are sharded otherwise than by rows."""
     found = {
         name: Part.of(p, owned[name], ranks.world, ranks.rank) for name, p in parameters.items()
     }
@@ -92,6 +99,7 @@ class ShardingRanks(Ranks):
         self.parts = dict(parts)
 
     def add_up(self, sums: Sums) -> Sums:
+        """Add up sums over ranks, of which this rank keeps its part."""
         grad = sums.get("grad")
         if not isinstance(grad, Mapping):
             return super().add_up(sums)
@@ -111,7 +119,7 @@ class ShardingRanks(Ranks):
         return found
 
     def _part_of_all(self, leaf: Tensor, part: Part) -> Tensor:
-        """The sum over ranks of this rank's rows of a leaf."""
+        """Return the sum over ranks of this rank's rows of a leaf."""
         if part.is_whole:
             held = leaf.clone()  # a part must not keep the memory of the whole tree
             self._do(dist.all_reduce, held)
@@ -126,8 +134,8 @@ class ShardingRanks(Ranks):
         return own if part.rows == wide else own[: part.rows].clone()
 
     def digest_of_all(self, digest: str) -> str:
-        """One digest of all ranks' parts. Tags of single ranks are not shown to anybody: they
-        share nonces."""
+        """Return one digest of all ranks' parts. Tags of single ranks are not shown to anybody:
+        they share nonces."""
         own = torch.tensor(list(bytes.fromhex(digest)), dtype=torch.uint8, device=self.device)
         found = [torch.empty_like(own) for _ in range(self.world)]
         self._do(dist.all_gather, found, own)
@@ -155,3 +163,58 @@ def _pieces(
         found.append((leaf, place + part.first * part.width))
         place += int(torch.Size(part.shape).numel())
     return place, found
+
+
+class ShardedUpdate(OptimizerUpdate):
+    """As `OptimizerUpdate`; the optimiser sees shards of weights and of the release."""
+
+    def __init__(
+        self,
+        parameters: dict[str, nn.Parameter],
+        optimizer: torch.optim.Optimizer,
+        scheduler: torch.optim.lr_scheduler.LRScheduler | None,
+        expected_size: float,
+        shards: Shards,
+    ) -> None:
+        super().__init__(parameters, optimizer, scheduler, expected_size)
+        self.shards = shards
+        self.owned = shards.owned_by_optimizer(parameters)
+
+    def step_with(self, grad: Mapping[str, Tensor]) -> None:
+        """Step on this rank's shards, then gather whole weights."""
+        scale_(grad, self._scale)
+        self.shards.slice()  # weights may have been projected, averaged or loaded since
+        part = own_part if isinstance(grad, PartTree) else sliced
+        for name, shard in self.owned.items():
+            whole = grad[name]
+            shard.grad = whole if shard is self.parameters[name] else part(whole, shard)
+        self.optimizer.step()
+        for shard in self.owned.values():
+            shard.grad = None  # a stray optimizer.step() must find nothing to apply
+        self.shards.gather()
+
+
+def with_parts(
+    ranks: Ranks, update: Update, rule: Rule, mechanism: Mechanism
+) -> tuple[Ranks, Source]:
+    """Choose how ranks add up and noise sums: in parts, where the model is sharded and nothing that
+    happens to the sum needs it whole."""
+    if (
+        isinstance(update, ShardedUpdate)
+        and needs_no_whole_sum(rule)
+        and not isinstance(mechanism, Correlated)
+    ):
+        parts = parts_of(update.parameters, update.owned, ranks)
+        if parts is not None:
+            ranks = sharding = ShardingRanks(ranks, parts)
+            return ranks, functools.partial(sharded_noise, ranks=sharding)
+    return ranks, functools.partial(shared_noise, ranks=ranks)
+
+
+def refuse_shards(shards: Shards | None) -> None:
+    """Refuse shards under a mechanism with an update of its own, which moves whole weights."""
+    if shards is not None:
+        raise UnsupportedModel(
+            "a mechanism that updates the weights itself (ModelMix) must have them whole. Got a "
+            "model sharded by fully_shard instead. Use plain data parallelism."
+        )

@@ -22,6 +22,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.nn.parallel import DataParallel, DistributedDataParallel
 
 from winsor.core.contract import UnsupportedModel
 
@@ -47,36 +48,36 @@ class Shards:
 
     @staticmethod
     def of(model: nn.Module) -> Shards | None:
-        """The model's shards, its weights being whole from now on; None if it has none."""
+        """Find the model's shards and make its weights whole; None if it has none."""
         known = _GATHERED.get(model)
         if known is None and any(_sharded_places(model)):
             known = _GATHERED[model] = Shards(model)
         return known
 
     def owned_by_optimizer(self, parameters: Mapping[str, nn.Parameter]) -> dict[str, Any]:
-        """For each whole parameter, what the user's optimiser holds."""
+        """Return, for each whole parameter, what the user's optimiser holds."""
         return {name: self._shards.get(id(p), p) for name, p in parameters.items()}
 
     def by_name(self) -> dict[str, Any]:
-        """The shard of each parameter, by every name the model has for it."""
+        """Return the shard of each parameter, by every name the model has for it."""
         named = self._model.named_parameters(remove_duplicate=False)
         return {name: self._shards[id(p)] for name, p in named if id(p) in self._shards}
 
     @torch.no_grad()
     def slice(self) -> None:
-        """Shards as the whole weights are: those are what the run's guard watches."""
+        """Set the shards to the whole weights: those are what the run's guard watches."""
         for shard in self._shards.values():
             shard.copy_(sliced(self._whole[id(shard)].detach(), shard))
 
     @torch.no_grad()
     def gather(self) -> None:
-        """Whole weights as the shards of all ranks are."""
+        """Fill the whole weights from the shards of all ranks."""
         for shard in self._shards.values():
             if shard.requires_grad:  # an optimiser does not move what is frozen
                 self._whole[id(shard)].copy_(shard.detach().full_tensor())
 
     def give_back(self) -> None:
-        """The model with shards and hooks as FSDP had left it."""
+        """Give back the model with shards and hooks as FSDP had left it."""
         if _GATHERED.pop(self._model, None) is None:
             return
         self.slice()
@@ -99,6 +100,7 @@ class ShardedOptimizer:
         self._gathered = gathered
 
     def state_dict(self) -> dict[str, Any]:
+        """Return the optimiser's state by parameter, gathered if asked for."""
         state = self._optimizer.state_dict()
         if not self._gathered:
             return state
@@ -109,6 +111,7 @@ class ShardedOptimizer:
         return {**state, "state": kept}
 
     def load_state_dict(self, state_dict: dict[str, Any], /) -> None:
+        """Load a state that `state_dict` returned, whole or in shards."""
         owned = [p for group in self._optimizer.param_groups for p in group["params"]]
         kept = {
             place: {name: _as(owned[place], value) for name, value in values.items()}
@@ -118,7 +121,7 @@ class ShardedOptimizer:
 
 
 def sliced(whole: Tensor, like: Any) -> Tensor:
-    """This rank's part of a tensor that every rank has whole, sharded as ``like`` is."""
+    """Return this rank's part of a tensor that every rank has whole, sharded as ``like`` is."""
     from torch.distributed.tensor import distribute_tensor
 
     part: Tensor = distribute_tensor(whole, like.device_mesh, like.placements, src_data_rank=None)
@@ -126,7 +129,7 @@ def sliced(whole: Tensor, like: Any) -> Tensor:
 
 
 def own_part(local: Tensor, like: Any) -> Tensor:
-    """A tensor sharded as ``like`` is, of which this rank has its part already."""
+    """Wrap this rank's part as a tensor that is sharded as ``like`` is."""
     from torch.distributed.tensor import DTensor
 
     part: Tensor = DTensor.from_local(
@@ -151,6 +154,7 @@ def _as(owner: Any, value: Any) -> Any:
 
 
 def is_sharded(value: Any) -> bool:
+    """Tell whether ``value`` is a tensor of which each rank holds a part."""
     if not dist.is_available():
         return False
     from torch.distributed.tensor import DTensor  # slow to import: only where it can be needed
@@ -219,3 +223,24 @@ def _refuse_other_parallelism(model: nn.Module, shards: list[Any]) -> None:
                 f"{state._mp_policy} for {len(state._modules)} modules instead. Use "
                 "torch.autocast for mixed precision, and shard modules one by one."
             )
+
+
+def inside(model: nn.Module) -> nn.Module:
+    """Return the model that a wrapper holds, with the wrapper's reduction switched off for good.
+
+    winsor reads the gradient of each row and adds up what it has bounded. The reduction of
+    DistributedDataParallel would carry gradients without bound and noise to other ranks, and would
+    wait for ranks that have no rows in a step.
+    """
+    if isinstance(model, DataParallel):
+        raise UnsupportedModel(
+            "model must run in one process per device. Got DataParallel instead, which splits "
+            "batches over threads behind the engine's back. Start one process per device with "
+            "torchrun."
+        )
+    if not isinstance(model, DistributedDataParallel):
+        return model
+    model.require_backward_grad_sync = False
+    model.require_forward_param_sync = False  # ranks without rows do not come to it
+    inner: nn.Module = model.module
+    return inner

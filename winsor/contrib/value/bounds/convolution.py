@@ -33,9 +33,9 @@ from winsor.contrib.value.bounds.kind import (
 )
 from winsor.contrib.value.bounds.spectral import top_eigenvalue, trace
 from winsor.contrib.value.bounds.windows import cover, geometry, sums_by_offset
-from winsor.gradients.budget import MAC
 from winsor.gradients.graph import Step
 from winsor.gradients.layers.convolution import ConvolutionPiece, costs_of_convolution
+from winsor.gradients.row_memory import MAC
 from winsor.gradients.weight_gradients import KeptConvolution, KeptRows
 
 _IN_CACHE = 1 << 20
@@ -113,7 +113,7 @@ def _ghosts_are_cheap(piece: KeptConvolution) -> bool:
 
 
 def _exactly(step: Step, piece: KeptConvolution) -> Tensor:
-    """(blocks,) squared norms, held above what cancelling places leave (`pieces.HELD`)."""
+    """(blocks,) squared norms, held above what cancelling places leave (`pieces.NORM_FLOOR`)."""
     e, h, weight = piece.e, piece.input, piece.weight
     assert h is not None and weight is not None
     ghost = ConvolutionPiece(h, e, weight.tensor.shape, piece.geometry, ghost=True)

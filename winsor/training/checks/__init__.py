@@ -1,0 +1,1 @@
+"""Checks of a training before and while it runs: arguments, losses, independent rows."""

@@ -28,14 +28,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from dp_accounting.dp_event import DpEvent, GaussianDpEvent, PoissonSampledDpEvent
+from dp_accounting.dp_event import GaussianDpEvent, PoissonSampledDpEvent
 from numpy.typing import NDArray
 from scipy import optimize, signal
 
-from winsor.core.contract import CalibrationError, ConfigurationError, Neighbouring
+from winsor.core.contract import CalibrationError, ConfigurationError
+from winsor.core.events.registry import History
 from winsor.core.noise.banded import BandedGaussian, square_root_coefficients
 from winsor.core.noise.gaussian import Gaussian
 from winsor.planning import calibrate
+from winsor.planning.calibrate import Budget
 
 Array = NDArray[np.float64]
 
@@ -190,12 +192,12 @@ def _noise(bands: int, steps: int, rate: float, epsilon: float, delta: float) ->
         )
     at = min(1.0, bands * rate)
 
-    def event_of(multiplier: float) -> DpEvent:
+    def history_of(multiplier: float) -> History:
         inner = GaussianDpEvent(multiplier)
-        return inner if at == 1.0 else PoissonSampledDpEvent(at, inner)
+        event = inner if at == 1.0 else PoissonSampledDpEvent(at, inner)
+        return [(event, -(-steps // bands))]
 
-    relation = Neighbouring.ADD_OR_REMOVE_ONE
-    return calibrate.noise_multiplier(event_of, -(-steps // bands), epsilon, delta, relation)
+    return calibrate.noise_multiplier(history_of, Budget(epsilon, delta))
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from winsor.core.checks import positive, probability
-from winsor.core.contract import ConfigurationError, Neighbouring
+from winsor.core.contract import ConfigurationError
 from winsor.tails import theorems, weibull
 from winsor.tails.fitting import TailFit
 from winsor.tails.verdict import TailClass
@@ -152,18 +152,10 @@ def private_quantile(fitted: TailFit | None, setting: Setting) -> Advice:
 
 @functools.lru_cache(maxsize=64)
 def noise_multiplier(n: int, batch_size: int, steps: int, epsilon: float, delta: float) -> float:
-    """The certified multiplier of a per-sample rule with Poisson batches, add/remove-one."""
-    from dp_accounting.dp_event import GaussianDpEvent, PoissonSampledDpEvent
+    """Return the certified multiplier of a per-sample rule with Poisson batches, add/remove-one."""
+    from winsor.planning.run import PlannedRun
 
-    from winsor.planning import calibrate
-
-    return calibrate.noise_multiplier(
-        lambda sigma: PoissonSampledDpEvent(batch_size / n, GaussianDpEvent(sigma)),
-        steps,
-        epsilon,
-        delta,
-        Neighbouring.ADD_OR_REMOVE_ONE,
-    )
+    return PlannedRun.of_numbers(n, batch_size, steps=steps, delta=delta).noise_for(epsilon)
 
 
 # ------------------------------------------------------------------------------------- paper 1

@@ -10,30 +10,24 @@ is calibrated to an epsilon keeps within it, looks included.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
-from dp_accounting.dp_event import ComposedDpEvent, DpEvent, SelfComposedDpEvent
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, Dataset
 
-from winsor.core.accounting import certify
-from winsor.core.checks import as_relation, positive, whole
+from winsor.core.checks import positive, whole
 from winsor.core.contract import BudgetExceeded, ConfigurationError, Neighbouring
 from winsor.core.events.registry import History
-from winsor.core.sampling.choose import dataset_size, make_sampler, planned_steps
-from winsor.gradients import trainable_parameters
 from winsor.metrics import Measurement, Metric, event_of, measure
-from winsor.planning import calibrate
 from winsor.planning.bands import Banded
-from winsor.rules.rule import dry_run
 from winsor.training.loop import PrivateTraining
-from winsor.training.make_private import Arguments
-from winsor.training.planned import PlannedSteps
+from winsor.training.make_private import Arguments, planned_run
 from winsor.training.ranks.ranks import Ranks
 
 Columns = Mapping[str, Tensor]
@@ -174,53 +168,24 @@ def refuse_ranks() -> None:
 
 
 def with_looks(arguments: Arguments, evaluation: Evaluation) -> Arguments:
-    """The arguments of a run that keeps within its epsilon, the looks included."""
+    """Return the arguments of a run that keeps within its epsilon, the looks included."""
     refuse_ranks()
-    epsilon, delta = arguments.get("epsilon"), arguments["delta"]
-    relation = as_relation(arguments.get("relation", Neighbouring.ADD_OR_REMOVE_ONE))
-    looks = evaluation.history(relation)
-    multiplier = arguments.get("noise_multiplier")
+    epsilon, multiplier = arguments.get("epsilon"), arguments.get("noise_multiplier")
     if epsilon is None:
         return arguments
-    plan = _planned(arguments, relation)
-    evaluation.marks(plan.steps)
-
-    def whole_run(nm: float) -> DpEvent:
-        parts = [*plan.events(nm), *looks]
-        return ComposedDpEvent([SelfComposedDpEvent(event, count) for event, count in parts])
-
-    if multiplier is None:
-        multiplier = calibrate.noise_multiplier(whole_run, 1, epsilon, delta, relation)
-    else:
-        spent = certify([(whole_run(multiplier), 1)], delta, relation).epsilon
-        if spent > epsilon:
-            raise BudgetExceeded(
-                f"training and evaluation must stay within epsilon = {epsilon!r}. Got {spent:.4g} "
-                "instead. Add noise, look less often, or raise epsilon."
-            )
-    return {**arguments, "epsilon": None, "noise_multiplier": multiplier}
-
-
-def _planned(arguments: Arguments, relation: Neighbouring) -> PlannedSteps:
-    asked = arguments.get("mechanism") or "gaussian"
-    if isinstance(asked, Banded):
+    if isinstance(arguments.get("mechanism"), Banded):
         raise ConfigurationError(
             "evaluate must be given without epsilon where noise is correlated. Got Banded(...) "
             "with epsilon instead. Give noise_multiplier, and read the total from spent()."
         )
-    n = dataset_size(arguments["dataset"])
-    sampler = make_sampler(
-        arguments.get("sampling", "poisson"),
-        n,
-        arguments["batch_size"],
-        arguments.get("sampling_rate"),
-    )
-    parameters = trainable_parameters(arguments["model"])
-    return PlannedSteps(
-        dry_run(arguments["rule"], parameters, sampler.expected_size),
-        asked,
-        sampler,
-        relation,
-        arguments["delta"],
-        planned_steps(arguments.get("epochs"), arguments.get("steps"), sampler),
-    )
+    run = planned_run(arguments)
+    run = dataclasses.replace(run, looks=evaluation.history(run.relation))
+    evaluation.marks(run.steps)
+    if multiplier is None:
+        multiplier = run.noise_for(epsilon)
+    elif (spent := run.spent(multiplier).epsilon) > epsilon:
+        raise BudgetExceeded(
+            f"training and evaluation must stay within epsilon = {epsilon!r}. Got {spent:.4g} "
+            "instead. Add noise, look less often, or raise epsilon."
+        )
+    return {**arguments, "epsilon": None, "noise_multiplier": multiplier}

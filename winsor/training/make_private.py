@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Required, TypedDict, Unpack
 
@@ -17,8 +16,14 @@ from torch import nn
 from torch.utils.data import Dataset
 
 from winsor.core.accounting import event_to_json
-from winsor.core.checks import as_delta, as_relation, choice, refuse_unknown, whole
-from winsor.core.contract import ConfigurationError, LedgerError, Neighbouring, Update
+from winsor.core.checks import as_delta, as_relation, choice, positive, refuse_unknown, whole
+from winsor.core.contract import (
+    Bounded,
+    ConfigurationError,
+    LedgerError,
+    Neighbouring,
+    Update,
+)
 from winsor.core.door import Door
 from winsor.core.ledger.guarantee import together
 from winsor.core.ledger.holders import earlier_ledgers
@@ -26,11 +31,12 @@ from winsor.core.ledger.ledger import Ledger
 from winsor.core.noise import source as noise
 from winsor.core.noise.protocol import Choice, Mechanism, OwnUpdate
 from winsor.core.randomness import new_key, subkey
-from winsor.core.sampling.choose import dataset_size, make_sampler, planned_steps
+from winsor.core.sampling.choose import dataset_size, planned_steps
 from winsor.core.sampling.samplers import Poisson, Sampler
 from winsor.core.sampling.units import UnitRows
 from winsor.gradients import make_engine, refuse_unsupported, trainable_parameters
 from winsor.planning.bands import Banded, Workload
+from winsor.planning.run import PlannedRun
 from winsor.rules.rule import Rule, dry_run
 from winsor.training.correlated import cyclic, learning_rates, momentum
 from winsor.training.feeding.feed import Feed
@@ -38,7 +44,6 @@ from winsor.training.grouping import Grouping
 from winsor.training.guard import ModelGuard
 from winsor.training.iterates import Ball, Iterates, first_counted
 from winsor.training.loop import PrivateTraining, StepBudget
-from winsor.training.planned import PlannedSteps
 from winsor.training.ranks.ledger import SharedLedger
 from winsor.training.ranks.ranks import Ranks
 from winsor.training.ranks.sharded import Shards
@@ -175,31 +180,26 @@ def make_private(
     1.21
     """
     refuse_unknown("make_private", options, Arguments.__annotations__, ELSEWHERE)
-    given = {"model": model, "optimizer": optimizer, "dataset": dataset, "rule": rule}
-    refuse_wrong_kinds({**given, **options})
-    model = inside(model)
+    arguments = Arguments(
+        model=model, optimizer=optimizer, dataset=dataset, rule=rule,
+        batch_size=batch_size, delta=delta, epsilon=epsilon, noise_multiplier=noise_multiplier,
+        epochs=epochs, steps=steps, **options,
+    )  # fmt: skip
+    refuse_wrong_kinds(arguments)
+    model = arguments["model"] = inside(model)
     shards = Shards.of(model)
     units = _units(dataset, options)
-    n = dataset_size(dataset) if units is None else units.n
-    delta = as_delta(delta, n, options.get("allow_large_delta", False))
-    drawn = _Drawn.asked_for(n, batch_size, optimizer, (epochs, steps), (epsilon, delta), options)
-    refuse_unsupported(model)
+    planned = planned_run(arguments, units)
     parameters = trainable_parameters(model)
     engine = make_engine(model, parameters, options.get("engine", "auto"), rule.needs)
-    planned = PlannedSteps(
-        dry_run(rule, parameters, drawn.sampler.expected_size),
-        drawn.asked, drawn.sampler, drawn.relation, delta,
-        planned_steps(epochs, steps, drawn.sampler),
-        tuple(together(earlier_ledgers(options.get("after", ()), drawn.relation))),
-    )  # fmt: skip
-    mechanism, budget = planned.noise_and_budget(epsilon, noise_multiplier)
+    mechanism, budget = _noise_and_budget(planned, epsilon, noise_multiplier)
     ranks = Ranks.here(next(iter(parameters.values())).device)
     path = options.get("ledger") if ranks is None or ranks.rank == 0 else None
-    key = _shared_key(drawn.own_update, options, path, ranks)
-    update = _update(parameters, optimizer, options.get("scheduler"), drawn, shards, key)
+    key = _shared_key(planned, options, path, ranks)
+    update = _update(parameters, arguments, planned, shards, key)
     feed = Feed(
         dataset,
-        drawn.sampler,
+        planned.sampler,
         key,
         options.get("max_physical_batch_size"),
         options.get("collate_fn"),
@@ -207,7 +207,9 @@ def make_private(
         units,
         None if ranks is None else ranks.part,
     )
-    config = run_config(rule, mechanism, drawn.sampler, drawn.relation, delta, parameters)
+    config = run_config(
+        rule, mechanism, planned.sampler, planned.relation, planned.delta, parameters
+    )
     config |= {} if units is None else {"rows_per_unit": units.rows_per_unit}
     if options.get("after_in_ledger", False):
         config["before"] = [[event_to_json(event), count] for event, count in planned.before]
@@ -219,12 +221,12 @@ def make_private(
         agree_to_train(ranks, config, parameters, dataset, key, held, units)
         ranks, source = with_parts(ranks, update, rule, mechanism)
         ledger = SharedLedger(config, path, ranks)
-    door = Door(ledger, mechanism, drawn.sampler, drawn.relation, key, source)
+    door = Door(ledger, mechanism, planned.sampler, planned.relation, key, source)
     private = PrivateTraining(
         model, engine, rule, door, feed, update, budget,
         _iterates(update, budget, key, options), options.get("ball"),
         ModelGuard(model, options.get("public_buffers", ())),
-        tuple(_conditions(drawn.sampler, options, units)), _grouping(units, options),
+        tuple(_conditions(planned.sampler, options, units)), _grouping(units, options),
         ranks,
     )  # fmt: skip
     if options.get("resume", False):
@@ -232,50 +234,81 @@ def make_private(
     return private
 
 
-@dataclass(frozen=True)
-class _Drawn:
-    """How rows are drawn, and which noise was asked for: both may depend on each other."""
+def planned_run(arguments: Arguments, units: UnitRows | None = None) -> PlannedRun:
+    """Plan the run that `make_private` starts with these arguments, without reading a row.
 
-    sampler: Sampler
-    asked: str | Choice
-    relation: Neighbouring
+    ``units`` are those of ``unit=``, if persons are protected. Noise that is correlated over steps
+    has its coefficients chosen for the run, and the sampling that they need.
+    """
+    n = dataset_size(arguments["dataset"]) if units is None else units.n
+    size = arguments["batch_size"]
+    epochs, steps = arguments.get("epochs"), arguments.get("steps")
+    delta = as_delta(arguments["delta"], n, arguments.get("allow_large_delta", False))
+    mechanism = arguments.get("mechanism") or "gaussian"
+    sampling = arguments.get("sampling")
+    if isinstance(mechanism, Banded):
+        length = planned_steps(epochs, steps, Poisson.of_batch_size(n, size))
+        optimizer = arguments["optimizer"]
+        rates = learning_rates(optimizer, arguments.get("scheduler"), length)
+        workload = Workload(length, momentum(optimizer), rates)
+        mechanism = mechanism.settled(workload, size / n, arguments.get("epsilon"), delta)
+        sampling = cyclic(sampling, n, size, mechanism)
+    relation = as_relation(arguments.get("relation", Neighbouring.ADD_OR_REMOVE_ONE))
 
-    @staticmethod
-    def asked_for(
-        n: int,
-        batch_size: int,
-        optimizer: torch.optim.Optimizer,
-        length: tuple[float | None, int | None],
-        target: tuple[float | None, float],
-        options: Options,
-    ) -> _Drawn:
-        """``length`` is epochs and steps as given, ``target`` epsilon and delta."""
-        asked, sampling = options.get("mechanism") or "gaussian", options.get("sampling")
-        if isinstance(asked, Banded):
-            steps = planned_steps(*length, Poisson.of_batch_size(n, batch_size))
-            rates = learning_rates(optimizer, options.get("scheduler"), steps)
-            workload = Workload(steps, momentum(optimizer), rates)
-            asked = asked.settled(workload, batch_size / n, *target)
-            sampling = cyclic(sampling, n, batch_size, asked)
-        rate = options.get("sampling_rate")
-        relation = options.get("relation", Neighbouring.ADD_OR_REMOVE_ONE)
-        sampler = make_sampler(sampling or "poisson", n, batch_size, rate)
-        return _Drawn(sampler, asked, as_relation(relation))
+    def parts(expected_size: float) -> dict[str, Bounded]:
+        refuse_unsupported(arguments["model"])
+        parameters = trainable_parameters(arguments["model"])
+        return dry_run(arguments["rule"], parameters, expected_size)
 
-    @property
-    def own_update(self) -> OwnUpdate | None:
-        """The mechanism, if it updates the model in its own way."""
-        return self.asked if isinstance(self.asked, OwnUpdate) else None
+    return PlannedRun.of_numbers(
+        n,
+        size,
+        delta=delta,
+        steps=steps,
+        epochs=epochs,
+        relation=relation,
+        sampling=sampling or "poisson",
+        sampling_rate=arguments.get("sampling_rate"),
+        mechanism=mechanism,
+        parts_of=parts,
+        before=together(earlier_ledgers(arguments.get("after", ()), relation)),
+    )
+
+
+def _noise_and_budget(
+    planned: PlannedRun, epsilon: float | None, noise_multiplier: float | None
+) -> tuple[Mechanism, StepBudget]:
+    """The mechanism, and the steps that the target covers with it."""
+    if epsilon is not None:
+        positive("epsilon", epsilon)
+    if noise_multiplier is None:
+        if epsilon is None:
+            raise ConfigurationError("give epsilon (the target) or noise_multiplier. Got none.")
+        mechanism = planned.with_noise(planned.noise_for(epsilon))
+        return mechanism, StepBudget(planned.delta, planned.steps, epsilon, planned.steps)
+    if planned.before:
+        raise ConfigurationError(
+            "after must come with epsilon alone, which is then of all releases together. Got "
+            f"noise_multiplier={noise_multiplier!r} instead; winsor.total adds up by itself."
+        )
+    mechanism = planned.with_noise(noise_multiplier)
+    planned.history(noise_multiplier)  # refuses what cannot be accounted for
+    if epsilon is None:
+        return mechanism, StepBudget(planned.delta, planned.steps)
+    allowed = planned.allowed_steps(noise_multiplier, epsilon)
+    return mechanism, StepBudget(planned.delta, planned.steps, epsilon, allowed)
 
 
 def _shared_key(
-    own: OwnUpdate | None,
+    planned: PlannedRun,
     options: Options,
     path: str | os.PathLike[str] | None,
     ranks: Ranks | None,
 ) -> bytes:
     """The run's key, which all ranks have in common."""
-    key = _key(options.get("seed"), path if own is not None and own.hides_randomness else None)
+    own = planned.mechanism
+    hidden = isinstance(own, OwnUpdate) and own.hides_randomness
+    key = _key(options.get("seed"), path if hidden else None)
     if ranks is None:
         return key
     ranks.agree(seed=options.get("seed"))
@@ -284,19 +317,19 @@ def _shared_key(
 
 def _update(
     parameters: dict[str, nn.Parameter],
-    optimizer: torch.optim.Optimizer,
-    scheduler: torch.optim.lr_scheduler.LRScheduler | None,
-    drawn: _Drawn,
+    arguments: Arguments,
+    planned: PlannedRun,
     shards: Shards | None,
     key: bytes,
 ) -> Update:
     """What will be done with the released gradients."""
+    optimizer, scheduler = arguments["optimizer"], arguments.get("scheduler")
     owned = parameters if shards is None else shards.owned_by_optimizer(parameters)
     refuse_foreign_optimizer(owned, optimizer)
-    size = drawn.sampler.expected_size
-    if drawn.own_update is not None:
+    size = planned.sampler.expected_size
+    if isinstance(planned.mechanism, OwnUpdate):
         refuse_shards(shards)
-        return drawn.own_update.update(parameters, optimizer, scheduler, size, key)
+        return planned.mechanism.update(parameters, optimizer, scheduler, size, key)
     if shards is not None:
         return ShardedUpdate(parameters, optimizer, scheduler, size, shards)
     return OptimizerUpdate(parameters, optimizer, scheduler, size)

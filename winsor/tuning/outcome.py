@@ -6,11 +6,13 @@ import hashlib
 import itertools
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 from dp_accounting.dp_event import DpEvent
+from numpy.typing import NDArray
 
 from winsor.core.accounting import event_to_json, flatten
 from winsor.core.contract import (
@@ -27,10 +29,13 @@ from winsor.core.ledger.ledger import Ledger
 from winsor.core.randomness import KEY_BYTES
 from winsor.metrics import Estimate, Measurement, measure
 from winsor.tuning.pruning import PrivateScore, Pruning
-from winsor.tuning.what_matters import importance
 
 PRUNED = -math.inf
 """The score of a trial that gave up: it never wins against one that did not."""
+
+FEWEST = 4
+"""Trials below which nothing can be said about importance."""
+_TREES = 200
 
 
 @dataclass(frozen=True)
@@ -269,3 +274,46 @@ def _number(score: Any, ledgers: Sequence[Ledger], privately: bool) -> float:
         raise UnsoundRelease(
             f"a score must be one number. Got {type(score).__name__} instead."
         ) from error
+
+
+# ------------------------------------------------------------------------- which settings mattered
+
+
+def importance(trials: Sequence[tuple[Mapping[str, Any], float]]) -> dict[str, float]:
+    """Return how much each setting mattered: shares that add up to 1, the largest first.
+
+    A forest of trees learns the score from the settings; a setting's importance is the share of the
+    scores' spread that splits on it take away. Trials that gave up count as the worst. With few
+    trials this is a hint, no measurement. It is post-processing of the given scores, which must
+    have been released or be of public rows.
+
+    >>> trials = [({"lr": 2.0**k, "clip": c}, -abs(k - 3)) for k in range(8) for c in (0.1, 1.0)]
+    >>> found = importance(trials)
+    >>> list(found), found["lr"] > 0.9
+    (['lr', 'clip'], True)
+    """
+    if len(trials) < FEWEST:
+        raise ConfigurationError(
+            f"importance must be asked of at least {FEWEST} trials. Got {len(trials)} instead."
+        )
+    from sklearn.ensemble import ExtraTreesRegressor
+
+    names = list(trials[0][0])
+    columns = np.column_stack(
+        [_numbers([setting[name] for setting, _ in trials]) for name in names]
+    )
+    scores = np.array([score for _, score in trials], dtype=np.float64)
+    finite = scores[np.isfinite(scores)]
+    worst = float(finite.min()) if finite.size else 0.0
+    scores = np.where(np.isfinite(scores), scores, worst)
+    forest = ExtraTreesRegressor(_TREES, max_features=1.0, random_state=0).fit(columns, scores)
+    shares = dict(zip(names, forest.feature_importances_.tolist(), strict=True))
+    return dict(sorted(shares.items(), key=lambda item: -item[1]))
+
+
+def _numbers(values: Sequence[Any]) -> NDArray[np.float64]:
+    """A column that trees can split: numbers as they are, others by their place among options."""
+    if all(isinstance(v, int | float) and math.isfinite(v) for v in values):
+        return np.array(values, dtype=np.float64)
+    options = {text: place for place, text in enumerate(sorted({repr(v) for v in values}))}
+    return np.array([options[repr(v)] for v in values], dtype=np.float64)

@@ -47,8 +47,8 @@ from winsor.core.events.registry import History
 from winsor.core.events.trial_counts import TrialCounts, TruncatedNegativeBinomial
 from winsor.gradients import trainable_parameters
 from winsor.metrics import R2, Accuracy, Metric
+from winsor.planning.run import PlannedRun
 from winsor.rules.rule import dry_run
-from winsor.training.planned import PlannedSteps
 from winsor.tuning.outcome import Job
 from winsor.tuning.pruning import PrivateScore
 from winsor.tuning.space import LAWS, Space
@@ -198,7 +198,7 @@ class ConfiguredTuning:
         for _ in range(_REHEARSED):
             setting = self.space.draw(generator)
             plan = _planned(self.at(setting), data)
-            found = json.dumps([[event_to_json(e), n] for e, n in plan.events(1.0)])
+            found = json.dumps([[event_to_json(e), n] for e, n in plan.history(1.0)])
             if first and found != first:
                 raise ConfigurationError(
                     "tune.space must leave what a trial spends as it is. Got settings that spend "
@@ -206,7 +206,7 @@ class ConfiguredTuning:
                 )
             first = found
         assert plan is not None
-        return plan.events
+        return plan.history
 
     def score(self, data: Data) -> PrivateScore | None:
         """How trials are scored; None is on held-out rows that were declared public."""
@@ -290,14 +290,14 @@ def _assembled(config: Config, data: Data, noise_multiplier: float) -> Assembled
     return assemble(dataclasses.replace(config, budget=budget, features=done), nowhere, data)
 
 
-def _planned(config: Config, data: Data) -> PlannedSteps:
+def _planned(config: Config, data: Data) -> PlannedRun:
     run = _assembled(config, data, 1.0)
     sampler = run.private.sampler
     try:
-        return PlannedSteps(
+        return PlannedRun(
+            sampler,
             dry_run(run.monitor.rule, trainable_parameters(run.model), sampler.expected_size),
             build_mechanism(config.mechanism),
-            sampler,
             Neighbouring(config.budget.relation),
             config.budget.delta,
             run.planned,

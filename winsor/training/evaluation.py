@@ -27,7 +27,8 @@ from winsor.core.events.registry import History
 from winsor.metrics import Measurement, Metric, event_of, measure
 from winsor.planning.bands import Banded
 from winsor.training.loop import PrivateTraining
-from winsor.training.make_private import Arguments, planned_run
+from winsor.training.make_private import Arguments
+from winsor.training.planned import planned_run
 from winsor.training.ranks.ranks import Ranks
 
 Columns = Mapping[str, Tensor]
@@ -35,7 +36,7 @@ _ROWS = 1000  # per forward pass
 
 
 def of_classes(model: nn.Module, batch: Any) -> Columns:
-    """Targets, predictions, losses and (of two classes) scores of an (inputs, labels) batch."""
+    """Return targets, predictions, losses and (of two classes) scores of a classified batch."""
     inputs, labels = batch
     logits = model(inputs)
     columns = {
@@ -48,14 +49,14 @@ def of_classes(model: nn.Module, batch: Any) -> Columns:
 
 @dataclass(frozen=True)
 class Look:
-    """One evaluation: after which step, and what was found."""
+    """One evaluation: the step it followed, and what was measured."""
 
     step: int
     measured: Measurement
 
 
 class Evaluation:
-    """What is measured on private rows, how often, and with how much noise.
+    """A measurement on private rows along a run: which metrics, how often, how much noise.
 
     Parameters
     ----------
@@ -96,12 +97,12 @@ class Evaluation:
         """What was found, in order. Released: it may be shown."""
 
     def history(self, relation: Neighbouring) -> History:
-        """What all looks cost."""
+        """Return the events of all looks."""
         event = event_of(self.metrics, self.noise_multiplier, relation, self.shares)
         return [(event, self.times)]
 
     def marks(self, planned: int) -> set[int]:
-        """The steps after which to look."""
+        """Return the steps after which to look."""
         if self.times > planned:
             raise ConfigurationError(
                 f"times must be at most the number of steps, {planned}. Got {self.times} instead."
@@ -138,7 +139,7 @@ class Evaluation:
         return {name: np.concatenate(parts) for name, parts in found.items()}
 
     def as_numbers(self) -> dict[str, float]:
-        """The latest look, for callbacks and progress: only what passed the door."""
+        """Return the latest look as numbers for callbacks and progress: all were released."""
         found: dict[str, float] = {}
         for name, estimate in self.results[-1].measured.estimates.items() if self.results else ():
             if np.ndim(estimate.value) == 0:
@@ -149,7 +150,7 @@ class Evaluation:
 
 
 def refuse_units(protected: bool) -> None:
-    """A metric bounds what one row adds; a person with many rows adds more."""
+    """Refuse units: a metric bounds what one row adds, and a unit with many rows adds more."""
     if protected:
         raise ConfigurationError(
             "evaluate must be used where rows are protected. Got unit=... instead: a metric bounds "
@@ -158,7 +159,7 @@ def refuse_units(protected: bool) -> None:
 
 
 def refuse_ranks() -> None:
-    """Ranks that each measured would release several values, and pay for one."""
+    """Refuse ranks: each would measure, so several values would leave and one be paid for."""
     if Ranks.here() is not None:
         raise ConfigurationError(
             "evaluate must be used in one process. Got several ranks instead, of which those "

@@ -16,34 +16,25 @@ from torch import nn
 from torch.utils.data import Dataset
 
 from winsor.core.accounting import event_to_json
-from winsor.core.checks import as_delta, as_relation, choice, positive, refuse_unknown, whole
-from winsor.core.contract import (
-    Bounded,
-    ConfigurationError,
-    LedgerError,
-    Neighbouring,
-    Update,
-)
+from winsor.core.checks import choice, refuse_unknown, whole
+from winsor.core.contract import ConfigurationError, LedgerError, Neighbouring, Update
 from winsor.core.door import Door
-from winsor.core.ledger.guarantee import together
-from winsor.core.ledger.holders import earlier_ledgers
 from winsor.core.ledger.ledger import Ledger
 from winsor.core.noise import source as noise
 from winsor.core.noise.protocol import Choice, Mechanism, OwnUpdate
 from winsor.core.randomness import new_key, subkey
-from winsor.core.sampling.choose import dataset_size, planned_steps
-from winsor.core.sampling.samplers import Poisson, Sampler
+from winsor.core.sampling.choose import dataset_size
+from winsor.core.sampling.samplers import Sampler
 from winsor.core.sampling.units import UnitRows
-from winsor.gradients import make_engine, refuse_unsupported, trainable_parameters
-from winsor.planning.bands import Banded, Workload
+from winsor.gradients import make_engine, trainable_parameters
 from winsor.planning.run import PlannedRun
-from winsor.rules.rule import Rule, dry_run
-from winsor.training.correlated import cyclic, learning_rates, momentum
+from winsor.rules.rule import Rule
 from winsor.training.feeding.feed import Feed
 from winsor.training.grouping import Grouping
 from winsor.training.guard import ModelGuard
 from winsor.training.iterates import Ball, Iterates, first_counted
 from winsor.training.loop import PrivateTraining, StepBudget
+from winsor.training.planned import noise_and_budget, planned_run
 from winsor.training.ranks.ledger import SharedLedger
 from winsor.training.ranks.ranks import Ranks
 from winsor.training.ranks.sharded import Shards
@@ -139,16 +130,18 @@ def make_private(
 ) -> PrivateTraining:
     """Make the training of ``model`` differentially private.
 
+    All arguments are checked here, and the noise is calibrated, before any row is read.
+
     Parameters
     ----------
     model, optimizer, dataset
-        As in plain PyTorch; the optimiser owns the model's trainable parameters, the dataset is
+        As in plain PyTorch. The optimiser owns the model's trainable parameters; the dataset is
         map-style with a length.
     rule
         How gradients are bounded, for instance ``winsor.rules.Flat(1.0)``.
     batch_size
         Expected size of a logical batch; the sampling rate is ``batch_size / len(dataset)``. With
-        ``unit=``, in units.
+        ``unit=`` it counts units.
     delta
         Must be below ``1/len(dataset)`` unless ``allow_large_delta=True``.
     epsilon
@@ -158,13 +151,30 @@ def make_private(
         Noise standard deviation (Laplace: scale) over the rule's add/remove sensitivity.
     epochs, steps
         Length of the run; give one of them.
-    **options
-        See `Options`. An unknown name is refused.
+    sampling, sampling_rate, relation, mechanism
+        How batches are drawn, which datasets are neighbours, and which noise is added.
+    unit, rows_per_unit, within_unit, group_size
+        Who is protected if it is not one row, how many rows of a unit enter a step and whether
+        their gradients are averaged or summed; how many augmented views a row has.
+    engine, max_physical_batch_size, collate_fn, num_workers, scheduler
+        How gradients are computed, how rows are loaded, and what changes the learning rate.
+    iterate, ball, public_buffers
+        Which iterate is released, the ball that it is projected onto, and the buffers that the
+        forward pass may write.
+    ledger, seed, resume, after, after_in_ledger, allow_large_delta
+        Where the ledger is, what makes the noise reproducible, and what was spent before. See
+        `Options` for types and defaults. An unknown name is refused.
+
+    Returns
+    -------
+    PrivateTraining
+        The run: loop over its ``batches()`` and pass each batch's losses to its ``step()``.
 
     Guarantee
     ---------
     `PrivateTraining.spent()` is an upper bound, under the stated neighbouring relation, on the
-    privacy loss of all released gradients, hence of every model along the way.
+    privacy loss of all released gradients, hence of every model along the way. It lists the
+    conditions that it rests on.
 
     Examples
     --------
@@ -188,14 +198,14 @@ def make_private(
     refuse_wrong_kinds(arguments)
     model = arguments["model"] = inside(model)
     shards = Shards.of(model)
-    units = _units(dataset, options)
+    units = _units(arguments)
     planned = planned_run(arguments, units)
     parameters = trainable_parameters(model)
     engine = make_engine(model, parameters, options.get("engine", "auto"), rule.needs)
-    mechanism, budget = _noise_and_budget(planned, epsilon, noise_multiplier)
+    mechanism, budget = noise_and_budget(planned, epsilon, noise_multiplier)
     ranks = Ranks.here(next(iter(parameters.values())).device)
     path = options.get("ledger") if ranks is None or ranks.rank == 0 else None
-    key = _shared_key(planned, options, path, ranks)
+    key = _shared_key(planned, arguments, path, ranks)
     update = _update(parameters, arguments, planned, shards, key)
     feed = Feed(
         dataset,
@@ -224,9 +234,9 @@ def make_private(
     door = Door(ledger, mechanism, planned.sampler, planned.relation, key, source)
     private = PrivateTraining(
         model, engine, rule, door, feed, update, budget,
-        _iterates(update, budget, key, options), options.get("ball"),
+        _iterates(update, budget, key, arguments), options.get("ball"),
         ModelGuard(model, options.get("public_buffers", ())),
-        tuple(_conditions(planned.sampler, options, units)), _grouping(units, options),
+        tuple(_conditions(planned.sampler, arguments, units)), _grouping(units, arguments),
         ranks,
     )  # fmt: skip
     if options.get("resume", False):
@@ -234,84 +244,20 @@ def make_private(
     return private
 
 
-def planned_run(arguments: Arguments, units: UnitRows | None = None) -> PlannedRun:
-    """Plan the run that `make_private` starts with these arguments, without reading a row.
-
-    ``units`` are those of ``unit=``, if persons are protected. Noise that is correlated over steps
-    has its coefficients chosen for the run, and the sampling that they need.
-    """
-    n = dataset_size(arguments["dataset"]) if units is None else units.n
-    size = arguments["batch_size"]
-    epochs, steps = arguments.get("epochs"), arguments.get("steps")
-    delta = as_delta(arguments["delta"], n, arguments.get("allow_large_delta", False))
-    mechanism = arguments.get("mechanism") or "gaussian"
-    sampling = arguments.get("sampling")
-    if isinstance(mechanism, Banded):
-        length = planned_steps(epochs, steps, Poisson.of_batch_size(n, size))
-        optimizer = arguments["optimizer"]
-        rates = learning_rates(optimizer, arguments.get("scheduler"), length)
-        workload = Workload(length, momentum(optimizer), rates)
-        mechanism = mechanism.settled(workload, size / n, arguments.get("epsilon"), delta)
-        sampling = cyclic(sampling, n, size, mechanism)
-    relation = as_relation(arguments.get("relation", Neighbouring.ADD_OR_REMOVE_ONE))
-
-    def parts(expected_size: float) -> dict[str, Bounded]:
-        refuse_unsupported(arguments["model"])
-        parameters = trainable_parameters(arguments["model"])
-        return dry_run(arguments["rule"], parameters, expected_size)
-
-    return PlannedRun.of_numbers(
-        n,
-        size,
-        delta=delta,
-        steps=steps,
-        epochs=epochs,
-        relation=relation,
-        sampling=sampling or "poisson",
-        sampling_rate=arguments.get("sampling_rate"),
-        mechanism=mechanism,
-        parts_of=parts,
-        before=together(earlier_ledgers(arguments.get("after", ()), relation)),
-    )
-
-
-def _noise_and_budget(
-    planned: PlannedRun, epsilon: float | None, noise_multiplier: float | None
-) -> tuple[Mechanism, StepBudget]:
-    """The mechanism, and the steps that the target covers with it."""
-    if epsilon is not None:
-        positive("epsilon", epsilon)
-    if noise_multiplier is None:
-        if epsilon is None:
-            raise ConfigurationError("give epsilon (the target) or noise_multiplier. Got none.")
-        mechanism = planned.with_noise(planned.noise_for(epsilon))
-        return mechanism, StepBudget(planned.delta, planned.steps, epsilon, planned.steps)
-    if planned.before:
-        raise ConfigurationError(
-            "after must come with epsilon alone, which is then of all releases together. Got "
-            f"noise_multiplier={noise_multiplier!r} instead; winsor.total adds up by itself."
-        )
-    mechanism = planned.with_noise(noise_multiplier)
-    planned.history(noise_multiplier)  # refuses what cannot be accounted for
-    if epsilon is None:
-        return mechanism, StepBudget(planned.delta, planned.steps)
-    allowed = planned.allowed_steps(noise_multiplier, epsilon)
-    return mechanism, StepBudget(planned.delta, planned.steps, epsilon, allowed)
-
-
 def _shared_key(
     planned: PlannedRun,
-    options: Options,
+    arguments: Arguments,
     path: str | os.PathLike[str] | None,
     ranks: Ranks | None,
 ) -> bytes:
     """The run's key, which all ranks have in common."""
     own = planned.mechanism
     hidden = isinstance(own, OwnUpdate) and own.hides_randomness
-    key = _key(options.get("seed"), path if hidden else None)
+    seed = arguments.get("seed")
+    key = _key(seed, path if hidden else None)
     if ranks is None:
         return key
-    ranks.agree(seed=options.get("seed"))
+    ranks.agree(seed=seed)
     return ranks.shared_key(key)
 
 
@@ -335,21 +281,21 @@ def _update(
     return OptimizerUpdate(parameters, optimizer, scheduler, size)
 
 
-def _iterates(update: Update, budget: StepBudget, key: bytes, options: Options) -> Iterates:
+def _iterates(update: Update, budget: StepBudget, key: bytes, arguments: Arguments) -> Iterates:
     before = getattr(update, "before", None)  # w_-1, of an update that has one
-    released = options.get("iterate", "last")
+    released = arguments.get("iterate", "last")
     first = first_counted(released, budget.planned_steps)
     return Iterates(released, subkey(key, "iterate"), first, before)
 
 
-def _units(dataset: Dataset[Any], options: Options) -> UnitRows | None:
+def _units(arguments: Arguments) -> UnitRows | None:
     """Whose rows are whose, if persons are protected and not rows."""
-    given = options.get("unit")
+    dataset, given = arguments["dataset"], arguments.get("unit")
     if given is None:
         return None
     n = dataset_size(dataset)
     ids = [given(dataset[i]) for i in range(n)] if callable(given) else given
-    units = UnitRows(ids, options.get("rows_per_unit", 8))
+    units = UnitRows(ids, arguments.get("rows_per_unit", 8))
     if units.n_rows != n:
         raise ConfigurationError(
             f"unit must give one identifier for each of the {n} rows. Got {units.n_rows} instead."
@@ -357,13 +303,13 @@ def _units(dataset: Dataset[Any], options: Options) -> UnitRows | None:
     return units
 
 
-def _grouping(units: UnitRows | None, options: Options) -> Grouping | None:
-    views = whole("group_size", options.get("group_size", 1))
-    within = choice("within_unit", options.get("within_unit", "mean"), ("mean", "sum"))
+def _grouping(units: UnitRows | None, arguments: Arguments) -> Grouping | None:
+    views = whole("group_size", arguments.get("group_size", 1))
+    within = choice("within_unit", arguments.get("within_unit", "mean"), ("mean", "sum"))
     return None if units is None and views == 1 else Grouping(views, within == "mean")
 
 
-def _conditions(sampler: Sampler, options: Options, units: UnitRows | None) -> Iterator[str]:
+def _conditions(sampler: Sampler, arguments: Arguments, units: UnitRows | None) -> Iterator[str]:
     """What the guarantee rests on that no program can check."""
     yield "the weights at the start do not come from these rows"
     if units is not None:
@@ -374,11 +320,11 @@ def _conditions(sampler: Sampler, options: Options, units: UnitRows | None) -> I
     if sampler.public_n:
         what = "n" if units is None else "the number of units, n"
         yield f"{what} = {sampler.n} is public: it sets the sampling rate"
-    if options.get("after") and options.get("after_in_ledger", False):
+    if arguments.get("after") and arguments.get("after_in_ledger", False):
         yield "what was released of the same rows before the run is counted with it"
-    elif options.get("after"):
+    elif arguments.get("after"):
         yield "this run alone: winsor.total adds what was spent before it on the same rows"
-    if options.get("seed") is not None:
+    if arguments.get("seed") is not None:
         yield "noise from a known seed: whoever knows the seed can subtract it"
 
 
@@ -414,7 +360,7 @@ def run_config(
     delta: float,
     parameters: Mapping[str, nn.Parameter],
 ) -> dict[str, Any]:
-    """What must not change between a ledger and the run that continues it."""
+    """Return what must not change between a ledger and the run that continues it."""
     return {
         "rule": repr(rule),
         **mechanism.config(),

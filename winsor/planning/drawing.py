@@ -1,4 +1,4 @@
-"""The ways of drawing for one budget, side by side: which needs how much noise, and what for.
+"""The ways of drawing batches for one budget, side by side, with the noise that each needs.
 
     poisson      each row joins each step by its own coin; independent noise: the yardstick
     allocation   each row goes to one step of every epoch, by its own coin

@@ -41,7 +41,10 @@ SAMPLINGS = ("poisson", "fixed", "full")
 
 @dataclass(frozen=True)
 class Question:
-    """The numbers of a run; the one to compute is None. Length is ``steps`` or ``epochs``."""
+    """The public numbers of a run; the one to compute is None. Length is ``steps`` or ``epochs``.
+
+    ``delta`` must be below 1/n unless ``allow_large_delta`` is set.
+    """
 
     n: int | None = None
     batch_size: float | None = None
@@ -182,7 +185,10 @@ class Plan:
 
 
 def solve(question: Question, points: int = 10) -> Plan:
-    """Compute the missing number, and epsilon at up to ``points`` moments of the run."""
+    """Compute the missing number, and epsilon at up to ``points`` moments of the run.
+
+    Raises `CalibrationError` where no value of the missing number meets the budget.
+    """
     unknown = question.unknown
     _check_delta(question)
     complete = _complete(question, unknown)

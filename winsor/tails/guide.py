@@ -1,4 +1,4 @@
-"""What the theorems advise for a tail and a budget, each with its source and its assumptions.
+"""Advice of the theorems for a tail and a budget, each with its source and its assumptions.
 
     fitted = winsor.tails.fit(norms)                       # public or synthetic norms
     for advice in winsor.tails.advise(fitted, Setting(n=60_000, d=26_010, epsilon=3, delta=1e-6)):
@@ -78,17 +78,18 @@ class Setting:
 
     @property
     def sampling_rate(self) -> float:
+        """The batch size, or sqrt(n) where it is open, over n."""
         return min(1.0, (self.batch_size or math.sqrt(self.n)) / self.n)
 
     def steps_or_theorem(self) -> float:
-        """The steps that were fixed, or those of paper 1's theorems."""
+        """Return the steps that were fixed, or those of paper 1's theorems."""
         if self.steps is not None:
             return float(self.steps)
         return theorems.dc_dpsgd_steps(self.n, self.epsilon, self.d, self.delta)
 
 
 def advise(fitted: TailFit, setting: Setting) -> list[Advice]:
-    """All the advice that a fitted tail and a setting allow, the practical default first."""
+    """Return all advice for a fitted tail and a setting, the practical default first."""
     return [
         private_quantile(fitted, setting),
         flat_threshold(fitted, setting),
@@ -112,7 +113,7 @@ TARGETS = (0.7, 0.97)
 
 
 def private_quantile(fitted: TailFit | None, setting: Setting) -> Advice:
-    """Nothing known: let a private quantile of the norms set the threshold as training goes on.
+    """Advise a threshold that follows a private quantile of the norms: the default.
 
     Clipping at C removes at most E max(|g| - C, 0) from the mean gradient, and noise of length
     nu C is added to it, nu = sigma sqrt(d)/B. Their sum is least where P(|g| > C) = nu: the target
@@ -168,7 +169,7 @@ def _theta(fitted: TailFit) -> float:
 
 
 def flat_threshold(fitted: TailFit, setting: Setting) -> Advice:
-    """Paper 1, Theorem 4.1: one threshold c for DP-SGD under a sub-Weibull tail."""
+    """Advise one threshold c for DP-SGD under a sub-Weibull tail (paper 1, Theorem 4.1)."""
     theta, steps = _theta(fitted), setting.steps_or_theorem()
     scale = fitted.envelope(theta)
     c = theorems.heavy_tailed_dpsgd_threshold(theta, scale, steps, setting.failure)
@@ -184,7 +185,7 @@ def flat_threshold(fitted: TailFit, setting: Setting) -> Advice:
 
 
 def discriminative_thresholds(fitted: TailFit, setting: Setting) -> Advice:
-    """Paper 1, Theorem 5.3: c1 for the tail and c2 for the body."""
+    """Advise c1 for the tail and c2 for the body (paper 1, Theorem 5.3)."""
     theta, steps = _theta(fitted), setting.steps_or_theorem()
     scale = fitted.envelope(theta)
     tail, body = theorems.dc_dpsgd_thresholds(theta, scale, steps, setting.failure)
@@ -210,7 +211,7 @@ def discriminative_thresholds(fitted: TailFit, setting: Setting) -> Advice:
 
 
 def simple_clipping(fitted: TailFit, setting: Setting) -> Advice:
-    """Paper 2, Theorem 4: R, T and eta for full-batch clipped gradients with p moments.
+    """Advise R, T and eta for full-batch clipped gradients with p moments (paper 2, Theorem 4).
 
     The theorem's M bounds directional moments and enters R as sqrt(d) M, a bound on the norm's
     p-th moment; that moment is what the norms show, so M = (E|g|^p)^(1/p) / sqrt(d).
@@ -239,7 +240,7 @@ def simple_clipping(fitted: TailFit, setting: Setting) -> Advice:
 
 
 def no_clipping(fitted: TailFit, setting: Setting) -> Advice:
-    """Paper 3, eq. (2): the C above which, with high probability, nothing is ever clipped."""
+    """Advise the C above which, with high probability, nothing is clipped (paper 3, eq. (2))."""
     scale = fitted.envelope(0.5)
     rho = scale * math.sqrt(1 + 2 / (math.e - 1))  # E exp(X^2/rho^2) <= e from the tail bound
     steps = float(setting.steps or max(1.0, (setting.n * setting.epsilon) ** 2 / setting.d))
@@ -266,7 +267,7 @@ def no_clipping(fitted: TailFit, setting: Setting) -> Advice:
 
 
 def averaged_clipping(fitted: TailFit, setting: Setting) -> Advice:
-    """Paper 4, Theorem 4: lambda, m, gamma and N for clipping the batch mean."""
+    """Advise lambda, m, gamma and N for clipping the batch mean (paper 4, Theorem 4)."""
     problem = theorems.AclipProblem(
         smoothness=setting.smoothness,
         radius=setting.radius,
@@ -301,7 +302,7 @@ def averaged_clipping(fitted: TailFit, setting: Setting) -> Advice:
 
 
 def sampling_noise_scale(fitted: TailFit) -> float:
-    """kappa with P(X >= t) <= exp(-t/kappa) beyond the 90 % point, along the fitted curve.
+    """Return kappa with P(X >= t) <= exp(-t/kappa) beyond the 90 % point of the fitted curve.
 
     The proof of Theorem B.1 uses the tail from c/4 >= kappa log 10 on, hence from S = 1/10.
     """
@@ -311,7 +312,7 @@ def sampling_noise_scale(fitted: TailFit) -> float:
 
 
 def modelmix(fitted: TailFit, setting: Setting) -> Advice:
-    """Paper 5, Theorems 3.2 and B.1: c above the sampling noise, and tau against eta."""
+    """Advise c above the sampling noise, and tau against eta (paper 5, Theorems 3.2 and B.1)."""
     kappa = sampling_noise_scale(fitted)
     names = ("n", "epsilon", "d", "delta", "risk_range", "smoothness")
     facts: dict[str, Any] = {name: getattr(setting, name) for name in names}

@@ -55,7 +55,7 @@ class Job:
     pruning: Pruning | None = None
 
     def measure(self, ledger: Ledger, **columns: Any) -> Measurement:
-        """The private score of this trial, paid for in its ledger."""
+        """Measure the private score of this trial, and pay for it in the trial's ledger."""
         if self.score is None:
             raise ConfigurationError(
                 "score must be given to tune for a score on private rows. Got None instead. Say "
@@ -66,7 +66,7 @@ class Job:
     def prune(
         self, step: int, value: float | None = None, *, ledger: Ledger | None = None, **columns: Any
     ) -> bool:
-        """Whether the trial should give up at ``step``; then return `PRUNED` as its score.
+        """Return whether the trial should give up at ``step``, with `PRUNED` as its score.
 
         With public pruning ``value`` is the score on public rows; with private pruning give the
         trial's ledger and the columns of the private rows, as to `measure`.
@@ -138,14 +138,17 @@ class TuningResult:
 
     @property
     def best_setting(self) -> dict[str, Any]:
+        """The setting of the best trial."""
         return dict(self._won.setting)
 
     @property
     def best_score(self) -> float:
+        """The score of the best trial."""
         return self._won.score
 
     @property
     def best_model(self) -> Any:
+        """What the best trial returned as its model."""
         return self._won.model
 
     @property
@@ -174,13 +177,13 @@ class TuningResult:
         return self._rows
 
     def table(self) -> list[dict[str, Any]]:
-        """Settings and score of every released trial, the best first."""
+        """Return settings and score of every released trial, the best first."""
         rows = [{**row.setting, "score": row.score} for row in self.trials]
         best = self.trials.index(self._won)
         return [rows[best], *(row for place, row in enumerate(rows) if place != best)]
 
     def importance(self) -> dict[str, float]:
-        """How much each setting mattered for the released scores: see `importance`."""
+        """Return how much each setting mattered for the released scores: see `importance`."""
         return importance([(row.setting, row.score) for row in self.trials])
 
     def __repr__(self) -> str:
@@ -196,7 +199,10 @@ class TuningResult:
 def checked(
     returned: Any, declared: History, *, privately: bool, may_be_pruned: bool = False
 ) -> tuple[Any, float]:
-    """(model, score) of a trial, if it spent at most what was declared and scored inside."""
+    """Return (model, score) of a trial that spent at most what was declared and scored inside.
+
+    Raises `UnsoundRelease` for any other trial.
+    """
     if not (isinstance(returned, tuple) and len(returned) == 3):
         raise UnsoundRelease(
             f"train must return (model, ledger, score). Got {type(returned).__name__} instead."
@@ -215,7 +221,7 @@ def checked(
 
 
 def _check_spent(spent: History, declared: History) -> None:
-    """Every event that happened is one that was declared, at most as often."""
+    """Refuse events that were not declared, or not so often."""
     happened = flatten(spent)
     plans = possible(declared)
     if not happened and all(plans):
@@ -234,7 +240,7 @@ def _check_spent(spent: History, declared: History) -> None:
 
 
 def possible(declared: History) -> list[History]:
-    """Every history that a declared one stands for: one choice for each of its alternatives."""
+    """Return every history that a declared one stands for: one per choice of alternatives."""
     options: list[list[History]] = []
     for event, count in declared:
         if isinstance(event, AlternativesDpEvent) and count == 1:

@@ -65,7 +65,7 @@ Trial = History | Callable[[float], History]
 
 @dataclass(frozen=True)
 class Total:
-    """The budget of a whole tuning; no epsilon means that nothing is refused for its price."""
+    """The budget of a whole tuning. Without epsilon no tuning is refused for its price."""
 
     epsilon: float | None
     delta: float
@@ -73,7 +73,7 @@ class Total:
 
 
 def law_of(trials: float | TrialCounts, release: str) -> TrialCounts | int:
-    """How many trials: a number if all are released, else a law."""
+    """Return how many trials there are: a number if all are released, else a law."""
     if release == "all":
         if isinstance(trials, TruncatedNegativeBinomial | PoissonTrials):
             raise ConfigurationError(
@@ -87,7 +87,7 @@ def law_of(trials: float | TrialCounts, release: str) -> TrialCounts | int:
 
 
 def whole_event(trial: History, law: TrialCounts | int) -> DpEvent:
-    """What a tuning spends: a selection for a random number of trials, else their composition."""
+    """Return a tuning's event: a selection for a random number of trials, else a composition."""
     if isinstance(law, int):
         parts = [SelfComposedDpEvent(event, count * law) for event, count in flatten(trial)]
         return ComposedDpEvent(parts)
@@ -131,7 +131,7 @@ class Price:
         score: PrivateScore | None,
         pruning: Pruning | None,
     ) -> Price:
-        """Calibrate the noise of a trial, if that is left open."""
+        """Return the price of a tuning; the noise of a trial is calibrated if it is left open."""
         measured = [] if score is None else [(score.event(total.relation), 1)]
         looks = [] if pruning is None else [*pruning.history(total.relation)]
         extra = [*measured, *looks]
@@ -152,7 +152,7 @@ class Price:
         return isinstance(self.law, int)
 
     def pay(self, ledger: Ledger, run: str) -> None:
-        """Write the tuning down, unless it would exceed the budget or is there already."""
+        """Write the tuning to the ledger; refuse one that would exceed the budget."""
         event, epsilon = whole_event(self.declared, self.law), self.total.epsilon
         if epsilon is not None and ledger.steps(run) == 0:
             history = [*ledger.history(), (event, 1)]
@@ -166,7 +166,7 @@ class Price:
         ledger.record(run, 0, event)
 
     def guarantee(self, ledger: Ledger, known_seed: bool) -> Guarantee:
-        """What the ledger spends, and what that rests on."""
+        """Return what the ledger spends, and what that rests on."""
         sampler = "best of a random number of trials"
         conditions = [
             f"{self.law}, the number kept secret",
@@ -284,8 +284,7 @@ def _option(
 
 
 def _advice(options: Sequence[TuningOption]) -> str:
-    """Says when the recipe is better. What tuning gains is not known before it is paid for;
-    docs/tuning.md has three measured cases."""
+    """Say when the recipe is better; docs/tuning.md has three measured cases."""
     cheapest = min(options, key=lambda option: option.noise_ratio)
     ratio = cheapest.noise_ratio
     cost = (

@@ -1,4 +1,4 @@
-"""From public rows to a proposal: rule, threshold, batch size, learning rate and steps of a run.
+"""A run proposed from public rows: rule, threshold, batch size, learning rate and steps.
 
 1. Batch size and steps follow `winsor.tuning.recipe`, or are given.
 2. Gradient norms of the public (or synthetic) rows are fitted, and short dry runs on these rows
@@ -108,7 +108,7 @@ def propose(
 
 
 def read_public(path: Path) -> PublicRows:
-    """Public rows from an .npz file with arrays x and y (or x_train and y_train)."""
+    """Read public rows from an .npz file with arrays x and y (or x_train and y_train)."""
     import numpy as np
 
     if path.suffix != ".npz" or not path.is_file():

@@ -1,4 +1,4 @@
-"""Which rule, threshold and learning rate? Short dry runs on public or synthetic rows decide.
+"""Rules, thresholds and learning rates, ranked by short dry runs on public or synthetic rows.
 
     found = winsor.tuning.recommend(
         model, public_rows, RunBudget(n=60_000, epsilon=3.0, delta=1e-6, batch_size=256, steps=2000)
@@ -74,7 +74,7 @@ class Candidate:
     momentum: float = MOMENTUM
 
     def describe(self) -> str:
-        """The rule in a few words."""
+        """Name the rule in a few words."""
         if isinstance(self.rule, UnitLength):
             return "winsor.tuning.recipes (private quantile)"
         return repr(self.rule)
@@ -93,6 +93,7 @@ class Recommendation:
 
     @property
     def best(self) -> Candidate:
+        """The candidate with the lowest loss."""
         return self.candidates[0]
 
     def __str__(self) -> str:
@@ -167,7 +168,7 @@ def recommend(
 
 
 def default_rules(tail: TailFit, budget: RunBudget, model: nn.Module) -> list[Rule]:
-    """Flat at the quartiles of the sample's norms, AUTO-S, and the guide's private quantile."""
+    """Return Flat at the quartiles of the sample's norms, AUTO-S, and the private quantile."""
     guided = recipe(
         budget.n,
         sum(p.numel() for p in trainable_parameters(model).values()),
@@ -203,7 +204,7 @@ def real_noise(
 
 
 def gradient_norms(model: nn.Module, rows: Dataset[Any], loss: Loss) -> Any:
-    """Per-sample gradient norms of (public) rows at the model, as a NumPy vector."""
+    """Return per-sample gradient norms of (public) rows at the model, as a NumPy vector."""
     twin = copy.deepcopy(model)
     engine = make_engine(twin, trainable_parameters(twin), "auto", Need.NORMS)
     engine.attach()
@@ -220,7 +221,7 @@ def gradient_norms(model: nn.Module, rows: Dataset[Any], loss: Loss) -> Any:
 
 
 def held_out_loss(model: nn.Module, rows: Dataset[Any], loss: Loss) -> float:
-    """Mean loss over rows; infinite if the model diverged."""
+    """Return the mean loss over rows; infinity if the model diverged."""
     total = count = 0.0
     with torch.no_grad():
         for batch in DataLoader(rows, batch_size=512):

@@ -1,4 +1,4 @@
-"""The trials of a running tuning, kept where nobody looks: in memory, or in files of mode 0600.
+"""The trials of a running tuning, kept in memory or in files that only their owner may read.
 
 Which trial is best, how many there were and how far the tuning has come are secrets: all of this is
 deleted when the tuning ends. What stays is the ledger.
@@ -21,7 +21,7 @@ Rank = tuple[float, int]
 
 
 class Seal:
-    """What is known of the trials so far. ``everything`` keeps all rows, else only the best."""
+    """The trials so far: all of them with ``everything``, else only the best."""
 
     def __init__(self, folder: Path | None, everything: bool) -> None:
         self._folder = folder
@@ -34,7 +34,7 @@ class Seal:
             self._load(folder / "trials")
 
     def key(self, make: Callable[[], bytes]) -> bytes:
-        """The key of this tuning: the stored one if it was begun before, else a new one."""
+        """Return the key of this tuning: the stored one if it was begun before, else a new one."""
         if self._folder is None:
             return make()
         path = self._folder / "key"
@@ -48,6 +48,7 @@ class Seal:
 
     @property
     def done(self) -> int:
+        """Number of trials that are done: a secret until the tuning ends."""
         return self._done
 
     def add(self, rank: Rank, row: TrialRow) -> None:
@@ -66,12 +67,12 @@ class Seal:
         return tuple(self._rows)
 
     def found(self) -> tuple[TrialRow | None, list[TrialRow] | None]:
-        """The best trial, and all rows if all are kept."""
+        """Return the best trial, and all rows if all are kept."""
         best = None if self._best is None else self._best[1]
         return best, list(self._rows) if self._everything else None
 
     def destroy(self) -> None:
-        """End: what was not released exists no more."""
+        """Delete everything that was not released."""
         self._best, self._rows, self._done = None, [], 0
         if self._folder is not None:
             for name in ("trials", "key"):

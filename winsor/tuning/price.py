@@ -284,7 +284,7 @@ def _option(
 
 
 def _advice(options: Sequence[TuningOption]) -> str:
-    """Say when the recipe is better; docs/tuning.md has three measured cases."""
+    """Say when the recipe is better; docs/tuning-and-metrics.md has three measured cases."""
     cheapest = min(options, key=lambda option: option.noise_ratio)
     ratio = cheapest.noise_ratio
     cost = (

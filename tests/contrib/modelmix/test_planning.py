@@ -1,4 +1,4 @@
-"""`winsor plan --mechanism modelmix`: both sides of the trade, as numbers, table and JSON."""
+"""`winsor plan mix`: both sides of the trade, as numbers, table and JSON."""
 
 from __future__ import annotations
 

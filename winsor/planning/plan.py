@@ -21,7 +21,6 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from winsor.charts import notebook_html as cards
 from winsor.core.accounting import certify_delta, epsilon_curve
 from winsor.core.checks import as_delta, choice, positive, probability, whole
 from winsor.core.contract import (
@@ -153,6 +152,8 @@ class Plan:
         return "\n  ".join([self._promise(), run, *self.notes])
 
     def _repr_html_(self) -> str:
+        from winsor.charts import notebook_html as cards
+
         points = [(0.0, 0.0), *((point["steps"], point["epsilon"]) for point in self.curve)]
         return cards.card(
             self._promise(),

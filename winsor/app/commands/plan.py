@@ -125,13 +125,13 @@ def _tuning(
     question: Question, trials: float | None, eta: float, score: float | None
 ) -> TuningComparison | None:
     """What tuning costs, if it was asked for."""
-    from winsor.tuning.price import compare
-
     if trials is None:
         for name, given in {"--score-noise-multiplier": score, "--tune-eta": eta or None}.items():
             if given is not None:
                 raise ConfigurationError(f"{name} must be given with --tune. Got it alone instead.")
         return None
+    from winsor.tuning.price import compare
+
     return compare(question, [trials], eta, score_noise_multiplier=score)
 
 

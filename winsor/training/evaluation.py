@@ -48,7 +48,7 @@ def of_classes(model: nn.Module, batch: Any) -> Columns:
 
 
 @dataclass(frozen=True)
-class Look:
+class Measured:
     """One evaluation: the step it followed, and what was measured."""
 
     step: int
@@ -93,7 +93,7 @@ class Evaluation:
         self.columns = columns
         self.shares = shares
         self.level = level
-        self.results: list[Look] = []
+        self.results: list[Measured] = []
         """What was found, in order. Released: it may be shown."""
 
     def history(self, relation: Neighbouring) -> History:
@@ -124,7 +124,7 @@ class Evaluation:
             ledger=private.ledger,
             allow_large_delta=True,  # the run's own delta was checked by make_private
         )
-        self.results.append(Look(private.steps_done, measured))
+        self.results.append(Measured(private.steps_done, measured))
         return measured
 
     @torch.no_grad()

@@ -23,7 +23,6 @@ from winsor.core.contract import Tree
 from winsor.core.door import Door
 from winsor.core.noise.gaussian import Gaussian
 from winsor.core.sampling.choose import planned_steps
-from winsor.planning.run import PlannedRun
 from winsor.rules.rule import dry_run
 from winsor.tables.glm_losses import GlmView
 from winsor.tables.linear.batches import batches_of, sampler_of
@@ -62,6 +61,8 @@ class Ruled(Method):
         multiplier = session.noise_multiplier
         if multiplier is None:
             assert target.epsilon is not None
+            from winsor.planning.run import PlannedRun
+
             run = PlannedRun(sampler, parts, "gaussian", relation, target.delta, steps)
             multiplier = run.noise_for(target.epsilon)
         door = Door(session.door.ledger, Gaussian(multiplier), sampler, relation, session.key)

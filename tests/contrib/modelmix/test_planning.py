@@ -112,6 +112,8 @@ def test_the_command_refuses_in_one_line(capsys):
     code, shown = run(capsys, "--mechanism", "cauchy")
     assert (code, shown.out) == (2, "")
     assert shown.err.startswith("winsor: error: mechanism must be one of gaussian, modelmix.")
+    code, shown = run(capsys, "run", "--mechanism", "modelmix", *COMMAND)
+    assert code == 2 and "Call winsor plan mix" in shown.err
     code, shown = run(capsys, "--mechanism", "modelmix", *COMMAND)
     assert code == 2
     assert "one of noise_multiplier and epsilon must be given" in shown.err

@@ -88,7 +88,11 @@ def run(
     """
     from winsor.planning.plan import Question, solve
 
-    choice("mechanism", mechanism, ("gaussian", "modelmix"))
+    if choice("mechanism", mechanism, ("gaussian", "modelmix")) == "modelmix":
+        raise ConfigurationError(
+            "mechanism must be gaussian in winsor plan run. Got 'modelmix' instead. Call winsor "
+            "plan mix."
+        )
     question = Question(
         n=written_whole("n", n),
         batch_size=batch_size,

@@ -30,8 +30,7 @@ from winsor.core.contract import ConfigurationError, Guarantee, LedgerError, Nei
 from winsor.core.ledger.guarantee import spent_by
 from winsor.core.ledger.ledger import Ledger
 from winsor.tuning.outcome import TuningResult
-from winsor.tuning.seal import Seal
-from winsor.tuning.trials import tune
+from winsor.tuning.trials import Seal, tune
 
 
 def is_tuning(path: Path) -> bool:

@@ -28,16 +28,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from dp_accounting.dp_event import GaussianDpEvent, PoissonSampledDpEvent
 from numpy.typing import NDArray
 from scipy import optimize, signal
 
-from winsor.core.contract import CalibrationError, ConfigurationError
-from winsor.core.events.registry import History
+from winsor.core.contract import CalibrationError, ConfigurationError, Neighbouring
 from winsor.core.noise.banded import BandedGaussian, square_root_coefficients
 from winsor.core.noise.gaussian import Gaussian
-from winsor.planning import calibrate
-from winsor.planning.calibrate import Budget
+from winsor.core.sampling.samplers import Poisson
+from winsor.planning.run import PARTS, PlannedRun
 
 Array = NDArray[np.float64]
 
@@ -190,14 +188,11 @@ def _noise(bands: int, steps: int, rate: float, epsilon: float, delta: float) ->
         raise CalibrationError(
             f"bands must be at most 1/rate = {1 / rate:g}. Got {bands} instead. Use fewer bands."
         )
-    at = min(1.0, bands * rate)
-
-    def history_of(multiplier: float) -> History:
-        inner = GaussianDpEvent(multiplier)
-        event = inner if at == 1.0 else PoissonSampledDpEvent(at, inner)
-        return [(event, -(-steps // bands))]
-
-    return calibrate.noise_multiplier(history_of, Budget(epsilon, delta))
+    # A row visits at b times the rate, once in b steps; the event does not depend on n.
+    sampler = Poisson(1, min(1.0, bands * rate))
+    relation = Neighbouring.ADD_OR_REMOVE_ONE
+    run = PlannedRun(sampler, PARTS, "gaussian", relation, delta, -(-steps // bands))
+    return run.noise_for(epsilon)
 
 
 @dataclass(frozen=True)

@@ -102,15 +102,15 @@ def advice(ways: list[Way]) -> str:
     found = {way.name: way for way in ways}
     chosen = min(ways, key=lambda way: way.error)
     gain = 100 * (1 - chosen.error)
-    said = f"Least noise in the weights: {chosen.name}, {gain:.0f} % below Poisson."
+    text = f"Least noise in the weights: {chosen.name}, {gain:.0f} % below Poisson."
     if chosen.name == "poisson":
-        said = "Least noise in the weights: Poisson."
+        text = "Least noise in the weights: Poisson."
     if found["cyclic"].bands == 1:
-        said += " Correlated noise does not pay here: one band is chosen, which is Poisson."
+        text += " Correlated noise does not pay here: one band is chosen, which is Poisson."
     elif chosen.name == "cyclic":
         kept = 8 * chosen.memory
-        said += f" It keeps {chosen.memory} gradients in float64: {kept} bytes a parameter."
-    return said + " What less noise is worth in accuracy depends on the model."
+        text += f" It keeps {chosen.memory} gradients in float64: {kept} bytes a parameter."
+    return text + " What less noise is worth in accuracy depends on the model."
 
 
 def by_epochs(

@@ -130,7 +130,7 @@ def make_private(
 ) -> PrivateTraining:
     """Make the training of ``model`` differentially private.
 
-    All arguments are checked here, and the noise is calibrated, before any row is read.
+    All arguments are checked here, and the noise is calibrated, before any batch is drawn.
 
     Parameters
     ----------

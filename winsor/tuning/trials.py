@@ -137,7 +137,7 @@ def tune(
 
 @dataclass(frozen=True)
 class _Tuning:
-    """What every trial has in common."""
+    """A tuning: what all its trials have in common."""
 
     train: Train
     space: Space | Suggest
@@ -180,7 +180,7 @@ class _Tuning:
 
     @property
     def space_in_words(self) -> Any:
-        """For the ledger's header: a tuning goes on only in the same space."""
+        """The space as the ledger's header names it: a tuning resumes only in the same space."""
         return self.space.describe() if isinstance(self.space, Space) else "adaptive"
 
     def run_all(self, seal: Seal, key: bytes) -> None:

@@ -35,6 +35,7 @@ from saving import save
 from winsor.core.accounting import account
 from winsor.core.contract import Neighbouring
 from winsor.planning import calibrate
+from winsor.planning.calibrate import Budget
 
 DEFAULT_INTERVAL = 1e-4
 MOST_REFERENCE_POINTS = 4e5  # dp-accounting spends about 3 microseconds on each, in Python
@@ -163,7 +164,11 @@ def calibration(relation: Neighbouring) -> dict[str, Any]:
         [1e-3, 1e-2, 0.1, 1.0], [1, 100, 10_000], [0.1, 1.0, 8.0, 100.0], [1e-5, 1e-10]
     ):
         nm, seconds = timed(
-            partial(calibrate.noise_multiplier, partial(step, q), steps, epsilon, delta, relation)
+            partial(
+                calibrate.noise_multiplier,
+                lambda nm, q=q, steps=steps: [(step(q, nm), steps)],
+                Budget(epsilon, delta, relation),
+            )
         )
         spent = account([(step(q, nm), steps)], delta, relation).epsilon
         rows.append({"share": spent / epsilon, "seconds": seconds, "q": q, "T": steps, "nm": nm})
@@ -197,9 +202,9 @@ def ten_thousand_steps() -> dict[str, Any]:
         )[1]
         for _ in range(5)
     ]
+    ten_thousand = lambda nm: [(step(0.01, nm), 10_000)]  # noqa: E731
     calibrated = [
-        fresh(lambda: calibrate.noise_multiplier(lambda nm: step(0.01, nm), 10_000, 3.0, 1e-5))
-        for _ in range(5)
+        fresh(lambda: calibrate.noise_multiplier(ten_thousand, Budget(3.0, 1e-5))) for _ in range(5)
     ]
     return {
         "account_seconds": statistics.median(ours),

@@ -66,10 +66,8 @@ def main() -> None:
         times = [
             timed(
                 lambda: calibrate.noise_multiplier(
-                    lambda nm: event(rate, nm),  # noqa: B023
-                    steps + k,  # noqa: B023
-                    epsilon,  # noqa: B023
-                    DELTA,
+                    lambda nm: [(event(rate, nm), steps + k)],  # noqa: B023
+                    calibrate.Budget(epsilon, DELTA),  # noqa: B023
                 )
             )[1]
             for k in range(3)

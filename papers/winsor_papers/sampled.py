@@ -20,7 +20,8 @@ def sampled_event(rate: float, multiplier: float) -> DpEvent:
 def sampled_noise(rate: float, steps: int, epsilon: float, delta: float) -> float:
     """The noise multiplier at which ``steps`` subsampled Gaussians spend ``epsilon``."""
     return calibrate.noise_multiplier(
-        lambda multiplier: sampled_event(rate, multiplier), steps, epsilon, delta
+        lambda multiplier: [(sampled_event(rate, multiplier), steps)],
+        calibrate.Budget(epsilon, delta),
     )
 
 

@@ -40,6 +40,7 @@ from winsor.planning import calibrate
 from winsor.planning.bands import Workload, choose, compare
 from winsor.planning.budget import Payment, Target
 from winsor.planning.budget import noise_multiplier as within_budget
+from winsor.planning.calibrate import Budget
 
 STORED = Path(__file__).with_name("calibrations.json")
 Row = tuple[str, Any]
@@ -64,7 +65,8 @@ def answered(question: Callable[[], Any]) -> Any:
 
 
 def noise(event_of: Callable[[float], DpEvent], steps: int, *budget: Any) -> Any:
-    return answered(lambda: calibrate.noise_multiplier(event_of, steps, *budget))
+    history_of = lambda nm: [(event_of(nm), steps)]  # noqa: E731
+    return answered(lambda: calibrate.noise_multiplier(history_of, Budget(*budget)))
 
 
 def event(name: str, **fields: Any) -> DpEvent:
@@ -197,17 +199,14 @@ def samplers() -> Iterator[Row]:
                     budget: tuple[float, float] = (epsilon, delta),
                     bands: int = bands,
                 ) -> float:
-                    def event_of(nm: float) -> DpEvent:
+                    def history_of(nm: float) -> Any:
                         local: Any = joint_event(parts, nm)
                         if bands > 1:
                             local = BandedEvent(bands, local)
-                        ((event, count),) = sampler.history(local, relation, steps)
-                        counts.append(count)
-                        return event
+                        (found,) = sampler.history(local, relation, steps)
+                        return [found]
 
-                    counts: list[int] = []
-                    event_of(1.0)
-                    return calibrate.noise_multiplier(event_of, counts[0], *budget, relation)
+                    return calibrate.noise_multiplier(history_of, Budget(*budget, relation))
 
                 yield f"sampler {name}: epsilon {epsilon} {relation}", answered(question)
 
@@ -289,19 +288,19 @@ def limits() -> Iterator[Row]:
         event = GaussianDpEvent(nm) if rate == 1 else sampled(rate, nm)
         yield (
             f"most steps: rate {rate} noise {nm} epsilon {epsilon}",
-            answered(lambda e=event, eps=epsilon: calibrate.max_steps(e, eps, 1e-5)),
+            answered(lambda e=event, eps=epsilon: calibrate.max_steps(e, Budget(eps, 1e-5))),
         )
     for nm, steps, epsilon in ((1.0, 1000, 1.0), (0.8, 100, 4.0), (5.0, 10_000, 2.0)):
         history = lambda q, nm=nm, steps=steps: [(sampled(q, nm), steps)]  # noqa: E731
         yield (
             f"rate: noise {nm} steps {steps} epsilon {epsilon}",
-            answered(lambda h=history, eps=epsilon: calibrate.sampling_rate(h, eps, 1e-5)),
+            answered(lambda h=history, eps=epsilon: calibrate.sampling_rate(h, Budget(eps, 1e-5))),
         )
     yield (
         "batch size",
         answered(
             lambda: calibrate.batch_size(
-                lambda b: [(sampled(b / 50_000, 1.1), 2000)], 50_000, 2.0, 1e-5
+                lambda b: [(sampled(b / 50_000, 1.1), 2000)], 50_000, Budget(2.0, 1e-5)
             )
         ),
     )
@@ -309,7 +308,7 @@ def limits() -> Iterator[Row]:
         "records",
         answered(
             lambda: calibrate.least_records(
-                lambda n: [(sampled(min(1.0, 256 / n), 1.0), 3000)], 2.0, 1e-6, least=256
+                lambda n: [(sampled(min(1.0, 256 / n), 1.0), 3000)], Budget(2.0, 1e-6), least=256
             )
         ),
     )

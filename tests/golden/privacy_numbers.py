@@ -24,7 +24,6 @@ from torch.utils.data import TensorDataset
 import winsor
 from winsor import rules
 from winsor.contrib.modelmix.mechanism import ModelMix
-from winsor.contrib.modelmix.planning import MixingQuestion
 from winsor.contrib.modelmix.planning import solve as solve_mixing
 from winsor.core.accounting import account, account_delta, event_to_json
 from winsor.core.contract import ConfigurationError, Neighbouring, UnsupportedRelation
@@ -61,9 +60,9 @@ def plans() -> Iterator[Row]:
             yield f"plan {name}: {field}", getattr(answer, field)
         for point in answer.curve:
             yield f"plan {name}: epsilon after {point['steps']}", point["epsilon"]
-    mixing: dict[str, Any] = {"n": 50_000, "batch_size": 1000, "delta": 1e-5, "steps": 500}
-    mixing |= {"tau_over_lr": (0.15, 0.3), "p": (1.0, 25.0), "max_grad_norm": 20.0}
-    for row in solve_mixing(MixingQuestion(noise_multiplier=0.4, **mixing)).rows:
+    mixing = Question(n=50_000, batch_size=1000, delta=1e-5, steps=500, noise_multiplier=0.4)
+    cells: dict[str, Any] = {"tau_over_lr": (0.15, 0.3), "p": (1.0, 25.0), "max_grad_norm": 20.0}
+    for row in solve_mixing(mixing, **cells).rows:
         yield f"mixing tau {row.tau_over_lr} p {row.p}: epsilon", row.epsilon
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import subprocess
 import sys
@@ -13,11 +14,12 @@ from torch.utils.data import TensorDataset
 import winsor
 from winsor.app.commands.main import main
 from winsor.charts.files import drawing as svg
-from winsor.core.contract import ConfigurationError
+from winsor.core.contract import ConfigurationError, UnsupportedRelation
 from winsor.planning import drawing
-from winsor.planning.drawing import Wanted, Way, advice, chart, compare
+from winsor.planning.drawing import Way, advice, chart, compare
+from winsor.planning.plan import Question
 
-WANTED = Wanted(n=2000, batch_size=40, epochs=2, epsilon=8.0, delta=1e-4)
+WANTED = Question(n=2000, batch_size=40, epochs=2, epsilon=8.0, delta=1e-4)
 WAYS = {way.name: way for way in compare(WANTED)}
 OPTIONS = {
     "poisson": {"sampling": "poisson"},
@@ -59,8 +61,7 @@ def test_the_advice_follows_the_numbers():
 
 
 def test_momentum_enters():
-    fast = Wanted(n=2000, batch_size=40, epochs=2, epsilon=8.0, delta=1e-4, momentum=0.95)
-    found = {way.name: way for way in compare(fast)}
+    found = {way.name: way for way in compare(WANTED, momentum=0.95)}
     assert found["cyclic"].error != WAYS["cyclic"].error
     assert found["allocation"].error == pytest.approx(WAYS["allocation"].error, rel=1e-6)
 
@@ -78,9 +79,15 @@ def test_the_picture_has_a_line_for_each_way():
     [({"momentum": 1.0}, "momentum"), ({"epochs": 0}, "epochs"), ({"delta": 0.1}, "delta")],
 )
 def test_what_makes_no_sense_is_refused(changes, words):
-    given = {"n": 2000, "batch_size": 40, "epochs": 2, "epsilon": 8.0, "delta": 1e-4}
+    given = {"n": 2000, "batch_size": 40, "epochs": 2, "epsilon": 8.0, "delta": 1e-4} | changes
+    momentum = given.pop("momentum", 0.0)
     with pytest.raises(ConfigurationError, match=words):
-        Wanted(**(given | changes))
+        compare(Question(**given), momentum)
+
+
+def test_another_relation_is_refused():
+    with pytest.raises(UnsupportedRelation, match="add_or_remove_one"):
+        compare(dataclasses.replace(WANTED, relation=winsor.Neighbouring.REPLACE_ONE))
 
 
 def run(capsys, *arguments):

@@ -24,7 +24,6 @@ from winsor.core.contract import (
     UnsupportedRelation,
 )
 from winsor.core.events.joint import GaussianEvent
-from winsor.planning import plan
 from winsor.planning.plan import Question, solve
 
 ADD, REPLACE = Neighbouring.ADD_OR_REMOVE_ONE, Neighbouring.REPLACE_ONE
@@ -93,7 +92,7 @@ def test_the_planned_event_is_the_one_a_run_records(sampling, relation):
         sampling=sampling,
     )
     recorded = sampler.amplify(local, relation)
-    assert plan._event(question) == recorded
+    assert question.run().history(1.5) == [(recorded, 20)]
     assert solve(question, points=0).epsilon == certify([(recorded, 20)], 1e-5, relation).epsilon
 
 
@@ -312,5 +311,6 @@ def test_a_real_run_records_the_planned_event(sampling, relation):
         sampling=sampling,
     )
     (recorded,) = {repr(event) for event, _ in private.ledger.history()}
-    assert recorded == repr(plan._event(question))
+    ((planned, _),) = question.run().history(1.3)
+    assert recorded == repr(planned)
     assert private.spent().epsilon == solve(question, points=0).epsilon

@@ -9,7 +9,8 @@ import pytest
 
 from winsor.app.commands import main as cli
 from winsor.core.contract import ConfigurationError
-from winsor.tuning.public_rows import WantedRun, propose, public_rows, read_public
+from winsor.planning.plan import Question
+from winsor.tuning.public_rows import propose, public_rows, read_public
 
 
 def run(capsys, *arguments: str) -> tuple[int, str, str]:
@@ -56,8 +57,9 @@ def test_shows_a_table_for_people(public, capsys):
 def test_the_proposal_of_a_regression_learns():
     x, _ = table(400)
     rows = public_rows(x, x @ [2.0, -1.0, 0.0, 0.5])
-    found = propose(rows, WantedRun(n=5000, epsilon=3.0, dry_steps=40, batch_size=100, steps=100))
-    assert rows.classes is None and found.batch_size == 100
+    asked = Question(n=5000, epsilon=3.0, batch_size=100, steps=100)
+    found = propose(rows, asked, dry_steps=40)
+    assert rows.classes is None and found.run.batch_size == 100
     assert found.found.best.loss < 0.5 * found.found.untrained_loss
 
 

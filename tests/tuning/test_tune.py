@@ -36,7 +36,7 @@ from winsor.core.randomness import new_key
 from winsor.core.sampling.samplers import FullBatch
 from winsor.metrics import Accuracy, measure
 from winsor.tuning import LogUniform, PrivateScore, TuningResult, Uniform, tune
-from winsor.tuning.seal import Seal
+from winsor.tuning.trials import Seal
 
 REPLACE = Neighbouring.REPLACE_ONE
 SPACE = {"lr": LogUniform(0.1, 10.0), "clip": [0.5, 1.0]}

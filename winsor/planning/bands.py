@@ -1,4 +1,4 @@
-"""Correlated noise: which coefficients, how many bands, and what they gain. No torch here.
+"""Correlated noise: its coefficients, the number of its bands, and what they gain. No torch here.
 
 Noise C^-1 z instead of z, with C lower-triangular, Toeplitz and banded: its first column is
 (c_0, ..., c_(b-1), 0, ...) with norm 1. What a step adds, later steps take back in part, so the
@@ -28,14 +28,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from dp_accounting.dp_event import DpEvent, GaussianDpEvent, PoissonSampledDpEvent
 from numpy.typing import NDArray
 from scipy import optimize, signal
 
 from winsor.core.contract import CalibrationError, ConfigurationError, Neighbouring
 from winsor.core.noise.banded import BandedGaussian, square_root_coefficients
 from winsor.core.noise.gaussian import Gaussian
-from winsor.planning import calibrate
+from winsor.core.sampling.samplers import Poisson
+from winsor.planning.run import PARTS, PlannedRun
 
 Array = NDArray[np.float64]
 
@@ -51,7 +51,7 @@ _COLUMNS = 256  # of A C^-1 that are computed where the learning rate varies
 
 @dataclass(frozen=True)
 class Workload:
-    """What becomes of the noise: SGD with momentum and a learning rate for each step.
+    """The training that the noise passes through: SGD with momentum and learning rates.
 
     ``learning_rates`` has one entry per step, or is None for a constant rate. Only its shape
     matters.
@@ -74,7 +74,7 @@ class Workload:
             )
 
     def error(self, column: Array) -> float:
-        """Root mean square, over the steps, of the noise in the weights: |A C^-1|_F / sqrt(T).
+        """Return the root mean square of the noise in the weights: |A C^-1|_F / sqrt(T).
 
         A = (prefix sums)(learning rates)(momentum); the last two factors with C^-1 are a filter.
         """
@@ -94,10 +94,10 @@ class Workload:
 
 
 def optimised_coefficients(bands: int, workload: Workload) -> Array:
-    """The first column of C, of norm 1, with the smallest error found from the square roots on.
+    """Return the first column of C, of norm at most 1, fitted to the run.
 
-    Never worse than these. Written with few digits, so that the same run finds the same column; its
-    norm is at most 1 with them.
+    The search starts at the coefficients of the square root, and its result is never worse. It is
+    written with few digits, so that the same run finds the same column.
     """
     start = square_root_coefficients(bands)
     if bands == 1:
@@ -123,7 +123,7 @@ def optimised_coefficients(bands: int, workload: Workload) -> Array:
 
 @dataclass(frozen=True)
 class Bands:
-    """One number of bands: the noise that the budget needs, the error against b = 1, and C."""
+    """One number of bands: the noise that the budget needs, its error over that of one band, C."""
 
     bands: int
     noise_multiplier: float
@@ -140,7 +140,7 @@ def compare(
     *,
     optimised: bool = False,
 ) -> list[Bands]:
-    """Every number of bands that is worth trying at a sampling rate, with what it gives.
+    """Compare the numbers of bands that are worth trying at a sampling rate.
 
     >>> for row in compare(Workload(100), 0.01, 8.0, 1e-5, [1, 16]):
     ...     print(row.bands, round(row.relative_error, 2))
@@ -165,9 +165,9 @@ def compare(
 def choose(
     workload: Workload, rate: float, epsilon: float, delta: float, *, optimised: bool = False
 ) -> Bands:
-    """The number of bands (1, 2, 4, ...) with the smallest error at this budget.
+    """Choose the number of bands (1, 2, 4, ...) with the smallest error at this budget.
 
-    More bands take memory: they are taken only where they lower the error by a few per cent.
+    More bands take memory: they are chosen only where they lower the error by a few per cent.
     """
     best: Bands | None = None
     for row in compare(workload, rate, epsilon, delta, optimised=optimised):
@@ -178,7 +178,7 @@ def choose(
 
 
 def powers_of_two(steps: int, rate: float) -> list[int]:
-    """1, 2, 4, ... as far as a group still has the rows of a step, and the run is long enough."""
+    """Return 1, 2, 4, ... while a group has the rows of a step and the run is long enough."""
     most = min(MOST_BANDS, steps, math.floor(1 / rate + 1e-9))
     return [2**k for k in range(max(1, most).bit_length())]
 
@@ -188,19 +188,16 @@ def _noise(bands: int, steps: int, rate: float, epsilon: float, delta: float) ->
         raise CalibrationError(
             f"bands must be at most 1/rate = {1 / rate:g}. Got {bands} instead. Use fewer bands."
         )
-    at = min(1.0, bands * rate)
-
-    def event_of(multiplier: float) -> DpEvent:
-        inner = GaussianDpEvent(multiplier)
-        return inner if at == 1.0 else PoissonSampledDpEvent(at, inner)
-
+    # A row visits at b times the rate, once in b steps; the event does not depend on n.
+    sampler = Poisson(1, min(1.0, bands * rate))
     relation = Neighbouring.ADD_OR_REMOVE_ONE
-    return calibrate.noise_multiplier(event_of, -(-steps // bands), epsilon, delta, relation)
+    run = PlannedRun(sampler, PARTS, "gaussian", relation, delta, -(-steps // bands))
+    return run.noise_for(epsilon)
 
 
 @dataclass(frozen=True)
 class Banded:
-    """What a user asks for: ``mechanism=Banded(bands=16)``, or ``Banded()`` to have it chosen.
+    """Noise correlated over steps: ``mechanism=Banded(bands=16)``, or ``Banded()`` to choose.
 
     ``optimised`` fits the coefficients to the run instead of taking those of the square root.
 
@@ -231,8 +228,10 @@ class Banded:
     def settled(
         self, workload: Workload, rate: float, epsilon: float | None, delta: float
     ) -> Banded:
-        """With the number of bands that has the smallest error at this budget, if it is open, and
-        with its coefficients."""
+        """Return the choice with its coefficients.
+
+        A number of bands that was left open is the one with the smallest error at this budget.
+        """
         if self.bands is None:
             if epsilon is None:
                 raise ConfigurationError(
@@ -249,7 +248,7 @@ class Banded:
         return Banded(self.bands, self.optimised, tuple(column.tolist()))
 
     def with_noise(self, noise_multiplier: float, expected_size: float) -> Gaussian:
-        """One band is ordinary noise."""
+        """Return the mechanism; with one band it is ordinary Gaussian noise."""
         if self.column is None:
             raise ConfigurationError(
                 "bands must be settled before noise is built. Got none instead. Call settled(...) "

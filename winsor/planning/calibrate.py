@@ -1,19 +1,21 @@
 """What a budget allows: the noise, the number of steps, the sampling rate or the batch size.
 
 Each search inverts the certified accountant itself, so a calibrated run reports what it was
-calibrated for. Epsilon falls with noise and grows with steps and sampling rate; the searches use
-nothing else about the event.
+calibrated for. A history of events is given as a function of the number that is looked for.
+Epsilon falls with noise and grows with steps and sampling rate; the searches use nothing else.
 
 Guarantee
 ---------
-The certified epsilon of the returned setting is at most the target. Noise multipliers and sampling
-rates also spend at least 99.5 % of it; whole numbers are the largest that fit.
+The certified epsilon of the returned setting is at most the budget's. Noise multipliers and
+sampling rates also spend at least 99.5 % of it; whole numbers are the largest that fit.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 from dp_accounting.dp_event import DpEvent
 
@@ -22,8 +24,6 @@ from winsor.core.accounting.spending import account
 from winsor.core.checks import positive
 from winsor.core.contract import CalibrationError, Neighbouring
 from winsor.core.events.registry import History
-from winsor.core.events.selection import SelectionDpEvent
-from winsor.core.events.trial_counts import TrialCounts
 
 SMALLEST_MULTIPLIER, LARGEST_MULTIPLIER = 1e-3, 1e7
 SMALLEST_RATE = 1e-12
@@ -32,154 +32,112 @@ MOST_STEPS = 10**9
 _AIM, _LEAST = 0.9995, 0.998  # shares of the target: what is aimed at, and what is accepted
 _FAR = 60.0  # stands for the logarithm of an epsilon of 0 or infinity
 
+HistoryOf = Callable[[Any], History]
+"""What a run spends, as a function of the number that is looked for."""
 
-def noise_multiplier(
-    event_of: Callable[[float], DpEvent],
-    steps: int,
-    epsilon: float,
-    delta: float,
-    relation: Neighbouring = Neighbouring.ADD_OR_REMOVE_ONE,
-) -> float:
-    """The smallest multiplier (to tolerance) at which ``steps`` events spend ``epsilon``.
+
+@dataclass(frozen=True)
+class Budget:
+    """What a history may spend: ``epsilon`` at ``delta``, under a neighbouring relation."""
+
+    epsilon: float
+    delta: float
+    relation: Neighbouring = Neighbouring.ADD_OR_REMOVE_ONE
+
+
+def noise_multiplier(history_of: HistoryOf, budget: Budget) -> float:
+    """Return the smallest multiplier (to tolerance) whose history stays within ``budget``.
 
     >>> from dp_accounting.dp_event import GaussianDpEvent, PoissonSampledDpEvent
-    >>> event_of = lambda nm: PoissonSampledDpEvent(0.01, GaussianDpEvent(nm))
-    >>> print(f"{noise_multiplier(event_of, 10_000, epsilon=3.0, delta=1e-5):.2f}")
+    >>> history_of = lambda nm: [(PoissonSampledDpEvent(0.01, GaussianDpEvent(nm)), 10_000)]
+    >>> print(f"{noise_multiplier(history_of, Budget(3.0, 1e-5)):.2f}")
     1.57
     """
-    excess = _excess(lambda nm: [(event_of(nm), steps)], epsilon, delta, relation)
+    excess = _excess(history_of, budget)
     found = _crossing(excess, SMALLEST_MULTIPLIER, LARGEST_MULTIPLIER, start=1.0, rising=False)
     if found is None:
-        at_most = excess(SMALLEST_MULTIPLIER) <= 0
-        raise CalibrationError(
-            f"epsilon must be one that some noise multiplier from {SMALLEST_MULTIPLIER:g} to "
-            f"{LARGEST_MULTIPLIER:g} spends in {steps} steps at delta {delta:g}. Got {epsilon!r} "
-            + (
-                "instead, which is not spent even by the smallest. Lower epsilon, or set the "
-                "noise multiplier by hand."
-                if at_most
-                else "instead, which even the largest exceeds. Raise epsilon or delta, or take "
-                "fewer steps."
-            )
+        steps = sum(count for _, count in history_of(1.0))
+        raise _refusal(
+            budget,
+            f"be one that some noise multiplier from {SMALLEST_MULTIPLIER:g} to "
+            f"{LARGEST_MULTIPLIER:g} spends in {steps} steps",
+            ", which is not spent even by the smallest. Lower epsilon, or set the noise "
+            "multiplier by hand."
+            if excess(SMALLEST_MULTIPLIER) <= 0
+            else ", which even the largest exceeds. Raise epsilon or delta, or take fewer steps.",
         )
     return found
 
 
-def selection_noise_multiplier(
-    trial_of: Callable[[float], History],
-    trials: TrialCounts,
-    epsilon: float,
-    delta: float,
-    relation: Neighbouring = Neighbouring.ADD_OR_REMOVE_ONE,
-) -> float:
-    """The noise of one trial at which the whole selection spends ``epsilon``.
-
-    >>> from dp_accounting.dp_event import GaussianDpEvent
-    >>> from winsor.core.events.trial_counts import TruncatedNegativeBinomial
-    >>> trial_of = lambda nm: [(GaussianDpEvent(nm), 1)]
-    >>> law = TruncatedNegativeBinomial.of_mean(10)
-    >>> print(f"{selection_noise_multiplier(trial_of, law, epsilon=3.0, delta=1e-5):.2f}")
-    2.19
-    """
-    event_of = lambda nm: SelectionDpEvent.of_history(trial_of(nm), trials)  # noqa: E731
-    return noise_multiplier(event_of, 1, epsilon, delta, relation)
-
-
-def max_steps(
-    event: DpEvent,
-    epsilon: float,
-    delta: float,
-    relation: Neighbouring = Neighbouring.ADD_OR_REMOVE_ONE,
-) -> int:
-    """The largest number of applications of ``event`` that stays within ``epsilon``."""
-    excess = _excess(lambda steps: [(event, round(steps))], epsilon, delta, relation)
+def max_steps(event: DpEvent, budget: Budget) -> int:
+    """Return the largest number of applications of ``event`` that stays within ``budget``."""
+    excess = _excess(lambda steps: [(event, round(steps))], budget)
     found = _largest_whole(excess, MOST_STEPS, start=1024)
     if found == 0:
-        raise CalibrationError(
-            f"epsilon must allow at least one step of {event!r}. Got {epsilon!r} at delta "
-            f"{delta!r} instead, which one step exceeds. Raise epsilon or delta, or add noise."
-        )
+        must = f"allow at least one step of {event!r}"
+        remedy = ", which one step exceeds. Raise epsilon or delta, or add noise."
+        raise _refusal(budget, must, remedy)
     if found == MOST_STEPS:
-        raise CalibrationError(
-            f"epsilon must be one that {event!r} spends within {MOST_STEPS:g} steps. Got "
-            f"{epsilon!r} instead. Lower epsilon, or set the number of steps by hand."
-        )
+        must = f"be one that {event!r} spends within {MOST_STEPS:g} steps"
+        raise _refusal(budget, must, ". Lower epsilon, or set the number of steps by hand.")
     return found
 
 
-def sampling_rate(
-    history_of: Callable[[float], History],
-    epsilon: float,
-    delta: float,
-    relation: Neighbouring = Neighbouring.ADD_OR_REMOVE_ONE,
-) -> float:
-    """The largest sampling rate in (0, 1] (to tolerance) whose history stays within ``epsilon``."""
-    excess = _excess(history_of, epsilon, delta, relation)
+def sampling_rate(history_of: HistoryOf, budget: Budget) -> float:
+    """Return the largest rate in (0, 1] (to tolerance) whose history stays within ``budget``."""
+    excess = _excess(history_of, budget)
     if excess(1.0) <= 0:
         return 1.0
     found = _crossing(excess, SMALLEST_RATE, 1.0, start=0.01, rising=True)
     if found is None:
-        raise CalibrationError(
-            f"epsilon must allow some sampling rate from {SMALLEST_RATE:g} to 1. Got {epsilon!r} "
-            f"at delta {delta!r} instead. Raise epsilon or delta, add noise, or take fewer steps."
-        )
+        raise _refusal(budget, f"allow some sampling rate from {SMALLEST_RATE:g} to 1")
     return found
 
 
-def batch_size(
-    history_of: Callable[[int], History],
-    n: int,
-    epsilon: float,
-    delta: float,
-    relation: Neighbouring = Neighbouring.ADD_OR_REMOVE_ONE,
-) -> int:
-    """The largest batch size from 1 to ``n`` whose history stays within ``epsilon``."""
-    excess = _excess(lambda size: history_of(round(size)), epsilon, delta, relation)
+def batch_size(history_of: HistoryOf, n: int, budget: Budget) -> int:
+    """Return the largest batch size from 1 to ``n`` whose history stays within ``budget``."""
+    excess = _excess(lambda size: history_of(round(size)), budget)
     found = _largest_whole(excess, n, start=min(n, 256))
     if found == 0:
-        raise CalibrationError(
-            f"epsilon must allow batches of at least one record. Got {epsilon!r} at delta "
-            f"{delta!r} instead. Raise epsilon or delta, add noise, or take fewer steps."
-        )
+        raise _refusal(budget, "allow batches of at least one record")
     return found
 
 
 def least_records(
-    history_of: Callable[[int], History],
-    epsilon: float,
-    delta: float,
-    relation: Neighbouring = Neighbouring.ADD_OR_REMOVE_ONE,
-    *,
-    least: int = 1,
-    most: int = 10**12,
+    history_of: HistoryOf, budget: Budget, *, least: int = 1, most: int = 10**12
 ) -> int:
-    """The smallest number of records, from ``least``, whose history stays within ``epsilon``."""
-    excess = _excess(lambda n: history_of(round(n)), epsilon, delta, relation)
+    """Return the smallest number of records, from ``least``, that stays within ``budget``."""
+    excess = _excess(lambda n: history_of(round(n)), budget)
     if excess(least) <= 0:
         return least
     # The largest that does not fit, searched in the same way as the largest that does.
     short = _largest_whole(lambda n: -excess(n) or -1e-300, most, start=max(1024, 2 * least))
     if short >= most:
-        raise CalibrationError(
-            f"epsilon must be one that {most:g} records allow. Got {epsilon!r} at delta {delta!r} "
-            "instead. Raise epsilon or delta, add noise, or take fewer steps."
-        )
+        raise _refusal(budget, f"be one that {most:g} records allow")
     return short + 1
+
+
+def _refusal(
+    budget: Budget,
+    must: str,
+    remedy: str = ". Raise epsilon or delta, add noise, or take fewer steps.",
+) -> CalibrationError:
+    return CalibrationError(
+        f"epsilon must {must}. Got {budget.epsilon!r} at delta {budget.delta!r} instead{remedy}"
+    )
 
 
 # ------------------------------------------------------------------------------------- searching
 
 
-def _excess(
-    history_of: Callable[[float], History], epsilon: float, delta: float, relation: Neighbouring
-) -> Callable[[float], float]:
+def _excess(history_of: HistoryOf, budget: Budget) -> Callable[[float], float]:
     """log(certified epsilon / target) as a function of the setting; at most 0 where it fits."""
-    epsilon, delta = lattice.ideal_target(positive("epsilon", epsilon), delta)
+    epsilon, delta = lattice.ideal_target(positive("epsilon", budget.epsilon), budget.delta)
     known: dict[float, float] = {}
 
     def excess(setting: float) -> float:
         if setting not in known:
-            spent = account(history_of(setting), delta, relation).epsilon
+            spent = account(history_of(setting), delta, budget.relation).epsilon
             known[setting] = _log(spent) - math.log(epsilon)
         return known[setting]
 

@@ -1,4 +1,4 @@
-"""The ways of drawing for one budget, side by side: which needs how much noise, and what for.
+"""The ways of drawing batches for one budget, side by side, with the noise that each needs.
 
     poisson      each row joins each step by its own coin; independent noise: the yardstick
     allocation   each row goes to one step of every epoch, by its own coin
@@ -13,7 +13,7 @@ Guarantee
 Each noise multiplier spends at most ``epsilon`` at ``delta`` under add/remove, by the calls that
 `make_private` calibrates with.
 
->>> for way in compare(Wanted(n=60_000, batch_size=600, epochs=5, epsilon=8.0, delta=1e-5)):
+>>> for way in compare(Question(n=60_000, batch_size=600, epochs=5, epsilon=8.0, delta=1e-5)):
 ...     print(f"{way.name:10} {way.noise_multiplier:.3f} {way.error:.2f} {way.bands}")
 poisson    0.542 1.00 1
 allocation 0.522 0.96 1
@@ -28,17 +28,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from dp_accounting.dp_event import ComposedDpEvent, DpEvent, SelfComposedDpEvent
 
 from winsor.charts import Chart, Series
-from winsor.core.checks import as_delta, positive, whole
-from winsor.core.contract import ConfigurationError, Neighbouring
-from winsor.core.events.joint import joint_event
-from winsor.core.sampling.samplers import Sampler
-from winsor.planning import calibrate
+from winsor.core.contract import Neighbouring, UnsupportedRelation
 from winsor.planning.bands import Workload, choose
-from winsor.planning.choose import make_sampler, planned_steps
-from winsor.planning.plan import PARTS
+from winsor.planning.plan import Question
 
 RELATION = Neighbouring.ADD_OR_REMOVE_ONE
 PASSES = (1, 2, 5, 10, 20, 40)
@@ -49,32 +43,6 @@ CALLS = {
     "loader": 'sampling="loader"',
     "cyclic": "mechanism=winsor.Banded()",
 }
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """A budget, and a run without its way of drawing."""
-
-    n: int
-    batch_size: int
-    epochs: float
-    epsilon: float
-    delta: float
-    momentum: float = 0.0
-    optimised: bool = False
-    """Whether the coefficients of correlated noise are fitted to the run."""
-    allow_large_delta: bool = False
-
-    def __post_init__(self) -> None:
-        whole("n", self.n)
-        whole("batch_size", self.batch_size)
-        positive("epochs", self.epochs)
-        positive("epsilon", self.epsilon)
-        as_delta(self.delta, self.n, self.allow_large_delta)
-        if not 0 <= self.momentum < 1:
-            raise ConfigurationError(
-                f"momentum must be at least 0 and below 1. Got {self.momentum!r} instead."
-            )
 
 
 @dataclass(frozen=True)
@@ -92,71 +60,75 @@ class Way:
 
     @property
     def call(self) -> str:
-        """How `make_private` is asked for it."""
+        """The argument of `make_private` that asks for it."""
         return CALLS[self.name]
 
     def to_json(self) -> dict[str, Any]:
+        """Return the numbers and the call as plain values."""
         return {**dataclasses.asdict(self), "call": self.call}
 
 
-def compare(wanted: Wanted) -> list[Way]:
-    """Every way of drawing, Poisson first."""
-    poisson = _independent("poisson", wanted, 1.0)
-    unit = poisson.error
-    ways = [_independent(name, wanted, unit) for name in ("poisson", "allocation", "loader")]
-    return [*ways, _cyclic(wanted, poisson.steps)]
+def compare(question: Question, momentum: float = 0.0, optimised: bool = False) -> list[Way]:
+    """Return every way of drawing for the question's budget and length, Poisson first.
 
-
-def _independent(name: str, wanted: Wanted, unit: float) -> Way:
-    """Fresh noise at each step, on sums that are divided by the expected size."""
-    sampler = make_sampler(name, wanted.n, wanted.batch_size)
-    steps = planned_steps(wanted.epochs, None, sampler)
-    noise = _noise(sampler, steps, wanted)
-    spread = Workload(steps, wanted.momentum).error(np.ones(1))
-    return Way(name, steps, noise, noise * spread / sampler.expected_size / unit, 1, 0)
-
-
-def _noise(sampler: Sampler, steps: int, wanted: Wanted) -> float:
-    def whole_run(multiplier: float) -> DpEvent:
-        found = sampler.history(joint_event(PARTS, multiplier), RELATION, steps)
-        return ComposedDpEvent([SelfComposedDpEvent(event, count) for event, count in found])
-
-    return calibrate.noise_multiplier(whole_run, 1, wanted.epsilon, wanted.delta, RELATION)
-
-
-def _cyclic(wanted: Wanted, steps: int) -> Way:
-    workload = Workload(steps, wanted.momentum)
-    rate = wanted.batch_size / wanted.n
-    best = choose(workload, rate, wanted.epsilon, wanted.delta, optimised=wanted.optimised)
-    return Way(
-        "cyclic", steps, best.noise_multiplier, best.relative_error, best.bands, best.bands - 1
-    )
+    ``momentum`` is that of the optimiser; ``optimised`` fits the coefficients of correlated noise
+    to the run. The question's own ``sampling`` is not used.
+    """
+    budget = question.asks_for_noise()
+    if budget.relation is not RELATION:
+        raise UnsupportedRelation(
+            f"relation must be add_or_remove_one where ways of drawing are compared. Got "
+            f"{budget.relation.value} instead: allocation has no account under another."
+        )
+    ways: list[Way] = []
+    unit = 1.0
+    for name in ("poisson", "allocation", "loader"):  # fresh noise at each step
+        run = question.run(sampling=name)
+        noise = run.noise_for(budget.epsilon)
+        spread = Workload(run.steps, momentum).error(np.ones(1))
+        error = noise * spread / run.sampler.expected_size
+        unit = unit if ways else error
+        ways.append(Way(name, run.steps, noise, error / unit, 1, 0))
+    steps, rate = ways[0].steps, question.run(sampling="poisson").sampler.rate
+    workload = Workload(steps, momentum)
+    best = choose(workload, rate, budget.epsilon, budget.delta, optimised=optimised)
+    bands = best.bands
+    cyclic = Way("cyclic", steps, best.noise_multiplier, best.relative_error, bands, bands - 1)
+    return [*ways, cyclic]
 
 
 def advice(ways: list[Way]) -> str:
-    """What the numbers say, in a sentence or two."""
+    """Say what the numbers mean, in a sentence or two."""
     found = {way.name: way for way in ways}
     chosen = min(ways, key=lambda way: way.error)
     gain = 100 * (1 - chosen.error)
-    said = f"Least noise in the weights: {chosen.name}, {gain:.0f} % below Poisson."
+    text = f"Least noise in the weights: {chosen.name}, {gain:.0f} % below Poisson."
     if chosen.name == "poisson":
-        said = "Least noise in the weights: Poisson."
+        text = "Least noise in the weights: Poisson."
     if found["cyclic"].bands == 1:
-        said += " Correlated noise does not pay here: one band is chosen, which is Poisson."
+        text += " Correlated noise does not pay here: one band is chosen, which is Poisson."
     elif chosen.name == "cyclic":
         kept = 8 * chosen.memory
-        said += f" It keeps {chosen.memory} gradients in float64: {kept} bytes a parameter."
-    return said + " What less noise is worth in accuracy depends on the model."
+        text += f" It keeps {chosen.memory} gradients in float64: {kept} bytes a parameter."
+    return text + " What less noise is worth in accuracy depends on the model."
 
 
-def by_epochs(wanted: Wanted) -> dict[float, list[Way]]:
-    """The comparison for several lengths of the run, at the same budget."""
-    lengths = sorted({*map(float, PASSES), float(wanted.epochs)})
-    return {length: compare(dataclasses.replace(wanted, epochs=length)) for length in lengths}
+def by_epochs(
+    question: Question, momentum: float = 0.0, optimised: bool = False
+) -> dict[float, list[Way]]:
+    """Return the comparison for several lengths of the run, at the same budget."""
+    own = () if question.epochs is None else (question.epochs,)
+    lengths = sorted({*map(float, PASSES), *map(float, own)})
+    return {
+        length: compare(
+            dataclasses.replace(question, epochs=length, steps=None), momentum, optimised
+        )
+        for length in lengths
+    }
 
 
-def chart(wanted: Wanted, found: dict[float, list[Way]]) -> Chart:
-    """Error against epochs, a line for each way."""
+def chart(question: Question, found: dict[float, list[Way]], momentum: float = 0.0) -> Chart:
+    """Draw error against epochs, a line for each way."""
     lines = []
     for place, name in enumerate(CALLS):
         ways = {length: next(w for w in row if w.name == name) for length, row in found.items()}
@@ -164,14 +136,15 @@ def chart(wanted: Wanted, found: dict[float, list[Way]]) -> Chart:
         bands = [way.bands for way in ways.values()]
         label = f"cyclic, {min(bands)} to {max(bands)} bands" if name == "cyclic" else name
         lines.append(Series(label, points, colour=place, markers=True))
-    momentum = f", momentum {wanted.momentum:g}" if wanted.momentum else ""
+    with_momentum = f", momentum {momentum:g}" if momentum else ""
     return Chart(
         key="drawing",
-        title=f"Noise in the weights at epsilon {wanted.epsilon:g}, delta {wanted.delta:g}",
+        title=f"Noise in the weights at epsilon {question.epsilon:g}, delta {question.delta:g}",
         x_label="epochs",
         y_label="error, Poisson = 1",
         series=tuple(lines),
         log_x=True,
         log_y=True,
-        note=f"n = {wanted.n:,}, batches of {wanted.batch_size:,}{momentum}; below 1 is better",
+        note=f"n = {question.n:,}, batches of {question.batch_size:,}{with_momentum}; below 1 is "
+        "better",
     )

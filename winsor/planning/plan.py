@@ -21,35 +21,29 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from dp_accounting.dp_event import DpEvent
-
-from winsor.charts import notebook_html as cards
-from winsor.core.accounting import certify, certify_delta, epsilon_curve
+from winsor.core.accounting import certify_delta, epsilon_curve
 from winsor.core.checks import as_delta, choice, positive, probability, whole
 from winsor.core.contract import (
-    Bounded,
     CalibrationError,
     ConfigurationError,
     Neighbouring,
-    Sensitivity,
     UnsupportedRelation,
 )
-from winsor.core.events.joint import joint_event
 from winsor.core.events.registry import History
-from winsor.core.sampling.samplers import Sampler
 from winsor.planning import calibrate
-from winsor.planning.choose import make_sampler, planned_steps
+from winsor.planning.calibrate import Budget
+from winsor.planning.run import PlannedRun
 
 SAMPLINGS = ("poisson", "fixed", "full")
 """Ways of drawing that are paid for step by step; epochs are not planned here yet."""
 
-PARTS = {"grad": Bounded(None, Sensitivity.per_sample(1.0, "a rule that bounds each record"))}
-"""What a step of a planned run releases. The bound's size does not matter: noise scales with it."""
-
 
 @dataclass(frozen=True)
 class Question:
-    """The numbers of a run; the one to compute is None. Length is ``steps`` or ``epochs``."""
+    """The public numbers of a run; the one to compute is None. Length is ``steps`` or ``epochs``.
+
+    ``delta`` must be below 1/n unless ``allow_large_delta`` is set.
+    """
 
     n: int | None = None
     batch_size: float | None = None
@@ -76,7 +70,7 @@ class Question:
 
     @property
     def unknown(self) -> str:
-        """The name of the number to compute."""
+        """Name of the number to compute."""
         length = self.steps if self.steps is not None else self.epochs
         numbers = {
             "epsilon": self.epsilon,
@@ -95,6 +89,37 @@ class Question:
                 "exactly the one to compute."
             )
         return missing[0]
+
+    def asks_for_noise(self) -> Budget:
+        """Return the budget that the noise is to spend; refuse a question for another number."""
+        if self.unknown != "noise_multiplier":
+            raise ConfigurationError(
+                f"noise_multiplier must be the number to compute here. Got {self.unknown} missing "
+                "instead. Give the budget, the batch and the length."
+            )
+        _check_delta(self)
+        return _budget(self)
+
+    def run(self, sampling: str | None = None) -> PlannedRun:
+        """Return the run of these numbers, if need be with another way of drawing.
+
+        A length or a delta that is to be computed is not in it.
+        """
+        n = 1 if self.n is None else self.n  # full batches have the same event for every n
+        size = n if self.batch_size is None else self.batch_size
+        return PlannedRun.of_numbers(
+            n,
+            int(size) if self.sampling == "fixed" else size,
+            delta=math.nan if self.delta is None else self.delta,
+            steps=1 if self.steps is None and self.epochs is None else self.steps,
+            epochs=self.epochs,
+            relation=self.relation,
+            sampling=sampling or self.sampling,
+        )
+
+    def _history(self) -> History:
+        assert self.noise_multiplier is not None
+        return self.run().history(self.noise_multiplier)
 
 
 @dataclass(frozen=True, repr=False)
@@ -117,6 +142,7 @@ class Plan:
     notes: tuple[str, ...]
 
     def to_json(self) -> dict[str, Any]:
+        """Return the numbers and the curve as plain values."""
         data = dataclasses.asdict(self)
         return data | {"relation": self.relation.value, "curve": list(self.curve)}
 
@@ -126,6 +152,8 @@ class Plan:
         return "\n  ".join([self._promise(), run, *self.notes])
 
     def _repr_html_(self) -> str:
+        from winsor.charts import notebook_html as cards
+
         points = [(0.0, 0.0), *((point["steps"], point["epsilon"]) for point in self.curve)]
         return cards.card(
             self._promise(),
@@ -158,15 +186,18 @@ class Plan:
 
 
 def solve(question: Question, points: int = 10) -> Plan:
-    """Compute the missing number, and epsilon at up to ``points`` moments of the run."""
+    """Compute the missing number, and epsilon at up to ``points`` moments of the run.
+
+    Raises `CalibrationError` where no value of the missing number meets the budget.
+    """
     unknown = question.unknown
     _check_delta(question)
     complete = _complete(question, unknown)
     if unknown != "delta":  # a delta that was asked about is an answer, with a note
         _check_delta(complete)
     assert complete.delta is not None and complete.noise_multiplier is not None
-    event, steps, rate = _event(complete), _steps(complete), _sampler(complete).rate
-    spent = certify([(event, steps)], complete.delta, complete.relation)
+    run = complete.run()
+    rate, spent = run.sampler.rate, run.spent(complete.noise_multiplier)
     target = question.epsilon if unknown != "delta" else None
     if target is not None and spent.epsilon > target * (1 + 1e-9):
         raise CalibrationError(
@@ -180,40 +211,17 @@ def solve(question: Question, points: int = 10) -> Plan:
         delta=complete.delta,
         noise_multiplier=complete.noise_multiplier,
         sampling_rate=rate,
-        steps=steps,
+        steps=run.steps,
         relation=complete.relation,
         accountant=spent.accountant,
         n=complete.n,
         batch_size=complete.batch_size,
-        epochs=steps * rate,
+        epochs=run.steps * rate,
         sampling=complete.sampling,
         solved_for=unknown,
-        curve=_curve(event, steps, rate, complete.delta, complete.relation, points, epsilon),
+        curve=_curve(run, complete.noise_multiplier, points, epsilon),
         notes=_notes(complete),
     )
-
-
-# ------------------------------------------------------------------------------------ the run
-
-
-def _sampler(q: Question) -> Sampler:
-    n = 1 if q.n is None else q.n  # full batches have the same event for every n
-    size = n if q.batch_size is None else q.batch_size
-    return make_sampler(q.sampling, n, int(size) if q.sampling == "fixed" else size)
-
-
-def _event(q: Question) -> DpEvent:
-    """One step, from the calls that will record it: the mechanism's event, the sampler's share."""
-    assert q.noise_multiplier is not None
-    return _sampler(q).amplify(joint_event(PARTS, q.noise_multiplier), q.relation)
-
-
-def _steps(q: Question) -> int:
-    return planned_steps(q.epochs, q.steps, _sampler(q))
-
-
-def _history(q: Question) -> History:
-    return [(_event(q), _steps(q))]
 
 
 # ----------------------------------------------------------------------------- the missing number
@@ -227,7 +235,7 @@ def _complete(q: Question, unknown: str) -> Question:
         return dataclasses.replace(q, **number)
 
     def history_with(value: float) -> History:
-        return _history(filled(value))
+        return filled(value)._history()
 
     found: float
     match unknown:
@@ -236,29 +244,29 @@ def _complete(q: Question, unknown: str) -> Question:
         case "delta":
             found = _delta(q)
         case "noise_multiplier":
-            found = calibrate.noise_multiplier(
-                lambda value: _event(filled(value)), _steps(q), *_budget(q)
-            )
+            assert q.epsilon is not None
+            found = q.run().noise_for(q.epsilon)
         case "steps":
-            found = calibrate.max_steps(_event(q), *_budget(q))
+            assert q.epsilon is not None and q.noise_multiplier is not None
+            found = q.run().allowed_steps(q.noise_multiplier, q.epsilon)
         case "batch_size":
             assert q.n is not None
-            found = float(calibrate.batch_size(history_with, q.n, *_budget(q)))
+            found = float(calibrate.batch_size(history_with, q.n, _budget(q)))
         case _:
             assert q.batch_size is not None
             least = max(1, math.ceil(q.batch_size))
-            found = calibrate.least_records(history_with, *_budget(q), least=least)
+            found = calibrate.least_records(history_with, _budget(q), least=least)
     return filled(found)
 
 
-def _budget(q: Question) -> tuple[float, float, Neighbouring]:
+def _budget(q: Question) -> Budget:
     assert q.epsilon is not None and q.delta is not None
-    return q.epsilon, q.delta, q.relation
+    return Budget(q.epsilon, q.delta, q.relation)
 
 
 def _delta(q: Question) -> float:
     assert q.epsilon is not None
-    delta = certify_delta(_history(q), q.epsilon, q.relation).delta
+    delta = certify_delta(q._history(), q.epsilon, q.relation).delta
     # A delta of 1 promises nothing, and one of 0 cannot be told from rounding.
     if not 0 < delta < 1:
         raise CalibrationError(
@@ -272,17 +280,13 @@ def _delta(q: Question) -> float:
 
 
 def _curve(
-    event: DpEvent,
-    steps: int,
-    rate: float,
-    delta: float,
-    relation: Neighbouring,
-    points: int,
-    final: float,
+    run: PlannedRun, noise_multiplier: float, points: int, final: float
 ) -> tuple[dict[str, float], ...]:
     """Epsilon at the ends of evenly spaced epochs, or of steps if there is less than one epoch."""
-    counts = _moments(steps, rate, points)
-    spent = epsilon_curve(event, counts[:-1], delta, relation)
+    rate = run.sampler.rate
+    counts = _moments(run.steps, rate, points)
+    ((event, _),) = run.history(noise_multiplier)
+    spent = epsilon_curve(event, counts[:-1], run.delta, run.relation)
     epsilons = [min(s.epsilon, final) for s in spent] + [final] * bool(counts)
     return tuple(
         {"epoch": count * rate, "steps": count, "epsilon": epsilon}

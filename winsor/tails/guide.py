@@ -1,4 +1,4 @@
-"""What the theorems advise for a tail and a budget, each with its source and its assumptions.
+"""Advice of the theorems for a tail and a budget, each with its source and its assumptions.
 
     fitted = winsor.tails.fit(norms)                       # public or synthetic norms
     for advice in winsor.tails.advise(fitted, Setting(n=60_000, d=26_010, epsilon=3, delta=1e-6)):
@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from winsor.core.checks import positive, probability
-from winsor.core.contract import ConfigurationError, Neighbouring
+from winsor.core.contract import ConfigurationError
 from winsor.rules import body_and_tail
 from winsor.tails import weibull
 from winsor.tails.fitting import TailFit
@@ -80,7 +80,7 @@ class Setting:
 
     @property
     def sampling_rate(self) -> float:
-        """Probability with which a row is in a batch."""
+        """The batch size, or sqrt(n) where it is open, over n."""
         return min(1.0, (self.batch_size or math.sqrt(self.n)) / self.n)
 
     def steps_or_theorem(self) -> float:
@@ -91,7 +91,7 @@ class Setting:
 
 
 def advise(fitted: TailFit, setting: Setting) -> list[Advice]:
-    """Return all advice that a fitted tail and a setting allow, the practical default first."""
+    """Return all advice for a fitted tail and a setting, the practical default first."""
     return [
         private_quantile(fitted, setting),
         flat_threshold(fitted, setting),
@@ -115,7 +115,7 @@ TARGETS = (0.7, 0.97)
 
 
 def private_quantile(fitted: TailFit | None, setting: Setting) -> Advice:
-    """Advise a private quantile of the norms as the threshold, for when nothing is known.
+    """Advise a threshold that follows a private quantile of the norms: the default.
 
     Clipping at C removes at most E max(|g| - C, 0) from the mean gradient, and noise of length
     nu C is added to it, nu = sigma sqrt(d)/B. Their sum is least where P(|g| > C) = nu: the target
@@ -155,18 +155,10 @@ def private_quantile(fitted: TailFit | None, setting: Setting) -> Advice:
 
 @functools.lru_cache(maxsize=64)
 def noise_multiplier(n: int, batch_size: int, steps: int, epsilon: float, delta: float) -> float:
-    """Return the certified multiplier of a per-sample rule: Poisson batches, add/remove-one."""
-    from dp_accounting.dp_event import GaussianDpEvent, PoissonSampledDpEvent
+    """Return the certified multiplier of a per-sample rule with Poisson batches, add/remove-one."""
+    from winsor.planning.run import PlannedRun
 
-    from winsor.planning import calibrate
-
-    return calibrate.noise_multiplier(
-        lambda sigma: PoissonSampledDpEvent(batch_size / n, GaussianDpEvent(sigma)),
-        steps,
-        epsilon,
-        delta,
-        Neighbouring.ADD_OR_REMOVE_ONE,
-    )
+    return PlannedRun.of_numbers(n, batch_size, steps=steps, delta=delta).noise_for(epsilon)
 
 
 # ------------------------------------------------------------------------------------- paper 1
@@ -179,7 +171,7 @@ def _theta(fitted: TailFit) -> float:
 
 
 def flat_threshold(fitted: TailFit, setting: Setting) -> Advice:
-    """Advise by paper 1, Theorem 4.1: one threshold c for DP-SGD under a sub-Weibull tail."""
+    """Advise one threshold c for DP-SGD under a sub-Weibull tail (paper 1, Theorem 4.1)."""
     theta, steps = _theta(fitted), setting.steps_or_theorem()
     scale = fitted.envelope(theta)
     c = body_and_tail.heavy_tailed_dpsgd_threshold(theta, scale, steps, setting.failure)
@@ -195,7 +187,7 @@ def flat_threshold(fitted: TailFit, setting: Setting) -> Advice:
 
 
 def discriminative_thresholds(fitted: TailFit, setting: Setting) -> Advice:
-    """Advise by paper 1, Theorem 5.3: c1 for the tail and c2 for the body."""
+    """Advise c1 for the tail and c2 for the body (paper 1, Theorem 5.3)."""
     theta, steps = _theta(fitted), setting.steps_or_theorem()
     scale = fitted.envelope(theta)
     tail, body = body_and_tail.dc_dpsgd_thresholds(theta, scale, steps, setting.failure)
@@ -221,7 +213,7 @@ def discriminative_thresholds(fitted: TailFit, setting: Setting) -> Advice:
 
 
 def simple_clipping(fitted: TailFit, setting: Setting) -> Advice:
-    """Advise by paper 2, Theorem 4: R, T and eta for full-batch clipped gradients.
+    """Advise R, T and eta for full-batch clipped gradients with p moments (paper 2, Theorem 4).
 
     The theorem's M bounds directional moments and enters R as sqrt(d) M, a bound on the norm's
     p-th moment; that moment is what the norms show, so M = (E|g|^p)^(1/p) / sqrt(d).
@@ -248,7 +240,7 @@ def simple_clipping(fitted: TailFit, setting: Setting) -> Advice:
 
 
 def no_clipping(fitted: TailFit, setting: Setting) -> Advice:
-    """Advise by paper 3, eq. (2): the C above which, with high probability, nothing is clipped."""
+    """Advise the C above which, with high probability, nothing is clipped (paper 3, eq. (2))."""
     scale = fitted.envelope(0.5)
     rho = scale * math.sqrt(1 + 2 / (math.e - 1))  # E exp(X^2/rho^2) <= e from the tail bound
     steps = float(setting.steps or max(1.0, (setting.n * setting.epsilon) ** 2 / setting.d))
@@ -275,7 +267,7 @@ def no_clipping(fitted: TailFit, setting: Setting) -> Advice:
 
 
 def averaged_clipping(fitted: TailFit, setting: Setting) -> Advice:
-    """Advise by paper 4, Theorem 4: lambda, m, gamma and N for clipping the batch mean."""
+    """Advise lambda, m, gamma and N for clipping the batch mean (paper 4, Theorem 4)."""
     problem = averaged.AclipProblem(
         smoothness=setting.smoothness,
         radius=setting.radius,
@@ -320,7 +312,7 @@ def sampling_noise_scale(fitted: TailFit) -> float:
 
 
 def modelmix(fitted: TailFit, setting: Setting) -> Advice:
-    """Advise by paper 5, Theorems 3.2 and B.1: c above the sampling noise, tau against eta."""
+    """Advise c above the sampling noise, and tau against eta (paper 5, Theorems 3.2 and B.1)."""
     kappa = sampling_noise_scale(fitted)
     names = ("n", "epsilon", "d", "delta", "risk_range", "smoothness")
     facts: dict[str, Any] = {name: getattr(setting, name) for name in names}

@@ -10,30 +10,25 @@ is calibrated to an epsilon keeps within it, looks included.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
-from dp_accounting.dp_event import ComposedDpEvent, DpEvent, SelfComposedDpEvent
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, Dataset
 
-from winsor.core.accounting import certify
-from winsor.core.checks import as_relation, positive, whole
+from winsor.core.checks import positive, whole
 from winsor.core.contract import BudgetExceeded, ConfigurationError, Neighbouring
 from winsor.core.events.registry import History
-from winsor.gradients import trainable_parameters
 from winsor.metrics import Measurement, Metric, event_of, measure
-from winsor.planning import calibrate
 from winsor.planning.bands import Banded
-from winsor.planning.choose import dataset_size, make_sampler, planned_steps
-from winsor.rules.rule import dry_run
 from winsor.training.loop import PrivateTraining
 from winsor.training.make_private import Arguments
-from winsor.training.planned import PlannedSteps
+from winsor.training.planned import planned_run
 from winsor.training.ranks.ranks import Ranks
 
 Columns = Mapping[str, Tensor]
@@ -41,7 +36,7 @@ _ROWS = 1000  # per forward pass
 
 
 def of_classes(model: nn.Module, batch: Any) -> Columns:
-    """Targets, predictions, losses and (of two classes) scores of an (inputs, labels) batch."""
+    """Return targets, predictions, losses and (of two classes) scores of a classified batch."""
     inputs, labels = batch
     logits = model(inputs)
     columns = {
@@ -53,15 +48,15 @@ def of_classes(model: nn.Module, batch: Any) -> Columns:
 
 
 @dataclass(frozen=True)
-class Look:
-    """One evaluation: after which step, and what was found."""
+class Measured:
+    """One evaluation: the step it followed, and what was measured."""
 
     step: int
     measured: Measurement
 
 
 class Evaluation:
-    """What is measured on private rows, how often, and with how much noise.
+    """A measurement on private rows along a run: which metrics, how often, how much noise.
 
     Parameters
     ----------
@@ -98,16 +93,16 @@ class Evaluation:
         self.columns = columns
         self.shares = shares
         self.level = level
-        self.results: list[Look] = []
+        self.results: list[Measured] = []
         """What was found, in order. Released: it may be shown."""
 
     def history(self, relation: Neighbouring) -> History:
-        """What all looks cost."""
+        """Return the events of all looks."""
         event = event_of(self.metrics, self.noise_multiplier, relation, self.shares)
         return [(event, self.times)]
 
     def marks(self, planned: int) -> set[int]:
-        """The steps after which to look."""
+        """Return the steps after which to look."""
         if self.times > planned:
             raise ConfigurationError(
                 f"times must be at most the number of steps, {planned}. Got {self.times} instead."
@@ -129,7 +124,7 @@ class Evaluation:
             ledger=private.ledger,
             allow_large_delta=True,  # the run's own delta was checked by make_private
         )
-        self.results.append(Look(private.steps_done, measured))
+        self.results.append(Measured(private.steps_done, measured))
         return measured
 
     @torch.no_grad()
@@ -144,7 +139,7 @@ class Evaluation:
         return {name: np.concatenate(parts) for name, parts in found.items()}
 
     def as_numbers(self) -> dict[str, float]:
-        """The latest look, for callbacks and progress: only what passed the door."""
+        """Return the latest look as numbers for callbacks and progress: all were released."""
         found: dict[str, float] = {}
         for name, estimate in self.results[-1].measured.estimates.items() if self.results else ():
             if np.ndim(estimate.value) == 0:
@@ -155,7 +150,7 @@ class Evaluation:
 
 
 def refuse_units(protected: bool) -> None:
-    """A metric bounds what one row adds; a person with many rows adds more."""
+    """Refuse units: a metric bounds what one row adds, and a unit with many rows adds more."""
     if protected:
         raise ConfigurationError(
             "evaluate must be used where rows are protected. Got unit=... instead: a metric bounds "
@@ -164,7 +159,7 @@ def refuse_units(protected: bool) -> None:
 
 
 def refuse_ranks() -> None:
-    """Ranks that each measured would release several values, and pay for one."""
+    """Refuse ranks: each would measure, so several values would leave and one be paid for."""
     if Ranks.here() is not None:
         raise ConfigurationError(
             "evaluate must be used in one process. Got several ranks instead, of which those "
@@ -174,53 +169,24 @@ def refuse_ranks() -> None:
 
 
 def with_looks(arguments: Arguments, evaluation: Evaluation) -> Arguments:
-    """The arguments of a run that keeps within its epsilon, the looks included."""
+    """Return the arguments of a run that keeps within its epsilon, the looks included."""
     refuse_ranks()
-    epsilon, delta = arguments.get("epsilon"), arguments["delta"]
-    relation = as_relation(arguments.get("relation", Neighbouring.ADD_OR_REMOVE_ONE))
-    looks = evaluation.history(relation)
-    multiplier = arguments.get("noise_multiplier")
+    epsilon, multiplier = arguments.get("epsilon"), arguments.get("noise_multiplier")
     if epsilon is None:
         return arguments
-    plan = _planned(arguments, relation)
-    evaluation.marks(plan.steps)
-
-    def whole_run(nm: float) -> DpEvent:
-        parts = [*plan.events(nm), *looks]
-        return ComposedDpEvent([SelfComposedDpEvent(event, count) for event, count in parts])
-
-    if multiplier is None:
-        multiplier = calibrate.noise_multiplier(whole_run, 1, epsilon, delta, relation)
-    else:
-        spent = certify([(whole_run(multiplier), 1)], delta, relation).epsilon
-        if spent > epsilon:
-            raise BudgetExceeded(
-                f"training and evaluation must stay within epsilon = {epsilon!r}. Got {spent:.4g} "
-                "instead. Add noise, look less often, or raise epsilon."
-            )
-    return {**arguments, "epsilon": None, "noise_multiplier": multiplier}
-
-
-def _planned(arguments: Arguments, relation: Neighbouring) -> PlannedSteps:
-    asked = arguments.get("mechanism") or "gaussian"
-    if isinstance(asked, Banded):
+    if isinstance(arguments.get("mechanism"), Banded):
         raise ConfigurationError(
             "evaluate must be given without epsilon where noise is correlated. Got Banded(...) "
             "with epsilon instead. Give noise_multiplier, and read the total from spent()."
         )
-    n = dataset_size(arguments["dataset"])
-    sampler = make_sampler(
-        arguments.get("sampling", "poisson"),
-        n,
-        arguments["batch_size"],
-        arguments.get("sampling_rate"),
-    )
-    parameters = trainable_parameters(arguments["model"])
-    return PlannedSteps(
-        dry_run(arguments["rule"], parameters, sampler.expected_size),
-        asked,
-        sampler,
-        relation,
-        arguments["delta"],
-        planned_steps(arguments.get("epochs"), arguments.get("steps"), sampler),
-    )
+    run = planned_run(arguments)
+    run = dataclasses.replace(run, looks=evaluation.history(run.relation))
+    evaluation.marks(run.steps)
+    if multiplier is None:
+        multiplier = run.noise_for(epsilon)
+    elif (spent := run.spent(multiplier).epsilon) > epsilon:
+        raise BudgetExceeded(
+            f"training and evaluation must stay within epsilon = {epsilon!r}. Got {spent:.4g} "
+            "instead. Add noise, look less often, or raise epsilon."
+        )
+    return {**arguments, "epsilon": None, "noise_multiplier": multiplier}

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Required, TypedDict, Unpack
 
@@ -17,29 +16,26 @@ from torch import nn
 from torch.utils.data import Dataset
 
 from winsor.core.accounting import event_to_json
-from winsor.core.checks import as_delta, as_relation, choice, refuse_unknown, whole
+from winsor.core.checks import choice, refuse_unknown, whole
 from winsor.core.contract import ConfigurationError, LedgerError, Neighbouring
 from winsor.core.door import Door
-from winsor.core.ledger.guarantee import together
-from winsor.core.ledger.holders import earlier_ledgers
 from winsor.core.ledger.ledger import Ledger
 from winsor.core.ledger.shared import SharedLedger
 from winsor.core.noise.protocol import Choice, Mechanism
 from winsor.core.noise.slices import Source, noise_method
 from winsor.core.randomness import new_key, subkey
-from winsor.core.sampling.samplers import Poisson, Sampler
+from winsor.core.sampling.samplers import Sampler
 from winsor.core.sampling.units import UnitRows
-from winsor.gradients import make_engine, refuse_unsupported, trainable_parameters
-from winsor.planning.bands import Banded, Workload
-from winsor.planning.choose import dataset_size, make_sampler, planned_steps
-from winsor.rules.rule import Rule, dry_run
+from winsor.gradients import make_engine, trainable_parameters
+from winsor.planning.choose import dataset_size
+from winsor.planning.run import PlannedRun
+from winsor.rules.rule import Rule
 from winsor.training.checks.arguments import refuse_wrong_kinds
-from winsor.training.correlated import cyclic, learning_rates, momentum
 from winsor.training.feeding.feed import Feed
 from winsor.training.grouping import Grouping
 from winsor.training.iterates import Ball, Iterates, first_counted
 from winsor.training.loop import PrivateTraining
-from winsor.training.planned import PlannedSteps
+from winsor.training.planned import noise_and_budget, planned_run
 from winsor.training.ranks.agreement import agree_to_train
 from winsor.training.ranks.ranks import Ranks
 from winsor.training.ranks.shard_sums import ShardedUpdate, refuse_shards, with_parts
@@ -134,16 +130,18 @@ def make_private(
 ) -> PrivateTraining:
     """Make the training of ``model`` differentially private.
 
+    All arguments are checked here, and the noise is calibrated, before any batch is drawn.
+
     Parameters
     ----------
     model, optimizer, dataset
-        As in plain PyTorch; the optimiser owns the model's trainable parameters, the dataset is
+        As in plain PyTorch. The optimiser owns the model's trainable parameters; the dataset is
         map-style with a length.
     rule
         How gradients are bounded, for instance ``winsor.rules.Flat(1.0)``.
     batch_size
         Expected size of a logical batch; the sampling rate is ``batch_size / len(dataset)``. With
-        ``unit=``, in units.
+        ``unit=`` it counts units.
     delta
         Must be below ``1/len(dataset)`` unless ``allow_large_delta=True``.
     epsilon
@@ -153,13 +151,30 @@ def make_private(
         Noise standard deviation (Laplace: scale) over the rule's add/remove sensitivity.
     epochs, steps
         Length of the run; give one of them.
-    **options
-        See `Options`. An unknown name is refused.
+    sampling, sampling_rate, relation, mechanism
+        How batches are drawn, which datasets are neighbours, and which noise is added.
+    unit, rows_per_unit, within_unit, group_size
+        Who is protected if it is not one row, how many rows of a unit enter a step and whether
+        their gradients are averaged or summed; how many augmented views a row has.
+    engine, max_physical_batch_size, collate_fn, num_workers, scheduler
+        How gradients are computed, how rows are loaded, and what changes the learning rate.
+    iterate, ball, public_buffers
+        Which iterate is released, the ball that it is projected onto, and the buffers that the
+        forward pass may write.
+    ledger, seed, resume, after, after_in_ledger, allow_large_delta
+        Where the ledger is, what makes the noise reproducible, and what was spent before. See
+        `Options` for types and defaults. An unknown name is refused.
+
+    Returns
+    -------
+    PrivateTraining
+        The run: loop over its ``batches()`` and pass each batch's losses to its ``step()``.
 
     Guarantee
     ---------
     `PrivateTraining.spent()` is an upper bound, under the stated neighbouring relation, on the
-    privacy loss of all released gradients, hence of every model along the way.
+    privacy loss of all released gradients, hence of every model along the way. It lists the
+    conditions that it rests on.
 
     Examples
     --------
@@ -175,31 +190,26 @@ def make_private(
     1.21
     """
     refuse_unknown("make_private", options, Arguments.__annotations__, ELSEWHERE)
-    given = {"model": model, "optimizer": optimizer, "dataset": dataset, "rule": rule}
-    refuse_wrong_kinds({**given, **options})
-    model = inside(model)
+    arguments = Arguments(
+        model=model, optimizer=optimizer, dataset=dataset, rule=rule,
+        batch_size=batch_size, delta=delta, epsilon=epsilon, noise_multiplier=noise_multiplier,
+        epochs=epochs, steps=steps, **options,
+    )  # fmt: skip
+    refuse_wrong_kinds(arguments)
+    model = arguments["model"] = inside(model)
     shards = Shards.of(model)
-    units = _units(dataset, options)
-    n = dataset_size(dataset) if units is None else units.n
-    delta = as_delta(delta, n, options.get("allow_large_delta", False))
-    drawn = _Drawn.asked_for(n, batch_size, optimizer, (epochs, steps), (epsilon, delta), options)
-    refuse_unsupported(model)
+    units = _units(arguments)
+    planned = planned_run(arguments, units)
     parameters = trainable_parameters(model)
     engine = make_engine(model, parameters, options.get("engine", "auto"), rule.needs)
-    planned = PlannedSteps(
-        dry_run(rule, parameters, drawn.sampler.expected_size),
-        drawn.asked, drawn.sampler, drawn.relation, delta,
-        planned_steps(epochs, steps, drawn.sampler),
-        tuple(together(earlier_ledgers(options.get("after", ()), drawn.relation))),
-    )  # fmt: skip
-    mechanism, budget = planned.noise_and_budget(epsilon, noise_multiplier)
+    mechanism, budget = noise_and_budget(planned, epsilon, noise_multiplier)
     ranks = Ranks.here(next(iter(parameters.values())).device)
     path = options.get("ledger") if ranks is None or ranks.rank == 0 else None
-    key = _shared_key(drawn.own_update, options, path, ranks)
-    update = _update(parameters, optimizer, options.get("scheduler"), drawn, shards, key)
+    key = _shared_key(planned, arguments, path, ranks)
+    update = _update(parameters, arguments, planned, shards, key)
     feed = Feed(
         dataset,
-        drawn.sampler,
+        planned.sampler,
         key,
         options.get("max_physical_batch_size"),
         options.get("collate_fn"),
@@ -207,7 +217,9 @@ def make_private(
         units,
         None if ranks is None else ranks.part,
     )
-    config = run_config(rule, mechanism, drawn.sampler, drawn.relation, delta, parameters)
+    config = run_config(
+        rule, mechanism, planned.sampler, planned.relation, planned.delta, parameters
+    )
     config |= {} if units is None else {"rows_per_unit": units.rows_per_unit}
     if options.get("after_in_ledger", False):
         config["before"] = [[event_to_json(event), count] for event, count in planned.before]
@@ -219,12 +231,12 @@ def make_private(
         agree_to_train(ranks, config, parameters, dataset, key, held, units)
         ranks, source = with_parts(ranks, update, rule, mechanism)
         ledger = SharedLedger(config, path, ranks)
-    door = Door(ledger, mechanism, drawn.sampler, drawn.relation, key, source)
+    door = Door(ledger, mechanism, planned.sampler, planned.relation, key, source)
     private = PrivateTraining(
         model, engine, rule, door, feed, update, budget,
-        _iterates(update, budget, key, options), options.get("ball"),
+        _iterates(update, budget, key, arguments), options.get("ball"),
         TamperGuard(model, options.get("public_buffers", ())),
-        tuple(_conditions(drawn.sampler, options, units)), _grouping(units, options),
+        tuple(_conditions(planned.sampler, arguments, units)), _grouping(units, arguments),
         ranks,
     )  # fmt: skip
     if options.get("resume", False):
@@ -232,91 +244,58 @@ def make_private(
     return private
 
 
-@dataclass(frozen=True)
-class _Drawn:
-    """How rows are drawn, and which noise was asked for: both may depend on each other."""
-
-    sampler: Sampler
-    asked: str | Choice
-    relation: Neighbouring
-
-    @staticmethod
-    def asked_for(
-        n: int,
-        batch_size: int,
-        optimizer: torch.optim.Optimizer,
-        length: tuple[float | None, int | None],
-        target: tuple[float | None, float],
-        options: Options,
-    ) -> _Drawn:
-        """``length`` is epochs and steps as given, ``target`` epsilon and delta."""
-        asked, sampling = options.get("mechanism") or "gaussian", options.get("sampling")
-        if isinstance(asked, Banded):
-            steps = planned_steps(*length, Poisson.of_batch_size(n, batch_size))
-            rates = learning_rates(optimizer, options.get("scheduler"), steps)
-            workload = Workload(steps, momentum(optimizer), rates)
-            asked = asked.settled(workload, batch_size / n, *target)
-            sampling = cyclic(sampling, n, batch_size, asked)
-        rate = options.get("sampling_rate")
-        relation = options.get("relation", Neighbouring.ADD_OR_REMOVE_ONE)
-        sampler = make_sampler(sampling or "poisson", n, batch_size, rate)
-        return _Drawn(sampler, asked, as_relation(relation))
-
-    @property
-    def own_update(self) -> OwnUpdate | None:
-        """The mechanism, if it updates the model in its own way."""
-        return self.asked if isinstance(self.asked, OwnUpdate) else None
-
-
 def _shared_key(
-    own: OwnUpdate | None,
-    options: Options,
+    planned: PlannedRun,
+    arguments: Arguments,
     path: str | os.PathLike[str] | None,
     ranks: Ranks | None,
 ) -> bytes:
     """The run's key, which all ranks have in common."""
-    key = _key(options.get("seed"), path if own is not None and own.hides_randomness else None)
+    own = planned.mechanism
+    hidden = isinstance(own, OwnUpdate) and own.hides_randomness
+    seed = arguments.get("seed")
+    key = _key(seed, path if hidden else None)
     if ranks is None:
         return key
-    ranks.agree(seed=options.get("seed"))
+    ranks.agree(seed=seed)
     return ranks.shared_key(key)
 
 
 def _update(
     parameters: dict[str, nn.Parameter],
-    optimizer: torch.optim.Optimizer,
-    scheduler: torch.optim.lr_scheduler.LRScheduler | None,
-    drawn: _Drawn,
+    arguments: Arguments,
+    planned: PlannedRun,
     shards: Shards | None,
     key: bytes,
 ) -> Update:
     """What will be done with the released gradients."""
+    optimizer, scheduler = arguments["optimizer"], arguments.get("scheduler")
     owned = parameters if shards is None else shards.owned_by_optimizer(parameters)
     refuse_foreign_optimizer(owned, optimizer)
-    size = drawn.sampler.expected_size
-    if drawn.own_update is not None:
+    size = planned.sampler.expected_size
+    if isinstance(planned.mechanism, OwnUpdate):
         refuse_shards(shards)
-        return drawn.own_update.update(parameters, optimizer, scheduler, size, key)
+        return planned.mechanism.update(parameters, optimizer, scheduler, size, key)
     if shards is not None:
         return ShardedUpdate(parameters, optimizer, scheduler, size, shards)
     return OptimizerUpdate(parameters, optimizer, scheduler, size)
 
 
-def _iterates(update: Update, budget: StepBudget, key: bytes, options: Options) -> Iterates:
+def _iterates(update: Update, budget: StepBudget, key: bytes, arguments: Arguments) -> Iterates:
     before = getattr(update, "before", None)  # w_-1, of an update that has one
-    released = options.get("iterate", "last")
+    released = arguments.get("iterate", "last")
     first = first_counted(released, budget.planned_steps)
     return Iterates(released, subkey(key, "iterate"), first, before)
 
 
-def _units(dataset: Dataset[Any], options: Options) -> UnitRows | None:
+def _units(arguments: Arguments) -> UnitRows | None:
     """Whose rows are whose, if persons are protected and not rows."""
-    given = options.get("unit")
+    dataset, given = arguments["dataset"], arguments.get("unit")
     if given is None:
         return None
     n = dataset_size(dataset)
     ids = [given(dataset[i]) for i in range(n)] if callable(given) else given
-    units = UnitRows(ids, options.get("rows_per_unit", 8))
+    units = UnitRows(ids, arguments.get("rows_per_unit", 8))
     if units.n_rows != n:
         raise ConfigurationError(
             f"unit must give one identifier for each of the {n} rows. Got {units.n_rows} instead."
@@ -324,13 +303,13 @@ def _units(dataset: Dataset[Any], options: Options) -> UnitRows | None:
     return units
 
 
-def _grouping(units: UnitRows | None, options: Options) -> Grouping | None:
-    views = whole("group_size", options.get("group_size", 1))
-    within = choice("within_unit", options.get("within_unit", "mean"), ("mean", "sum"))
+def _grouping(units: UnitRows | None, arguments: Arguments) -> Grouping | None:
+    views = whole("group_size", arguments.get("group_size", 1))
+    within = choice("within_unit", arguments.get("within_unit", "mean"), ("mean", "sum"))
     return None if units is None and views == 1 else Grouping(views, within == "mean")
 
 
-def _conditions(sampler: Sampler, options: Options, units: UnitRows | None) -> Iterator[str]:
+def _conditions(sampler: Sampler, arguments: Arguments, units: UnitRows | None) -> Iterator[str]:
     """What the guarantee rests on that no program can check."""
     yield "the weights at the start do not come from these rows"
     if units is not None:
@@ -341,11 +320,11 @@ def _conditions(sampler: Sampler, options: Options, units: UnitRows | None) -> I
     if sampler.public_n:
         what = "n" if units is None else "the number of units, n"
         yield f"{what} = {sampler.n} is public: it sets the sampling rate"
-    if options.get("after") and options.get("after_in_ledger", False):
+    if arguments.get("after") and arguments.get("after_in_ledger", False):
         yield "what was released of the same rows before the run is counted with it"
-    elif options.get("after"):
+    elif arguments.get("after"):
         yield "this run alone: winsor.total adds what was spent before it on the same rows"
-    if options.get("seed") is not None:
+    if arguments.get("seed") is not None:
         yield "noise from a known seed: whoever knows the seed can subtract it"
 
 
@@ -381,7 +360,7 @@ def run_config(
     delta: float,
     parameters: Mapping[str, nn.Parameter],
 ) -> dict[str, Any]:
-    """What must not change between a ledger and the run that continues it."""
+    """Return what must not change between a ledger and the run that continues it."""
     return {
         "rule": repr(rule),
         **mechanism.config(),

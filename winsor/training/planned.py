@@ -1,91 +1,92 @@
-"""What a run will release, before it releases anything: enough to choose its noise."""
+"""From the arguments of `make_private` to the run they plan, its noise and its steps."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from dp_accounting import dp_event
-
-from winsor.core.checks import choice, positive
+from winsor.core.checks import as_delta, as_relation, positive
 from winsor.core.contract import Bounded, ConfigurationError, Neighbouring
-from winsor.core.door import price, stretch
-from winsor.core.noise.gaussian import Gaussian
-from winsor.core.noise.laplace import Laplace
-from winsor.core.noise.protocol import Choice, Mechanism
-from winsor.core.sampling.samplers import Sampler
-from winsor.planning import calibrate
+from winsor.core.ledger.guarantee import together
+from winsor.core.ledger.holders import earlier_ledgers
+from winsor.core.noise.protocol import Mechanism
+from winsor.core.sampling.samplers import Poisson
+from winsor.core.sampling.units import UnitRows
+from winsor.gradients import refuse_unsupported, trainable_parameters
+from winsor.planning.bands import Banded, Workload
+from winsor.planning.choose import dataset_size, planned_steps
+from winsor.planning.run import PlannedRun
+from winsor.rules.rule import dry_run
+from winsor.training.correlated import cyclic, learning_rates, momentum
 from winsor.training.saving.state import StepBudget
 
+if TYPE_CHECKING:
+    from winsor.training.make_private import Arguments
 
-@dataclass(frozen=True)
-class PlannedSteps:
-    """What a run will release, before it releases anything: enough to choose its noise."""
 
-    parts: Mapping[str, Bounded]
-    asked: str | Choice
-    sampler: Sampler
-    relation: Neighbouring
-    delta: float
-    steps: int
-    before: tuple[tuple[dp_event.DpEvent, int], ...] = ()
-    """What was spent on the rows before, to be covered by the same epsilon."""
+def planned_run(arguments: Arguments, units: UnitRows | None = None) -> PlannedRun:
+    """Plan the run that `make_private` starts with these arguments, without reading a row.
 
-    def mechanism(self, noise_multiplier: float) -> Mechanism:
-        if isinstance(self.asked, Choice):
-            return self.asked.with_noise(noise_multiplier, self.sampler.expected_size)
-        names: dict[str, type[Gaussian] | type[Laplace]]
-        names = {"gaussian": Gaussian, "laplace": Laplace}
-        remedy = "Or pass winsor.ModelMix(...) or winsor.Banded(...)."
-        return names[choice("mechanism", self.asked, names, remedy)](noise_multiplier)
+    ``units`` are those of ``unit=``, if persons are protected. Noise that is correlated over steps
+    has its coefficients chosen for the run, and the sampling that they need.
+    """
+    n = dataset_size(arguments["dataset"]) if units is None else units.n
+    size = arguments["batch_size"]
+    epochs, steps = arguments.get("epochs"), arguments.get("steps")
+    delta = as_delta(arguments["delta"], n, arguments.get("allow_large_delta", False))
+    mechanism = arguments.get("mechanism") or "gaussian"
+    sampling = arguments.get("sampling")
+    if isinstance(mechanism, Banded):
+        length = planned_steps(epochs, steps, Poisson.of_batch_size(n, size))
+        optimizer = arguments["optimizer"]
+        rates = learning_rates(optimizer, arguments.get("scheduler"), length)
+        workload = Workload(length, momentum(optimizer), rates)
+        mechanism = mechanism.settled(workload, size / n, arguments.get("epsilon"), delta)
+        sampling = cyclic(sampling, n, size, mechanism)
+    relation = as_relation(arguments.get("relation", Neighbouring.ADD_OR_REMOVE_ONE))
 
-    def events(self, noise_multiplier: float) -> list[tuple[dp_event.DpEvent, int]]:
-        """The events of the planned steps, with how often each happens."""
-        mechanism = self.mechanism(noise_multiplier)
-        if tuple(mechanism.phases) == (0,):
-            local = mechanism.event(self.parts, 0)
-            return self.sampler.history(local, self.relation, self.steps)
-        found = []
-        first = 0
-        while first < self.steps:
-            alike = stretch(mechanism.phases, first)
-            event = price(mechanism, self.sampler, self.relation, self.parts, first)
-            found.append((event, min(alike.stop, self.steps) - first))
-            first = alike.stop
-        return found
+    def parts(expected_size: float) -> dict[str, Bounded]:
+        refuse_unsupported(arguments["model"])
+        parameters = trainable_parameters(arguments["model"])
+        return dry_run(arguments["rule"], parameters, expected_size)
 
-    def noise_and_budget(
-        self, epsilon: float | None, noise_multiplier: float | None
-    ) -> tuple[Mechanism, StepBudget]:
-        """The mechanism, and the steps that the target covers with it."""
-        if epsilon is not None:
-            positive("epsilon", epsilon)
-        if noise_multiplier is None:
-            if epsilon is None:
-                raise ConfigurationError("give epsilon (the target) or noise_multiplier. Got none.")
-            noise_multiplier = self._calibrated(epsilon)
-            return self.mechanism(noise_multiplier), self._budget(epsilon, self.steps)
-        if self.before:
-            raise ConfigurationError(
-                "after must come with epsilon alone, which is then of all releases together. Got "
-                f"noise_multiplier={noise_multiplier!r} instead; winsor.total adds up by itself."
-            )
-        events = self.events(noise_multiplier)  # refuses what cannot be accounted for
+    return PlannedRun.of_numbers(
+        n,
+        size,
+        delta=delta,
+        steps=steps,
+        epochs=epochs,
+        relation=relation,
+        sampling=sampling or "poisson",
+        sampling_rate=arguments.get("sampling_rate"),
+        mechanism=mechanism,
+        parts_of=parts,
+        before=together(earlier_ledgers(arguments.get("after", ()), relation)),
+    )
+
+
+def noise_and_budget(
+    planned: PlannedRun, epsilon: float | None, noise_multiplier: float | None
+) -> tuple[Mechanism, StepBudget]:
+    """Return the mechanism, and the steps that the target covers with it.
+
+    ``epsilon`` alone is spent by the planned steps; with ``noise_multiplier`` it ends the run
+    before the step that would exceed it, and without a target nothing does.
+    """
+    if epsilon is not None:
+        positive("epsilon", epsilon)
+    if noise_multiplier is None:
         if epsilon is None:
-            return self.mechanism(noise_multiplier), self._budget(None, None)
-        allowed = self.sampler.block * min(
-            calibrate.max_steps(event, epsilon, self.delta, self.relation) for event, _ in events
+            raise ConfigurationError("give epsilon (the target) or noise_multiplier. Got none.")
+        mechanism = planned.with_noise(planned.noise_for(epsilon))
+        return mechanism, StepBudget(planned.delta, planned.steps, epsilon, planned.steps)
+    if planned.before:
+        raise ConfigurationError(
+            "after must come with epsilon alone, which is then of all releases together. Got "
+            f"noise_multiplier={noise_multiplier!r} instead; winsor.total adds up by itself."
         )
-        return self.mechanism(noise_multiplier), self._budget(epsilon, allowed)
-
-    def _budget(self, epsilon: float | None, allowed: int | None) -> StepBudget:
-        return StepBudget(self.delta, self.steps, epsilon, allowed)
-
-    def _calibrated(self, epsilon: float) -> float:
-        def whole_run(multiplier: float) -> dp_event.DpEvent:
-            history = [*self.before, *self.events(multiplier)]
-            return dp_event.ComposedDpEvent(
-                [dp_event.SelfComposedDpEvent(event, count) for event, count in history]
-            )
-
-        return calibrate.noise_multiplier(whole_run, 1, epsilon, self.delta, self.relation)
+    mechanism = planned.with_noise(noise_multiplier)
+    planned.history(noise_multiplier)  # refuses what cannot be accounted for
+    if epsilon is None:
+        return mechanism, StepBudget(planned.delta, planned.steps)
+    allowed = planned.allowed_steps(noise_multiplier, epsilon)
+    return mechanism, StepBudget(planned.delta, planned.steps, epsilon, allowed)

@@ -1,4 +1,4 @@
-"""Epsilon for the eye, at every step of a run.
+"""Upper bounds on epsilon, shown at every step of a run.
 
 Two certified bounds are kept, and the smaller one is shown:
 
@@ -68,7 +68,7 @@ class Spending:
         self._start = time.perf_counter()
 
     def at_most(self) -> float:
-        """A certified upper bound on epsilon so far."""
+        """Return a certified upper bound on epsilon so far."""
         spent = len(self._ledger)
         paid = [(e, c) for e, c in self._ledger.history() if not isinstance(e, NoOpDpEvent)]
         counts = [count for _, count in paid]

@@ -16,24 +16,22 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from winsor.tuning.outcome import PRUNED, Job, TrialRow, TuningResult
+    from winsor.tuning.outcome import PRUNED, Job, TrialRow, TuningResult, importance
     from winsor.tuning.pruning import PrivateScore, Pruning
     from winsor.tuning.recipes import Recipe, recipe
     from winsor.tuning.recommendations import Recommendation, recommend
     from winsor.tuning.search import PrivateRandomizedSearchCV
     from winsor.tuning.space import Choice, Integer, LogUniform, Space, Uniform
     from winsor.tuning.trials import tune
-    from winsor.tuning.what_matters import importance
 
 _NAMES = {
-    "outcome": ("PRUNED", "Job", "TrialRow", "TuningResult"),
+    "outcome": ("PRUNED", "Job", "TrialRow", "TuningResult", "importance"),
     "pruning": ("PrivateScore", "Pruning"),
     "recipes": ("Recipe", "recipe"),
     "recommendations": ("Recommendation", "recommend"),
     "search": ("PrivateRandomizedSearchCV",),
     "space": ("Choice", "Integer", "LogUniform", "Space", "Uniform"),
     "trials": ("tune",),
-    "what_matters": ("importance",),
 }
 _HOMES = {name: f"winsor.tuning.{home}" for home, names in _NAMES.items() for name in names}
 

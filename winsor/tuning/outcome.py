@@ -6,11 +6,13 @@ import hashlib
 import itertools
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 from dp_accounting.dp_event import DpEvent
+from numpy.typing import NDArray
 
 from winsor.core.accounting import event_to_json, flatten
 from winsor.core.contract import (
@@ -27,10 +29,13 @@ from winsor.core.ledger.ledger import Ledger
 from winsor.core.randomness import KEY_BYTES
 from winsor.metrics import Estimate, Measurement, measure
 from winsor.tuning.pruning import PrivateScore, Pruning
-from winsor.tuning.what_matters import importance
 
 PRUNED = -math.inf
 """The score of a trial that gave up: it never wins against one that did not."""
+
+FEWEST = 4
+"""Trials below which nothing can be said about importance."""
+_TREES = 200
 
 
 @dataclass(frozen=True)
@@ -50,7 +55,7 @@ class Job:
     pruning: Pruning | None = None
 
     def measure(self, ledger: Ledger, **columns: Any) -> Measurement:
-        """The private score of this trial, paid for in its ledger."""
+        """Measure the private score of this trial, and pay for it in the trial's ledger."""
         if self.score is None:
             raise ConfigurationError(
                 "score must be given to tune for a score on private rows. Got None instead. Say "
@@ -61,7 +66,7 @@ class Job:
     def prune(
         self, step: int, value: float | None = None, *, ledger: Ledger | None = None, **columns: Any
     ) -> bool:
-        """Whether the trial should give up at ``step``; then return `PRUNED` as its score.
+        """Return whether the trial should give up at ``step``, with `PRUNED` as its score.
 
         With public pruning ``value`` is the score on public rows; with private pruning give the
         trial's ledger and the columns of the private rows, as to `measure`.
@@ -133,14 +138,17 @@ class TuningResult:
 
     @property
     def best_setting(self) -> dict[str, Any]:
+        """The setting of the best trial."""
         return dict(self._won.setting)
 
     @property
     def best_score(self) -> float:
+        """The score of the best trial."""
         return self._won.score
 
     @property
     def best_model(self) -> Any:
+        """What the best trial returned as its model."""
         return self._won.model
 
     @property
@@ -169,13 +177,13 @@ class TuningResult:
         return self._rows
 
     def table(self) -> list[dict[str, Any]]:
-        """Settings and score of every released trial, the best first."""
+        """Return settings and score of every released trial, the best first."""
         rows = [{**row.setting, "score": row.score} for row in self.trials]
         best = self.trials.index(self._won)
         return [rows[best], *(row for place, row in enumerate(rows) if place != best)]
 
     def importance(self) -> dict[str, float]:
-        """How much each setting mattered for the released scores: see `importance`."""
+        """Return how much each setting mattered for the released scores: see `importance`."""
         return importance([(row.setting, row.score) for row in self.trials])
 
     def __repr__(self) -> str:
@@ -191,7 +199,10 @@ class TuningResult:
 def checked(
     returned: Any, declared: History, *, privately: bool, may_be_pruned: bool = False
 ) -> tuple[Any, float]:
-    """(model, score) of a trial, if it spent at most what was declared and scored inside."""
+    """Return (model, score) of a trial that spent at most what was declared and scored inside.
+
+    Raises `UnsoundRelease` for any other trial.
+    """
     if not (isinstance(returned, tuple) and len(returned) == 3):
         raise UnsoundRelease(
             f"train must return (model, ledger, score). Got {type(returned).__name__} instead."
@@ -210,7 +221,7 @@ def checked(
 
 
 def _check_spent(spent: History, declared: History) -> None:
-    """Every event that happened is one that was declared, at most as often."""
+    """Refuse events that were not declared, or not so often."""
     happened = flatten(spent)
     plans = possible(declared)
     if not happened and all(plans):
@@ -229,7 +240,7 @@ def _check_spent(spent: History, declared: History) -> None:
 
 
 def possible(declared: History) -> list[History]:
-    """Every history that a declared one stands for: one choice for each of its alternatives."""
+    """Return every history that a declared one stands for: one per choice of alternatives."""
     options: list[list[History]] = []
     for event, count in declared:
         if isinstance(event, AlternativesDpEvent) and count == 1:
@@ -269,3 +280,46 @@ def _number(score: Any, ledgers: Sequence[Ledger], privately: bool) -> float:
         raise UnsoundRelease(
             f"a score must be one number. Got {type(score).__name__} instead."
         ) from error
+
+
+# ------------------------------------------------------------------------- which settings mattered
+
+
+def importance(trials: Sequence[tuple[Mapping[str, Any], float]]) -> dict[str, float]:
+    """Return how much each setting mattered: shares that add up to 1, the largest first.
+
+    A forest of trees learns the score from the settings; a setting's importance is the share of the
+    scores' spread that splits on it take away. Trials that gave up count as the worst. With few
+    trials this is a hint, no measurement. It is post-processing of the given scores, which must
+    have been released or be of public rows.
+
+    >>> trials = [({"lr": 2.0**k, "clip": c}, -abs(k - 3)) for k in range(8) for c in (0.1, 1.0)]
+    >>> found = importance(trials)
+    >>> list(found), found["lr"] > 0.9
+    (['lr', 'clip'], True)
+    """
+    if len(trials) < FEWEST:
+        raise ConfigurationError(
+            f"importance must be asked of at least {FEWEST} trials. Got {len(trials)} instead."
+        )
+    from sklearn.ensemble import ExtraTreesRegressor
+
+    names = list(trials[0][0])
+    columns = np.column_stack(
+        [_numbers([setting[name] for setting, _ in trials]) for name in names]
+    )
+    scores = np.array([score for _, score in trials], dtype=np.float64)
+    finite = scores[np.isfinite(scores)]
+    worst = float(finite.min()) if finite.size else 0.0
+    scores = np.where(np.isfinite(scores), scores, worst)
+    forest = ExtraTreesRegressor(_TREES, max_features=1.0, random_state=0).fit(columns, scores)
+    shares = dict(zip(names, forest.feature_importances_.tolist(), strict=True))
+    return dict(sorted(shares.items(), key=lambda item: -item[1]))
+
+
+def _numbers(values: Sequence[Any]) -> NDArray[np.float64]:
+    """A column that trees can split: numbers as they are, others by their place among options."""
+    if all(isinstance(v, int | float) and math.isfinite(v) for v in values):
+        return np.array(values, dtype=np.float64)
+    options = {text: place for place, text in enumerate(sorted({repr(v) for v in values}))}
+    return np.array([options[repr(v)] for v in values], dtype=np.float64)

@@ -1,4 +1,4 @@
-"""Scores on private rows, and bars below which a trial gives up. Both belong to the trial.
+"""Scores on private rows, and bars below which a trial gives up: both are a part of its price.
 
 A trial of a private selection must not know the others: comparing it with the median of earlier
 trials would make it depend on them, and the proof (and its price) would be another. So the bars are
@@ -32,7 +32,7 @@ class PrivateScore:
 
     @staticmethod
     def of_std(metric: Metric, std: float, rows: int) -> PrivateScore:
-        """With this standard deviation of the noise on the mean over ``rows``.
+        """Return a score whose noise on the mean over ``rows`` has standard deviation ``std``.
 
         >>> from winsor.metrics import Accuracy
         >>> PrivateScore.of_std(Accuracy(), std=0.003, rows=10_000).noise_multiplier
@@ -41,13 +41,13 @@ class PrivateScore:
         return PrivateScore(metric, std * rows / metric.bound)
 
     def event(self, relation: Neighbouring) -> DpEvent:
-        """Its part of a trial."""
+        """Return the privacy event of one measurement of the score."""
         return event_of(self.metric, self.noise_multiplier, relation)
 
 
 @dataclass(frozen=True)
 class Pruning:
-    """Give a trial up whose score at a step does not reach that step's bar.
+    """A rule that ends a trial whose score at a step does not reach that step's bar.
 
     ``bars`` maps steps to the least score to go on (the largest, where `tune` minimises).
     ``score`` None means that trials are looked at on public rows, which is free; a `PrivateScore`
@@ -70,16 +70,17 @@ class Pruning:
             )
 
     def gives_up(self, step: int, value: float) -> bool:
-        """A score that is not a number gives up."""
+        """Return whether a score ends the trial at ``step``; one that is not a number does."""
         bar = self.bars[step]
         return not (value >= bar if self.maximise else value <= bar)
 
     def history(self, relation: Neighbouring) -> History:
-        """What the looks cost each trial, whether it gives up or not."""
+        """Return what the looks cost each trial, whether it gives up or not."""
         return [] if self.score is None else [(self.score.event(relation), len(self.bars))]
 
     @property
     def condition(self) -> str:
+        """What the guarantee of the tuning says about the bars."""
         if self.score is None:
             return "trials given up by bars fixed beforehand, on public rows"
         return f"trials given up by bars fixed beforehand, after {len(self.bars)} paid looks"

@@ -1,4 +1,4 @@
-"""From public rows to a proposal: rule, threshold, batch size, learning rate and steps of a run.
+"""A run proposed from public rows: rule, threshold, batch size, learning rate and steps.
 
 1. Batch size and steps follow `winsor.tuning.recipe`, or are given.
 2. Gradient norms of the public (or synthetic) rows are fitted, and short dry runs on these rows
@@ -17,13 +17,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from winsor.core.checks import choice
+from winsor.core.checks import choice, whole
 from winsor.core.contract import ConfigurationError
 
 if TYPE_CHECKING:
     from torch.utils.data import TensorDataset
 
-    from winsor.tuning.recommendations import Recommendation
+    from winsor.planning.plan import Question
+    from winsor.tuning.recommendations import Recommendation, RunBudget
 
 MODELS = ("linear", "mlp", "two_layer_cnn")
 NAMES = (("x", "y"), ("x_train", "y_train"))
@@ -44,27 +45,24 @@ class PublicRows:
 class Proposal:
     """What to run, with the ranking behind it."""
 
-    n: int
-    epsilon: float
-    delta: float
+    run: RunBudget
     model: str
-    batch_size: int
-    steps: int
     found: Recommendation
 
     def to_json(self) -> dict[str, Any]:
-        best = self.found.best
+        """Return the proposed run and the ranking as plain values."""
+        best, run = self.found.best, self.run
         return {
-            "n": self.n,
-            "epsilon": self.epsilon,
-            "delta": self.delta,
+            "n": run.n,
+            "epsilon": run.epsilon,
+            "delta": run.delta,
             "model": self.model,
             "rule": repr(best.rule),
             "threshold": best.threshold,
-            "batch_size": self.batch_size,
+            "batch_size": run.batch_size,
             "learning_rate": best.learning_rate,
             "momentum": best.momentum,
-            "steps": self.steps,
+            "steps": run.steps,
             "noise_multiplier": best.noise_multiplier,
             "tail": self.found.tail.verdict.tail.value,
             "untrained_loss": self.found.untrained_loss,
@@ -75,48 +73,42 @@ class Proposal:
         }
 
 
-@dataclass(frozen=True)
-class WantedRun:
-    """The real run as far as it is known."""
+def propose(
+    rows: PublicRows,
+    question: Question,
+    *,
+    model: str = "linear",
+    dry_steps: int = 60,
+    seed: int = 0,
+) -> Proposal:
+    """Rank rules on public rows for the real run.
 
-    n: int
-    epsilon: float
-    delta: float | None = None
-    model: str = "linear"
-    batch_size: int | None = None
-    steps: int | None = None
-    dry_steps: int = 60
-    seed: int = 0
-    allow_large_delta: bool = False
-
-
-def propose(rows: PublicRows, wanted: WantedRun) -> Proposal:
-    """Rank rules on public rows for the real run."""
+    ``question`` needs ``n`` and ``epsilon`` of the real run. Its delta is 1/(10 n) if it is left
+    out; batch size and steps are those of `winsor.tuning.recipe`. ``model`` is one of `MODELS`.
+    """
     from winsor.tuning.recipes import recipe
     from winsor.tuning.recommendations import RunBudget, recommend
 
-    q = wanted
-    delta = 1 / (10 * q.n) if q.delta is None else q.delta
-    model = _model(q.model, rows, q.seed)
-    d = sum(p.numel() for p in model.parameters())
-    run = recipe(q.n, d, q.epsilon, delta, batch_size=q.batch_size, steps=q.steps)
-    budget = RunBudget(q.n, q.epsilon, delta, run.batch_size, run.steps, q.allow_large_delta)
-    found = recommend(
-        model,
-        rows.data,
-        budget,
-        loss=_loss(rows.classes),
-        dry_steps=q.dry_steps,
-        seed=q.seed,
-    )
-    return Proposal(q.n, q.epsilon, delta, q.model, run.batch_size, run.steps, found)
+    n, epsilon, size = question.n, question.epsilon, question.batch_size
+    if n is None or epsilon is None:
+        raise ConfigurationError(f"n and epsilon must be given. Got {n!r} and {epsilon!r} instead.")
+    delta = 1 / (10 * n) if question.delta is None else question.delta
+    network = _model(model, rows, seed)
+    d = sum(p.numel() for p in network.parameters())
+    whole_size = None if size is None else whole("batch_size", size)
+    run = recipe(n, d, epsilon, delta, batch_size=whole_size, steps=question.steps)
+    large = question.allow_large_delta
+    budget = RunBudget(n, epsilon, delta, run.batch_size, run.steps, large)
+    loss = _loss(rows.classes)
+    found = recommend(network, rows.data, budget, loss=loss, dry_steps=dry_steps, seed=seed)
+    return Proposal(budget, model, found)
 
 
 # -------------------------------------------------------------------------------------- reading
 
 
 def read_public(path: Path) -> PublicRows:
-    """Public rows from an .npz file with arrays x and y (or x_train and y_train)."""
+    """Read public rows from an .npz file with arrays x and y (or x_train and y_train)."""
     import numpy as np
 
     if path.suffix != ".npz" or not path.is_file():

@@ -1,4 +1,4 @@
-"""What to run when nothing is known and nothing may be tuned.
+"""The run to start with when nothing is known and nothing may be tuned.
 
     d = sum(p.numel() for p in model.parameters())
     recipe = winsor.tuning.recipe(n=len(data), d=d, epsilon=3.0, delta=1e-6)
@@ -57,12 +57,15 @@ class UnitLength(WrappedRule):
 
     @property
     def max_grad_norm(self) -> float:
+        """The threshold at the start of the run."""
         return self.rule.max_grad_norm
 
     def weight_of_norm(self, norms: torch.Tensor) -> torch.Tensor:
+        """Return the weights of the quantile rule."""
         return self.rule.weight_of_norm(norms)
 
     def after(self, released: Released, state: State) -> tuple[Released, State]:
+        """Divide the released gradient by the threshold it was clipped at."""
         clipped, following = self.rule.after(released, state)
         grad = clipped.values["grad"]
         unit = {name: leaf / state["threshold"] for name, leaf in grad.items()}
@@ -83,13 +86,14 @@ class Recipe:
     momentum: float
 
     def optimizer(self, model: nn.Module) -> torch.optim.SGD:
+        """Return SGD with momentum on the model's trainable parameters."""
         trained = [p for p in model.parameters() if p.requires_grad]
         return torch.optim.SGD(trained, lr=self.learning_rate, momentum=self.momentum)
 
     def make_private(
         self, model: nn.Module, dataset: Dataset[Any], **options: Any
     ) -> PrivateTraining:
-        """A run of this recipe; ``options`` are those of `winsor.make_private`."""
+        """Start a run of this recipe; ``options`` are those of `winsor.make_private`."""
         from winsor.training.make_private import make_private
 
         optimizer = self.optimizer(model)
@@ -116,7 +120,7 @@ class Recipe:
 
 
 def falling(optimizer: torch.optim.Optimizer, steps: int) -> torch.optim.lr_scheduler.LambdaLR:
-    """The learning rate falls linearly, from its full value to 1/steps of it at the last step."""
+    """Return a schedule that falls linearly from 1 to 1/steps at the last step."""
     return torch.optim.lr_scheduler.LambdaLR(optimizer, lambda t: max(1, steps - t) / steps)
 
 
@@ -127,7 +131,7 @@ hardly matters, and of EfficientNet, where it is worth a point (experiments/2026
 
 
 def quantile_for(noise: float, most: float) -> float:
-    """The share of norms below the threshold, at most ``most``, for noise of this length over it.
+    """Return the share of norms to keep below the threshold, for noise of this length over it.
 
     `guide.private_quantile` adds the length of the noise to a bound of the bias. But noise has no
     direction in common with the bias, so their squares add: b(C)^2 + (noise C)^2, with
@@ -151,7 +155,7 @@ def recipe(
     steps: int | None = None,
     epochs: float | None = None,
 ) -> Recipe:
-    """The default run for ``n`` private rows; nothing in it depends on their values.
+    """Return the default run for ``n`` private rows; nothing in it depends on their values.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Which rule, threshold and learning rate? Short dry runs on public or synthetic rows decide.
+"""Rules, thresholds and learning rates, ranked by short dry runs on public or synthetic rows.
 
     found = winsor.tuning.recommend(
         model, public_rows, RunBudget(n=60_000, epsilon=3.0, delta=1e-6, batch_size=256, steps=2000)
@@ -22,6 +22,7 @@ import copy
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -29,10 +30,11 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, Subset
 
 from winsor.core.checks import as_delta
-from winsor.core.contract import ConfigurationError, Neighbouring
+from winsor.core.contract import ConfigurationError
 from winsor.gradients import Need, make_engine, trainable_parameters
+from winsor.planning.run import PlannedRun
 from winsor.rules import Automatic, Flat
-from winsor.rules.rule import Rule
+from winsor.rules.rule import Rule, dry_run
 from winsor.tails.fitting import TailFit, fit
 from winsor.tails.guide import MOMENTUM
 from winsor.tuning.recipes import UnitLength, falling, recipe
@@ -72,7 +74,7 @@ class Candidate:
     momentum: float = MOMENTUM
 
     def describe(self) -> str:
-        """The rule in a few words."""
+        """Name the rule in a few words."""
         if isinstance(self.rule, UnitLength):
             return "winsor.tuning.recipes (private quantile)"
         return repr(self.rule)
@@ -91,6 +93,7 @@ class Recommendation:
 
     @property
     def best(self) -> Candidate:
+        """The candidate with the lowest loss."""
         return self.candidates[0]
 
     def __str__(self) -> str:
@@ -165,7 +168,7 @@ def recommend(
 
 
 def default_rules(tail: TailFit, budget: RunBudget, model: nn.Module) -> list[Rule]:
-    """Flat at the quartiles of the sample's norms, AUTO-S, and the guide's private quantile."""
+    """Return Flat at the quartiles of the sample's norms, AUTO-S, and the private quantile."""
     guided = recipe(
         budget.n,
         sum(p.numel() for p in trainable_parameters(model).values()),
@@ -182,28 +185,26 @@ def default_rules(tail: TailFit, budget: RunBudget, model: nn.Module) -> list[Ru
 def real_noise(
     rule: Rule, model: nn.Module, budget: RunBudget, known: dict[str, float] | None = None
 ) -> float:
-    """The noise multiplier that the real run will need with this rule.
+    """Return the noise multiplier that the real run will need with this rule.
 
     ``known`` remembers multipliers by event: rules with the same event need the same noise.
     """
-    from winsor.core.sampling.samplers import Poisson
-    from winsor.rules.rule import dry_run
-    from winsor.training.planned import PlannedSteps
-
-    sampler = Poisson.of_batch_size(budget.n, budget.batch_size)
-    parts = dry_run(rule, trainable_parameters(model), sampler.expected_size)
-    relation = Neighbouring.ADD_OR_REMOVE_ONE
-    planned = PlannedSteps(parts, "gaussian", sampler, relation, budget.delta, budget.steps)
+    run = PlannedRun.of_numbers(
+        budget.n,
+        budget.batch_size,
+        steps=budget.steps,
+        delta=budget.delta,
+        parts_of=partial(dry_run, rule, trainable_parameters(model)),
+    )
     known = {} if known is None else known
-    kind = repr(planned.events(1.0))
+    kind = repr(run.history(1.0))
     if kind not in known:
-        mechanism, _ = planned.noise_and_budget(budget.epsilon, None)
-        known[kind] = mechanism.noise_multiplier
+        known[kind] = run.noise_for(budget.epsilon)
     return known[kind]
 
 
 def gradient_norms(model: nn.Module, rows: Dataset[Any], loss: Loss) -> Any:
-    """Per-sample gradient norms of (public) rows at the model, as a NumPy vector."""
+    """Return per-sample gradient norms of (public) rows at the model, as a NumPy vector."""
     twin = copy.deepcopy(model)
     engine = make_engine(twin, trainable_parameters(twin), "auto", Need.NORMS)
     engine.attach()
@@ -220,7 +221,7 @@ def gradient_norms(model: nn.Module, rows: Dataset[Any], loss: Loss) -> Any:
 
 
 def held_out_loss(model: nn.Module, rows: Dataset[Any], loss: Loss) -> float:
-    """Mean loss over rows; infinite if the model diverged."""
+    """Return the mean loss over rows; infinity if the model diverged."""
     total = count = 0.0
     with torch.no_grad():
         for batch in DataLoader(rows, batch_size=512):
@@ -231,8 +232,6 @@ def held_out_loss(model: nn.Module, rows: Dataset[Any], loss: Loss) -> float:
 
 def _threshold(rule: Rule, model: nn.Module) -> float:
     """The L2 bound of one record's gradient, which sets the scale of a step."""
-    from winsor.rules.rule import dry_run
-
     parts = dry_run(rule, trainable_parameters(model), 1.0)
     squares = [p.sensitivity.add_remove**2 for name, p in parts.items() if name.startswith("grad")]
     return math.sqrt(sum(squares))

@@ -217,21 +217,22 @@ class PrivateRandomizedSearchCV(MetaEstimatorMixin, BaseEstimator):
 
     @property
     def classes_(self) -> Any:
+        """Classes of the best estimator."""
         return self.best_estimator_.classes_
 
     def predict(self, X: ArrayLike) -> Any:
-        """Predictions of the best estimator."""
+        """Predict with the best estimator."""
         check_is_fitted(self, "best_estimator_")
         return self.best_estimator_.predict(X)
 
     def score(self, X: ArrayLike, y: ArrayLike) -> float:
-        """The best estimator's score on rows that are public or not to be protected."""
+        """Score the best estimator on rows that are public or not to be protected."""
         check_is_fitted(self, "best_estimator_")
         return float(self.best_estimator_.score(X, y))
 
     @available_if(lambda self: hasattr(self.estimator, "predict_proba"))
     def predict_proba(self, X: ArrayLike) -> Any:
-        """Class probabilities of the best estimator."""
+        """Predict class probabilities with the best estimator."""
         check_is_fitted(self, "best_estimator_")
         return self.best_estimator_.predict_proba(X)
 

@@ -1,4 +1,4 @@
-"""Where settings are drawn from: public laws, chosen before the data are looked at.
+"""Public laws that the settings of a tuning are drawn from, chosen before the data are looked at.
 
 Every trial draws its setting afresh from the same law. Nothing here learns from earlier scores: a
 sampler that did would see private values, and every trial would have to be paid for.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -20,60 +20,70 @@ from winsor.core.contract import ConfigurationError
 class Law(Protocol):
     """One setting's law."""
 
-    def draw(self, generator: np.random.Generator) -> Any: ...
-    def describe(self) -> Any: ...
-
-
-@dataclass(frozen=True)
-class Uniform:
-    """A number between ``low`` and ``high``."""
-
-    low: float
-    high: float
-
-    def __post_init__(self) -> None:
-        _check_range(self.low, self.high)
-
-    def draw(self, generator: np.random.Generator) -> float:
-        return float(generator.uniform(self.low, self.high))
+    def draw(self, generator: np.random.Generator) -> Any:
+        """Draw a value."""
 
     def describe(self) -> Any:
-        return {"uniform": [self.low, self.high]}
+        """Return plain values that name the law, for a ledger's header."""
 
 
 @dataclass(frozen=True)
-class LogUniform:
-    """A positive number whose logarithm is uniform: learning rates, thresholds."""
+class _Range:
+    """A law between two ends."""
 
     low: float
     high: float
+    name: ClassVar[str]
+
+    def __post_init__(self) -> None:
+        low, high = self.low, self.high
+        if not (math.isfinite(low) and math.isfinite(high) and low < high):
+            raise ConfigurationError(
+                f"low must be below high, both finite. Got low={low!r}, high={high!r} instead."
+            )
+
+    def describe(self) -> Any:
+        """Return the law as a table of a configuration file."""
+        return {self.name: [self.low, self.high]}
+
+
+@dataclass(frozen=True)
+class Uniform(_Range):
+    """A number between ``low`` and ``high``."""
+
+    name: ClassVar[str] = "uniform"
+
+    def draw(self, generator: np.random.Generator) -> float:
+        """Draw a number."""
+        return float(generator.uniform(self.low, self.high))
+
+
+@dataclass(frozen=True)
+class LogUniform(_Range):
+    """A positive number whose logarithm is uniform: learning rates, thresholds."""
+
+    name: ClassVar[str] = "log_uniform"
 
     def __post_init__(self) -> None:
         positive("low", self.low)
-        _check_range(self.low, self.high)
+        super().__post_init__()
 
     def draw(self, generator: np.random.Generator) -> float:
+        """Draw a positive number."""
         return float(math.exp(generator.uniform(math.log(self.low), math.log(self.high))))
-
-    def describe(self) -> Any:
-        return {"log_uniform": [self.low, self.high]}
 
 
 @dataclass(frozen=True)
-class Integer:
+class Integer(_Range):
     """A whole number from ``low`` to ``high``, both included."""
 
     low: int
     high: int
-
-    def __post_init__(self) -> None:
-        _check_range(self.low, self.high)
+    name: ClassVar[str] = "integer"
 
     def draw(self, generator: np.random.Generator) -> int:
+        """Draw a whole number."""
         return int(generator.integers(self.low, self.high, endpoint=True))
-
-    def describe(self) -> Any:
-        return {"integer": [self.low, self.high]}
 
 
 @dataclass(frozen=True)
@@ -87,12 +97,12 @@ class Choice:
             raise ConfigurationError("options must name at least one. Got none instead.")
 
     def draw(self, generator: np.random.Generator) -> Any:
+        """Draw an option."""
         return self.options[int(generator.integers(len(self.options)))]
 
     def describe(self) -> Any:
-        return {
-            "choice": [option if _is_plain(option) else repr(option) for option in self.options]
-        }
+        """Return the options as a table of a configuration file."""
+        return {"choice": [_plain(option) for option in self.options]}
 
 
 @dataclass(frozen=True)
@@ -102,24 +112,22 @@ class Frozen:
     distribution: Any
 
     def draw(self, generator: np.random.Generator) -> Any:
+        """Draw a value, as a plain number if it is one."""
         value = self.distribution.rvs(random_state=generator)
         return value.item() if isinstance(value, np.generic | np.ndarray) else value
 
     def describe(self) -> Any:
+        """Return the distribution's name and arguments."""
         inner = getattr(self.distribution, "dist", self.distribution)
+        given = getattr(self.distribution, "args", ()), getattr(self.distribution, "kwds", {})
         return {
             "frozen": getattr(inner, "name", type(inner).__name__),
-            "arguments": repr(
-                (getattr(self.distribution, "args", ()), getattr(self.distribution, "kwds", {}))
-            ),
+            "arguments": repr(given),
         }
 
 
-_TABLES: dict[str, type[Uniform] | type[LogUniform] | type[Integer]] = {
-    "uniform": Uniform,
-    "log_uniform": LogUniform,
-    "integer": Integer,
-}
+_TABLES: dict[str, type[Uniform] | type[LogUniform] | type[Integer]]
+_TABLES = {law.name: law for law in (Uniform, LogUniform, Integer)}
 LAWS = (*_TABLES, "choice")
 """Names of laws in tables."""
 
@@ -139,7 +147,7 @@ class Space:
 
     @staticmethod
     def of(given: Space | Mapping[str, Any]) -> Space:
-        """From laws, scipy distributions, lists of options, tables as in TOML, or single values."""
+        """Make a space from laws, scipy distributions, lists, tables as in TOML, or values."""
         if isinstance(given, Space):
             return given
         if not isinstance(given, Mapping) or not given:
@@ -150,7 +158,7 @@ class Space:
         return Space({name: _law(name, value) for name, value in given.items()})
 
     def with_known(self, setting: Mapping[str, Any], share: float) -> Space:
-        """The same laws, and in a ``share`` of the draws this setting as a whole: a recipe, say.
+        """Add a known setting, such as a recipe, that a ``share`` of the draws takes as a whole.
 
         A tuning of few trials then seldom ends far below the recipe. The law is public only if the
         setting is: not found by looking at the same rows before.
@@ -167,18 +175,17 @@ class Space:
         return replace(self, known=dict(setting), share=fraction("share", share))
 
     def draw(self, generator: np.random.Generator) -> dict[str, Any]:
+        """Draw a setting: a value for each name."""
         if self.known is not None and generator.random() < self.share:
             return dict(self.known)
         return {name: law.draw(generator) for name, law in self.laws.items()}
 
     def describe(self) -> dict[str, Any]:
-        """Plain values, for the ledger's header: two tunings of the same space say the same."""
+        """Return plain values for the ledger's header: equal for equal spaces."""
         laws = {name: law.describe() for name, law in self.laws.items()}
         if self.known is None:
             return laws
-        known = {
-            name: value if _is_plain(value) else repr(value) for name, value in self.known.items()
-        }
+        known = {name: _plain(value) for name, value in self.known.items()}
         return {"laws": laws, "known": known, "share": self.share}
 
 
@@ -217,12 +224,5 @@ def _two_numbers(name: str, kind: str, ends: Any) -> tuple[Any, Any]:
     return ends[0], ends[1]
 
 
-def _is_plain(value: Any) -> bool:
-    return value is None or isinstance(value, str | int | float | bool)
-
-
-def _check_range(low: float, high: float) -> None:
-    if not (math.isfinite(low) and math.isfinite(high) and low < high):
-        raise ConfigurationError(
-            f"low must be below high, both finite. Got low={low!r}, high={high!r} instead."
-        )
+def _plain(value: Any) -> Any:
+    return value if value is None or isinstance(value, str | int | float | bool) else repr(value)

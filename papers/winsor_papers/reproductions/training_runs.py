@@ -16,7 +16,6 @@ from typing import Self, TypeVar
 
 import numpy as np
 import torch
-from dp_accounting.dp_event import GaussianDpEvent, PoissonSampledDpEvent
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.data import TensorDataset
@@ -24,11 +23,11 @@ from torch.utils.data import TensorDataset
 from winsor.contrib.modelmix.mechanism import ModelMix
 from winsor.core.contract import ConfigurationError
 from winsor.core.events.registry import History, event_from_json, event_to_json
-from winsor.planning import calibrate
 from winsor.rules.rule import Rule
 from winsor.training.iterates import Ball
 from winsor.training.make_private import make_private
 from winsor_papers.reproductions.cells import Values, Wanted, cell, data_name, described, model_name
+from winsor_papers.sampled import sampled_noise
 
 
 @dataclass(frozen=True, eq=False)
@@ -217,12 +216,7 @@ def over_seeds(problem: Problem, recipe: TrainingRecipe, seeds: Sequence[int]) -
 def plain_noise(problem: Problem, epsilon: float) -> float:
     """The noise multiplier at which DP-SGD without mixing is certified at ``epsilon``."""
     rate = problem.batch_size / len(problem.train[1])
-    return calibrate.noise_multiplier(
-        lambda noise: PoissonSampledDpEvent(rate, GaussianDpEvent(noise)),
-        problem.steps,
-        epsilon,
-        problem.delta,
-    )
+    return sampled_noise(rate, problem.steps, epsilon, problem.delta)
 
 
 def _segments(steps: int, looks: int) -> list[int]:

@@ -50,6 +50,7 @@ def test_audit_alone_names_its_parts(capsys):
         ("audit", "run"),
         ("plan", "--mechanism", "modelmix"),
         ("plan", "--data", "rows.npz"),
+        *(("plan", name) for name in ("run", "draw", "mix", "propose")),
     ],
     ids=" ".join,
 )
@@ -57,6 +58,20 @@ def test_both_spellings_of_help(capsys, command):
     short, long = run(capsys, *command, "-h"), run(capsys, *command, "--help")
     assert short == long
     assert short[0] == 0 and "-h, --help" in short[1]
+
+
+@pytest.mark.parametrize(
+    ("former", "now"),
+    [
+        ("--sampling full --steps 9 --epsilon 1 --delta 1e-5", "run"),
+        ("--draw --n 900 --batch-size 30 --epochs 1 --epsilon 9 --delta 1e-4", "draw"),
+        ("--mechanism modelmix --n 900 --batch-size 30 --steps 9 --epsilon 9 --delta 1e-4", "mix"),
+        ("--data nowhere.npz --n 900 --epsilon 9", "propose"),
+    ],
+)
+def test_former_options_of_plan_reach_its_subcommands(capsys, former, now):
+    words = [*former.split(), "--json"]
+    assert run(capsys, "plan", *words) == run(capsys, "plan", now, *words)
 
 
 def test_names_in_brackets_are_not_markup(capsys):

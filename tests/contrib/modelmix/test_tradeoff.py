@@ -3,14 +3,17 @@
 import math
 
 import pytest
+from dp_accounting.dp_event import GaussianDpEvent, PoissonSampledDpEvent
 
 from winsor.contrib.modelmix.mechanism import MixedGaussian, ModelMix
-from winsor.contrib.modelmix.tradeoff import DEFAULT_WIDTHS, PlannedRun, modelmix_tradeoff
+from winsor.contrib.modelmix.planning import DEFAULT_WIDTHS, MixedRun, modelmix_tradeoff
 from winsor.core.accounting import certify
 from winsor.core.contract import Bounded, ConfigurationError, Neighbouring, Sensitivity
 from winsor.core.sampling.samplers import Poisson
+from winsor.planning.run import PlannedRun
 
-RUN = PlannedRun(0.02, 0.3633, steps=5000, delta=1e-5, max_grad_norm=20, batch_size=1000)
+PLAIN = PlannedRun.of_numbers(50_000, 1000, steps=5000, delta=1e-5)
+RUN = MixedRun(PLAIN, 0.3633, max_grad_norm=20, batch_size=1000)
 
 
 def test_units_are_those_of_the_averaged_gradient():
@@ -21,7 +24,7 @@ def test_units_are_those_of_the_averaged_gradient():
     assert choice.total_sd == pytest.approx(math.hypot(choice.gaussian_sd, choice.mixing_sd))
     event = RUN.mixed_step(0.3, 25)
     assert event.width_ratio == pytest.approx(15.0)
-    assert choice.epsilon == certify([(event, RUN.steps)], RUN.delta).epsilon
+    assert choice.epsilon == certify([(event, PLAIN.steps)], PLAIN.delta).epsilon
 
 
 def test_both_sides_of_the_trade():
@@ -35,12 +38,13 @@ def test_both_sides_of_the_trade():
     assert many.epsilon < one.epsilon < RUN.plain_epsilon
     # The same variance as Gaussian noise would be worth more: the plan says so.
     assert many.epsilon_as_gaussian < many.epsilon
-    total = RUN.plain_step(many.total_sd / RUN.clip)
+    total = PoissonSampledDpEvent(0.02, GaussianDpEvent(many.total_sd / RUN.clip))
     assert many.epsilon_as_gaussian == pytest.approx(certify([(total, 5000)], 1e-5).epsilon)
 
 
 def test_default_widths_scale_with_the_noise():
-    run = PlannedRun(0.01, 2.0, steps=10, delta=1e-5, max_grad_norm=3, batch_size=10)
+    plain = PlannedRun.of_numbers(1000, 10, steps=10, delta=1e-5)
+    run = MixedRun(plain, 2.0, max_grad_norm=3, batch_size=10)
     choices = modelmix_tradeoff(run, p=[1])
     assert [c.tau_over_lr for c in choices] == pytest.approx([0.6 * w for w in DEFAULT_WIDTHS])
     assert all(c.epsilon <= run.plain_epsilon for c in choices)
@@ -60,4 +64,4 @@ def test_the_planned_step_is_the_one_that_the_mechanism_records(p):
 @pytest.mark.parametrize("field", ["max_grad_norm", "batch_size"])
 def test_scales_must_be_positive(field):
     with pytest.raises(ConfigurationError, match=f"{field} must be a positive finite number"):
-        PlannedRun(0.01, 1.0, 10, 1e-5, **{field: 0.0})
+        MixedRun(PLAIN, 1.0, **{field: 0.0})

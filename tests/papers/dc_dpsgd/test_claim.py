@@ -134,7 +134,9 @@ def test_the_rank_instance_costs_more_than_two_of_the_three_splits_claim(trace, 
 
     docs/privacy.md, "Reference numbers".
     """
-    sigma = calibrate.noise_multiplier(GaussianDpEvent, 1, gradient, 1e-5)
+    sigma = calibrate.noise_multiplier(
+        lambda nm: [(GaussianDpEvent(nm), 1)], calibrate.Budget(gradient, 1e-5)
+    )
     found = rank_instance_epsilon(sigma * math.hypot(1.0, 0.1), 1.0, 0.1, 0.1, 2e-5)
     assert found == pytest.approx(exact, rel=4e-3)
     assert (found > trace + gradient) == (gradient > 4)

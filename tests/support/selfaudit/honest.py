@@ -14,7 +14,6 @@ from typing import Any
 
 import statistic_battery
 import torch
-from dp_accounting import dp_event
 
 from selfaudit.drawing import CorrelatedExperiment, CorrelatedTraining, UnitTraining
 from selfaudit.means import (
@@ -154,14 +153,11 @@ def _laplace(sampler: Sampler, steps: int) -> Prepared:
 
 def calibrated(sampler: Sampler, steps: int, relation: Neighbouring) -> float:
     """The noise multiplier at which per-sample clipping claims the audit's epsilon."""
-    from winsor.planning import calibrate
+    from winsor.planning.run import PlannedRun
 
-    def event_of(multiplier: float) -> dp_event.DpEvent:
-        mechanism, rule = Gaussian(multiplier), Flat(1.0)
-        parts = rule.bounded({"grad": {}}, {})
-        return sampler.amplify(mechanism.event(parts), relation)
-
-    return calibrate.noise_multiplier(event_of, steps, EPSILON, USUAL_DELTA, relation)
+    parts = Flat(1.0).bounded({"grad": {}}, {})
+    run = PlannedRun(sampler, parts, "gaussian", relation, USUAL_DELTA, steps)
+    return run.noise_for(EPSILON)
 
 
 # ------------------------------------------------------------------------- state, networks, means

@@ -20,7 +20,7 @@ from winsor.core.contract import WinsorError
 
 COMMANDS = {  # name: (where its function or typer app is, its line in `winsor --help`)
     "plan": (
-        "winsor.app.commands.plan:plan",
+        "winsor.app.commands.plan:app",
         "Compute the missing one of epsilon, delta, noise, steps.",
     ),
     "audit": ("winsor.app.commands.audit:app", "Try to break every claim, certified or published."),
@@ -107,7 +107,7 @@ def _app(arguments: Sequence[str]) -> typer.Typer:
         if name != called:
             app.command(name, help=summary)(_not_loaded)
             continue
-        target = _load(_planner(arguments) if name == "plan" else home)
+        target = _load(home)
         if isinstance(target, typer.Typer):
             app.add_typer(target, name=name, help=summary)
         else:
@@ -129,12 +129,6 @@ def _plug_in(app: typer.Typer, called: str | None) -> None:
         app.add_typer(target, name=called)
     else:
         app.command(called)(target)
-
-
-def _planner(arguments: Sequence[str]) -> str:
-    from winsor.app.commands.plan import planner
-
-    return planner(arguments)
 
 
 def _load(home: str) -> typer.Typer | Callable[..., None]:

@@ -1,59 +1,47 @@
-"""`winsor plan`: the missing number of a private run.
+"""`winsor plan`: four questions about a run that has not started.
 
-Three other planners answer under the same name, with questions and options of their own:
-`winsor plan --mechanism modelmix`, `winsor plan --data FILE` and `winsor plan --draw`.
+run       the missing one of epsilon, delta, noise, length, batch size and n; the default
+draw      the ways of drawing for one budget, side by side
+mix       what mixing iterates (ModelMix) buys and costs
+propose   a whole run, proposed from public stand-in rows
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from winsor.app.commands import plugins
-from winsor.app.commands.output import Json, print_json, print_pairs
+from winsor.app.commands.output import Json, new_app, print_json
+from winsor.app.commands.plan_others import draw, mix, propose
+from winsor.app.commands.plan_parts import (
+    AllowLargeDelta,
+    Epochs,
+    Rows,
+    Steps,
+    WithDefault,
+    print_answer,
+)
 from winsor.core.checks import as_relation, choice, written_whole
 from winsor.core.contract import ConfigurationError
 
 if TYPE_CHECKING:
     from winsor.planning.plan import Plan, Question
-    from winsor.tuning.plan import TuningComparison
+    from winsor.tuning.price import TuningComparison
 
-MECHANISMS = {
-    "gaussian": "winsor.app.commands.plan:plan",
-    "modelmix": "winsor.app.commands.plan_modelmix:plan",
-}
-FROM_DATA = "winsor.app.commands.plan_public_rows:plan"
-DRAWING = "winsor.app.commands.plan_drawing:plan"
-
-AllowLargeDelta = Annotated[
-    bool, typer.Option("--allow-large-delta", help="Accept a delta of 1/n or more.")
-]
+app = new_app("Compute the missing one of epsilon, delta, noise, steps.")
+app.info.cls = WithDefault
+for command in (draw, mix, propose):
+    app.command()(command)
 
 
-def planner(arguments: Sequence[str]) -> str:
-    """Where the planner is that these arguments ask for."""
-    if _value(arguments, "--data") is not None:
-        return FROM_DATA
-    if "--draw" in arguments:
-        return DRAWING
-    return MECHANISMS.get(_value(arguments, "--mechanism") or "", MECHANISMS["gaussian"])
-
-
-def _value(arguments: Sequence[str], option: str) -> str | None:
-    for word, following in zip(arguments, [*arguments[1:], ""], strict=False):
-        name, _, joined = word.partition("=")
-        if name == option:
-            return joined if "=" in word else following
-    return None
-
-
-def plan(
+@app.command()
+def run(
     n: Annotated[float | None, typer.Option("--n", help="Records in the dataset.")] = None,
     batch_size: Annotated[float | None, typer.Option(help="Expected size of a batch.")] = None,
-    steps: Annotated[float | None, typer.Option(help="Number of steps.")] = None,
-    epochs: Annotated[float | None, typer.Option(help="Passes over the data.")] = None,
+    steps: Steps = None,
+    epochs: Epochs = None,
     noise_multiplier: Annotated[
         float | None, typer.Option(help="Noise deviation over the add/remove sensitivity.")
     ] = None,
@@ -65,7 +53,7 @@ def plan(
     sampling: Annotated[str, typer.Option(help="poisson, fixed or full.")] = "poisson",
     points: Annotated[int, typer.Option(help="Points of the curve of epsilon.")] = 10,
     mechanism: Annotated[
-        str, typer.Option(help="gaussian, or modelmix (see --mechanism modelmix --help).")
+        str, typer.Option(help="gaussian; for modelmix see winsor plan mix --help.")
     ] = "gaussian",
     allow_large_delta: AllowLargeDelta = False,
     tune: Annotated[
@@ -85,13 +73,17 @@ def plan(
     """Give all but one of epsilon, delta, noise multiplier, steps or epochs, batch size and n.
 
     The missing one is computed with the accountant that certifies the run, for a rule that clips
-    each record's contribution. With --sampling full, n and batch size are not needed. With --data
-    FILE of public rows a whole run is proposed instead: see winsor plan --data FILE --help. With
-    --draw the ways of drawing are compared: see winsor plan --draw --help.
+    each record's contribution. With --sampling full, n and batch size are not needed. Other
+    questions have subcommands: winsor plan draw compares the ways of drawing, winsor plan mix shows
+    what mixing iterates buys, and winsor plan propose proposes a whole run from public rows.
     """
     from winsor.planning.plan import Question, solve
 
-    choice("mechanism", mechanism, MECHANISMS)
+    if choice("mechanism", mechanism, ("gaussian", "modelmix")) == "modelmix":
+        raise ConfigurationError(
+            "mechanism must be gaussian in winsor plan run. Got 'modelmix' instead. Call winsor "
+            "plan mix."
+        )
     question = Question(
         n=written_whole("n", n),
         batch_size=batch_size,
@@ -110,9 +102,9 @@ def plan(
         extra = {} if tuning is None else {"tuning": tuning.to_json()}
         print_json({**answer.to_json(), **extra})
         return
-    _show(answer)
+    print_answer(*_of_run(answer), mark=answer.solved_for.replace("_", " "))
     if tuning is not None:
-        _show_tuning(tuning)
+        print_answer(*_of_tuning(tuning))
     plugins.point_to_promises()
 
 
@@ -120,22 +112,18 @@ def _tuning(
     question: Question, trials: float | None, eta: float, score: float | None
 ) -> TuningComparison | None:
     """What tuning costs, if it was asked for."""
-    from winsor.tuning.plan import compare
-
     if trials is None:
         for name, given in {"--score-noise-multiplier": score, "--tune-eta": eta or None}.items():
             if given is not None:
                 raise ConfigurationError(f"{name} must be given with --tune. Got it alone instead.")
         return None
+    from winsor.tuning.price import compare
+
     return compare(question, [trials], eta, score_noise_multiplier=score)
 
 
-def _show(plan: Plan) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    console = Console()
-    rows = {
+def _of_run(plan: Plan) -> list[Any]:
+    numbers = {
         "epsilon": f"{plan.epsilon:.6g}",
         "delta": f"{plan.delta:.6g}",
         "noise multiplier": f"{plan.noise_multiplier:.6g}",
@@ -146,34 +134,25 @@ def _show(plan: Plan) -> None:
         "relation": plan.relation.value,
         "accountant": plan.accountant,
     }
-    print_pairs(console, rows, mark=plan.solved_for.replace("_", " "))
-    if plan.curve:
-        curve = Table("epoch", "steps", "epsilon", title="epsilon along the run", box=None)
-        for point in plan.curve:
-            curve.add_row(f"{point['epoch']:.4g}", f"{point['steps']}", f"{point['epsilon']:.4g}")
-        console.print(curve)
-    for note in plan.notes:
-        console.print(f"Note: {note}")
+    curve = [
+        (f"{point['epoch']:.4g}", f"{point['steps']}", f"{point['epsilon']:.4g}")
+        for point in plan.curve
+    ]
+    table = Rows(("epoch", "steps", "epsilon"), curve, "epsilon along the run")
+    return [numbers, *[table] * bool(curve), *(f"Note: {note}" for note in plan.notes)]
 
 
-def _show_tuning(tuning: TuningComparison) -> None:
-    from rich.console import Console
-
-    console = Console()
-    for option in tuning.options:
-        composed = option.composed_multiplier
-        rows = {
-            "mean number of trials": f"{option.trials:g} (one time in a hundred above "
-            f"{option.most_trials}, one in {1 / option.only_one:.0f} only one)",
-            "settings that beat the winner": f"{option.rank:.0%} on average, if scores are right",
-            "noise multiplier of a trial": f"{option.noise_multiplier:.6g} (untuned "
-            f"{tuning.untuned:.6g})",
-            "as if the rows were": f"{option.rows_left:.0f}",
-            "epsilon of a trial alone": f"{option.trial_epsilon:.4g}",
-            "noise if all were released": "none is enough"
-            if composed is None
-            else f"{composed:.6g}",
-        }
-        console.print("tuning inside the same budget")
-        print_pairs(console, rows)
-    console.print(tuning.advice, markup=False)
+def _of_tuning(tuning: TuningComparison) -> list[Any]:
+    (option,) = tuning.options
+    composed = option.composed_multiplier
+    numbers = {
+        "mean number of trials": f"{option.trials:g} (one time in a hundred above "
+        f"{option.most_trials}, one in {1 / option.only_one:.0f} only one)",
+        "settings that beat the winner": f"{option.rank:.0%} on average, if scores are right",
+        "noise multiplier of a trial": f"{option.noise_multiplier:.6g} (untuned "
+        f"{tuning.untuned:.6g})",
+        "as if the rows were": f"{option.rows_left:.0f}",
+        "epsilon of a trial alone": f"{option.trial_epsilon:.4g}",
+        "noise if all were released": "none is enough" if composed is None else f"{composed:.6g}",
+    }
+    return ["tuning inside the same budget", numbers, tuning.advice]

@@ -47,8 +47,8 @@ from winsor.core.events.registry import History
 from winsor.core.events.trial_counts import TrialCounts, TruncatedNegativeBinomial
 from winsor.gradients import trainable_parameters
 from winsor.metrics import R2, Accuracy, Metric
+from winsor.planning.run import PlannedRun
 from winsor.rules.rule import dry_run
-from winsor.training.planned import PlannedSteps
 from winsor.tuning.outcome import Job
 from winsor.tuning.pruning import PrivateScore
 from winsor.tuning.space import LAWS, Space
@@ -97,7 +97,7 @@ class ConfiguredTuning:
 
     @staticmethod
     def from_table(table: Mapping[str, Any], folder: Path | None = None) -> ConfiguredTuning:
-        """Everything that needs no data is checked here."""
+        """Read a configuration with a table [tune]; everything that needs no data is checked."""
         if "tune" not in table:
             raise ConfigurationError(
                 "tune must be given: a table with the space of settings. It is missing."
@@ -113,7 +113,7 @@ class ConfiguredTuning:
         return found
 
     def to_table(self) -> dict[str, Any]:
-        """Plain values that name this tuning: the same again may resume it."""
+        """Return plain values that name this tuning: the same again may resume it."""
         return {
             "config": self.config.to_table(),
             "tune": {**dataclasses.asdict(self.settings), "space": self.space.describe()},
@@ -125,7 +125,7 @@ class ConfiguredTuning:
         return self.at(self.space.draw(np.random.default_rng(0)))
 
     def at(self, setting: Mapping[str, Any]) -> Config:
-        """The configuration of a trial."""
+        """Return the configuration of a trial at ``setting``."""
         table = copy.deepcopy(self.base)
         for path, value in setting.items():
             *parents, last = path.split(".")
@@ -141,7 +141,7 @@ class ConfiguredTuning:
         return from_table(table, self.folder)
 
     def law(self) -> float | TrialCounts:
-        """What `tune` takes as ``trials``."""
+        """Return what `tune` takes as ``trials``."""
         if self.settings.release == "all":
             count = self.settings.trials
             return int(count) if count == int(count) else count  # `tune` refuses the others
@@ -188,17 +188,20 @@ class ConfiguredTuning:
     # ------------------------------------------------------------------------------ for `tune`
 
     def load(self) -> Data:
-        """The rows, with features in place of pixels if the configuration says so: once for all."""
+        """Load the rows, with features in place of pixels if the configuration says so."""
         return with_features(self.config.features, load_data(self.config.data))
 
     def trial(self, data: Data) -> Callable[[float], History]:
-        """From the noise multiplier to what a trial spends, which no setting may change."""
+        """Return what a trial spends, as a function of its noise multiplier.
+
+        Settings that would spend otherwise are refused.
+        """
         generator, first = np.random.default_rng(0), ""
         plan = None
         for _ in range(_REHEARSED):
             setting = self.space.draw(generator)
             plan = _planned(self.at(setting), data)
-            found = json.dumps([[event_to_json(e), n] for e, n in plan.events(1.0)])
+            found = json.dumps([[event_to_json(e), n] for e, n in plan.history(1.0)])
             if first and found != first:
                 raise ConfigurationError(
                     "tune.space must leave what a trial spends as it is. Got settings that spend "
@@ -206,10 +209,10 @@ class ConfiguredTuning:
                 )
             first = found
         assert plan is not None
-        return plan.events
+        return plan.history
 
     def score(self, data: Data) -> PrivateScore | None:
-        """How trials are scored; None is on held-out rows that were declared public."""
+        """Return the private score of a trial; None if it is on rows that were declared public."""
         rows = self.scoring_rows(data)
         if self.settings.score == "public":
             return None
@@ -225,7 +228,7 @@ class ConfiguredTuning:
         return PrivateScore.of_std(metric, self.settings.score_std, count)
 
     def scoring_rows(self, data: Data) -> Dataset[Any]:
-        """The rows that score a trial."""
+        """Return the rows that score a trial."""
         if self.settings.score == "training":
             return data.train
         if data.held_out is None:
@@ -237,10 +240,11 @@ class ConfiguredTuning:
 
     @property
     def maximise(self) -> bool:
+        """Whether larger scores are better."""
         return self.settings.score != "public" or higher_is_better(make_task(self.config).main)
 
     def train(self, data: Data) -> Train:
-        """One trial: train as the configuration says, then score."""
+        """Return the function that runs one trial: train as configured, then score."""
 
         rows = self.scoring_rows(data)
 
@@ -290,14 +294,14 @@ def _assembled(config: Config, data: Data, noise_multiplier: float) -> Assembled
     return assemble(dataclasses.replace(config, budget=budget, features=done), nowhere, data)
 
 
-def _planned(config: Config, data: Data) -> PlannedSteps:
+def _planned(config: Config, data: Data) -> PlannedRun:
     run = _assembled(config, data, 1.0)
     sampler = run.private.sampler
     try:
-        return PlannedSteps(
+        return PlannedRun(
+            sampler,
             dry_run(run.monitor.rule, trainable_parameters(run.model), sampler.expected_size),
             build_mechanism(config.mechanism),
-            sampler,
             Neighbouring(config.budget.relation),
             config.budget.delta,
             run.planned,

@@ -30,12 +30,11 @@ from winsor.core.contract import ConfigurationError, Guarantee, LedgerError, Nei
 from winsor.core.ledger.guarantee import spent_by
 from winsor.core.ledger.ledger import Ledger
 from winsor.tuning.outcome import TuningResult
-from winsor.tuning.seal import Seal
-from winsor.tuning.trials import tune
+from winsor.tuning.trials import Seal, tune
 
 
 def is_tuning(path: Path) -> bool:
-    """Whether a directory is that of a tuning."""
+    """Return whether a directory is that of a tuning."""
     return (path / "tune.json").exists()
 
 
@@ -46,7 +45,7 @@ class TuningDirectory:
         self.path = path
 
     def source(self) -> str:
-        """The configuration this directory was made with."""
+        """Return the text of the configuration that this directory was made with."""
         try:
             return (self.path / "tune.toml").read_text(encoding="utf-8")
         except OSError as error:
@@ -55,7 +54,7 @@ class TuningDirectory:
             ) from error
 
     def result(self) -> dict[str, Any] | None:
-        """The result, if the tuning is finished."""
+        """Return the result, or None while the tuning is not finished."""
         path = self.path / "result.json"
         if not path.exists():
             return None
@@ -66,7 +65,7 @@ class TuningDirectory:
         return found
 
     def execute(self, tuning: ConfiguredTuning, source: str) -> dict[str, Any]:
-        """Tune, or resume, or just give the result if the tuning is finished."""
+        """Tune or resume, and return the result; a finished tuning only returns it."""
         finished = self.result()
         if finished is not None:
             self._claim(tuning, source, finished["data"])
@@ -152,7 +151,7 @@ class TuningDirectory:
     # ------------------------------------------------------------------------------- checking
 
     def disagreements(self, head: str | None = None) -> list[str]:
-        """What does not fit, in words; nothing if all is well."""
+        """Return sentences about files that do not agree; none if all do."""
         return list(self._disagreements(head))
 
     def _disagreements(self, head: str | None) -> Iterator[str]:

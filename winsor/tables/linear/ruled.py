@@ -16,14 +16,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from dp_accounting import dp_event
 from numpy.typing import NDArray
 
 from winsor import rules
 from winsor.core.contract import Tree
 from winsor.core.door import Door
 from winsor.core.noise.gaussian import Gaussian
-from winsor.planning import calibrate
 from winsor.planning.choose import planned_steps
 from winsor.rules.rule import dry_run
 from winsor.tables.glm_losses import GlmView
@@ -60,15 +58,13 @@ class Ruled(Method):
         parts = dry_run(rule, parameters, sampler.expected_size)
         relation, target = session.target.relation, session.target
 
-        def event_of(multiplier: float) -> dp_event.DpEvent:
-            return sampler.amplify(Gaussian(multiplier).event(parts), relation)
-
         multiplier = session.noise_multiplier
         if multiplier is None:
             assert target.epsilon is not None
-            multiplier = calibrate.noise_multiplier(
-                event_of, steps, target.epsilon, target.delta, relation
-            )
+            from winsor.planning.run import PlannedRun
+
+            run = PlannedRun(sampler, parts, "gaussian", relation, target.delta, steps)
+            multiplier = run.noise_for(target.epsilon)
         door = Door(session.door.ledger, Gaussian(multiplier), sampler, relation, session.key)
         session.door.note(sampler, f"rule {rule!r}")
         first = session.door.ledger.steps(door.run)

@@ -110,10 +110,11 @@ def calibrated(
     shown = probability("share", share) * delta
     parts = {"value": Bounded(None, sensitivity(columns))}
 
-    def event_of(multiplier: float) -> Any:
-        return ThresholdedGaussian(multiplier, shown).event(parts).whole(relation)
+    def history_of(multiplier: float) -> Any:
+        return [(ThresholdedGaussian(multiplier, shown).event(parts).whole(relation), 1)]
 
-    multiplier = calibrate.noise_multiplier(event_of, 1, epsilon, delta, relation)
+    budget = calibrate.Budget(epsilon, delta, relation)
+    multiplier = calibrate.noise_multiplier(history_of, budget)
     return ThresholdedGaussian(multiplier, shown)
 
 

@@ -356,8 +356,8 @@ def _coin_noise(
 ) -> float:
     parts = rule.bounded({"grad": {}}, {})
 
-    def event(multiplier: float) -> DpEvent:
+    def history_of(multiplier: float) -> list[tuple[DpEvent, int]]:
         local = Gaussian(multiplier).event(parts)
-        return local.poisson(rate, Neighbouring.ADD_OR_REMOVE_ONE)
+        return [(local.poisson(rate, Neighbouring.ADD_OR_REMOVE_ONE), steps)]
 
-    return calibrate.noise_multiplier(event, steps, epsilon, delta)
+    return calibrate.noise_multiplier(history_of, calibrate.Budget(epsilon, delta))

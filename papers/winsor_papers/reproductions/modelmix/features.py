@@ -114,7 +114,8 @@ def certified_noise(
 ) -> float:
     """The multiplier that epsilon needs with this width and p."""
     return calibrate.noise_multiplier(
-        lambda noise: MixedGaussianDpEvent(rate, noise, width, p), steps, epsilon, delta
+        lambda noise: [(MixedGaussianDpEvent(rate, noise, width, p), steps)],
+        calibrate.Budget(epsilon, delta),
     )
 
 

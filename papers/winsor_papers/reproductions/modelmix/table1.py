@@ -24,8 +24,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import cache
 
-from dp_accounting.dp_event import ComposedDpEvent, DpEvent, SelfComposedDpEvent
-
 from winsor.contrib.modelmix.mechanism import ModelMix
 from winsor.contrib.modelmix.mixed_gaussian import MixedGaussianDpEvent
 from winsor.core.accounting import account
@@ -179,11 +177,10 @@ def certified_noise(
 ) -> float:
     """The multiplier that epsilon needs with these widths."""
 
-    def whole_run(noise: float) -> DpEvent:
-        parts = parts_of(rate, widths, steps, noise, p, batch)
-        return ComposedDpEvent([SelfComposedDpEvent(event, count) for event, count in parts])
-
-    return calibrate.noise_multiplier(whole_run, 1, epsilon, delta)
+    return calibrate.noise_multiplier(
+        lambda noise: parts_of(rate, widths, steps, noise, p, batch),
+        calibrate.Budget(epsilon, delta),
+    )
 
 
 def published_noise(task: DescentTask, setting: Table1, epsilon: float) -> float:

@@ -26,8 +26,8 @@ from winsor.core.noise.grid import on_grid
 from winsor.core.sampling.samplers import Poisson
 from winsor.core.values import values_in
 from winsor.gradients import trainable_parameters
+from winsor.planning.run import PlannedRun
 from winsor.rules.rule import dry_run
-from winsor.training.planned import PlannedSteps
 from winsor_papers.reproductions.aclip.lockstep import poisson_batches
 from winsor_papers.reproductions.cells import Values, Wanted, cell, data_name, described, model_name
 from winsor_papers.reproductions.training_runs import Problem
@@ -129,13 +129,12 @@ def account(problem: Problem, run: Run) -> tuple[float, History]:
         return run.noise_multiplier * run.clip.max_grad_norm, ()
     sampler = Poisson.of_batch_size(len(problem.train[1]), problem.batch_size)
     parts = dry_run(run.clip, trainable_parameters(problem.model()), sampler.expected_size)
-    planned = PlannedSteps(
-        parts, "gaussian", sampler, as_relation("add_or_remove_one"), problem.delta, problem.steps
-    )
-    mechanism, _ = planned.noise_and_budget(None, run.noise_multiplier)
+    relation = as_relation("add_or_remove_one")
+    planned = PlannedRun(sampler, parts, "gaussian", relation, problem.delta, problem.steps)
+    mechanism = planned.with_noise(run.noise_multiplier)
     sizes = {name: values_in(part.value) for name, part in parts.items()}
     std, _ = on_grid(mechanism, parts, sizes)
-    return std["grad"], tuple(planned.events(run.noise_multiplier))
+    return std["grad"], tuple(planned.history(run.noise_multiplier))
 
 
 def curves(problem: Problem, runs: Sequence[Run], seed: int, looks: int) -> Values:

@@ -14,7 +14,7 @@ from winsor.core.contract import ConfigurationError, Neighbouring
 from winsor.core.events.selection import SelectionDpEvent
 from winsor.core.events.trial_counts import TruncatedNegativeBinomial
 from winsor.planning.plan import Question, solve
-from winsor.tuning.plan import _event, _steps, compare
+from winsor.tuning.price import compare
 
 QUESTION = Question(n=60_000, batch_size=600, epochs=10, epsilon=3.0, delta=1e-5)
 WHOLE = Question(n=60_000, sampling="full", steps=20, epsilon=3.0, delta=1e-5)
@@ -38,7 +38,7 @@ def test_more_trials_need_more_noise_and_less_than_composition():
 
 def test_each_option_spends_the_budget():
     (option,) = compare(QUESTION, [10]).options
-    trial = [(_event(QUESTION, option.noise_multiplier), _steps(QUESTION))]
+    trial = QUESTION.run().history(option.noise_multiplier)
     event = SelectionDpEvent.of_history(trial, TruncatedNegativeBinomial.of_mean(10))
     assert 2.97 <= account([(event, 1)], 1e-5).epsilon <= 3.0
     assert certify(trial, 1e-5).epsilon == pytest.approx(option.trial_epsilon)
@@ -82,5 +82,5 @@ def test_only_the_noise_may_be_missing():
 
 
 def test_it_loads_without_torch():
-    code = "import winsor.tuning.plan, sys; assert 'torch' not in sys.modules"
+    code = "import winsor.tuning.price, sys; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -27,7 +27,7 @@ from saving import save
 from sklearn.linear_model import LinearRegression, LogisticRegression
 from winsor_papers.reproductions.datasets import load
 
-from winsor.tables.linear import (
+from winsor.tables import (
     AveragedDescent,
     FlatDescent,
     Iterative,

@@ -34,10 +34,10 @@ from winsor.core.ledger.ledger import Ledger
 from winsor.core.prepaid import PrepaidDoor
 from winsor.core.randomness import new_key
 from winsor.planning.budget import Target
-from winsor.tables.glm_losses import Design, Logistic
-from winsor.tables.linear import AveragedDescent, FlatDescent, Simple
-from winsor.tables.linear.options import Method
-from winsor.tables.linear.task import LinearTask, Session
+from winsor.tables import AveragedDescent, FlatDescent, Simple
+from winsor.tables.design import Design
+from winsor.tables.linear.task import LinearTask, Method, Session
+from winsor.tables.losses import Logistic
 
 EPOCHS, BATCH = 30, 200
 
@@ -127,7 +127,7 @@ def memory(n: int, d: int) -> dict[str, float]:
 
 
 def memory_child(n: int, d: int) -> None:
-    from winsor.tables.linear import PrivateLogisticRegression
+    from winsor.tables import PrivateLogisticRegression
 
     rng = np.random.default_rng(0)
     x = np.empty((n, d))

@@ -25,7 +25,7 @@ import numpy as np
 from diffprivlib_baseline import baseline
 from saving import save
 
-from winsor.tables.means import MeanEstimate, PrivateRadius, clipped_mean, iterative_mean
+from winsor.tables import MeanEstimate, PrivateRadius, clipped_mean, iterative_mean
 from winsor.tails.datasets import moment_rows
 
 P = 2.5

@@ -24,8 +24,13 @@ import numpy as np
 from saving import save
 from winsor_papers import theory
 
-from winsor.tables.linear import AveragedDescent, PrivateLinearRegression, Simple
-from winsor.tables.means import clipped_mean, iterative_mean
+from winsor.tables import (
+    AveragedDescent,
+    PrivateLinearRegression,
+    Simple,
+    clipped_mean,
+    iterative_mean,
+)
 from winsor.tails.datasets import moment_rows
 
 P, SLACK = 2.5, 0.2

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from winsor.charts import Chart, Series, save
-from winsor.tables.additive import PrivateAdditiveRegressor
+from winsor.tables import PrivateAdditiveRegressor
 
 FIGURE = Path(__file__).parent / "additive.svg"
 ROWS = 20_000

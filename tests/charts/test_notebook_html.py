@@ -17,8 +17,7 @@ import winsor
 from winsor.charts import notebook_html as cards
 from winsor.core.contract import Guarantee, Neighbouring
 from winsor.planning.plan import Question, solve
-from winsor.tables import additive, linear
-from winsor.tables.means import clipped_mean
+from winsor.tables import additive, clipped_mean, linear
 
 EMPTY = {"rect", "line", "polyline", "br", "hr", "img"}
 

@@ -14,7 +14,7 @@ from functools import lru_cache
 
 from dp_accounting import dp_event
 
-from winsor.core.checks import positive, probability
+from winsor.core.checks import as_delta, as_relation, positive, probability
 from winsor.core.contract import Bounded, ConfigurationError, Neighbouring, Sensitivity
 from winsor.core.noise.gaussian import Gaussian
 from winsor.core.sampling.samplers import Sampler
@@ -42,6 +42,19 @@ class Target:
             assert self.rho is not None
             positive("rho", self.rho)
         probability("delta", self.delta)
+
+    @staticmethod
+    def of(
+        n: int,
+        epsilon: float | None,
+        delta: float | None,
+        relation: str | Neighbouring,
+        allow_large_delta: bool,
+        rho: float | None = None,
+    ) -> Target:
+        """Check what a user may spend on ``n`` rows; the default of ``delta`` depends on n."""
+        certified = as_delta(delta, n, allow_large_delta)
+        return Target(epsilon, certified, rho, as_relation(relation))
 
 
 @dataclass(frozen=True)

@@ -155,4 +155,4 @@ def _sketch(X: NDArray[np.float64]) -> frozenset[int]:
 
 
 def _warn(message: str) -> None:
-    warnings.warn(message, PrivacyLeakWarning, stacklevel=5)
+    warnings.warn(message, PrivacyLeakWarning, stacklevel=6)

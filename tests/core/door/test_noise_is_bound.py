@@ -16,8 +16,7 @@ from winsor.core.noise.gaussian import Gaussian
 from winsor.core.randomness import new_key
 from winsor.core.sampling import FullBatch
 from winsor.rules import Flat
-from winsor.tables.linear import PrivateLogisticRegression, total_guarantee
-from winsor.tables.means import clipped_mean
+from winsor.tables import PrivateLogisticRegression, clipped_mean, total_guarantee
 
 ADD = Neighbouring.ADD_OR_REMOVE_ONE
 UNIT = Sensitivity.per_sample(1.0, "test")

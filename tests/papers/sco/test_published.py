@@ -17,9 +17,11 @@ from winsor.core.ledger.ledger import Ledger
 from winsor.core.prepaid import PrepaidDoor, Receipt
 from winsor.core.randomness import new_key
 from winsor.planning.budget import Target
-from winsor.tables.glm_losses import Design, Logistic, Squared
-from winsor.tables.linear import Iterative, PrivateLogisticRegression, Simple
-from winsor.tables.linear.task import LinearTask, Session
+from winsor.planning.shares import Session
+from winsor.tables import Iterative, PrivateLogisticRegression, Simple
+from winsor.tables.design import Design
+from winsor.tables.linear.task import LinearTask
+from winsor.tables.losses import Logistic, Squared
 from winsor.tables.means.groups import Groups
 
 REPLACE = Neighbouring.REPLACE_ONE

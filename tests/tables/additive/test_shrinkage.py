@@ -7,10 +7,9 @@ import pytest
 
 from winsor.tables.additive import PrivateAdditiveRegressor, fitting
 from winsor.tables.additive.descent import MOMENTUM, Descent
-from winsor.tables.additive.knot_counts import SHARED, hat_sums
 from winsor.tables.additive.pairs import interaction
 from winsor.tables.additive.shrinkage import Chance, curvatures, shrunk
-from winsor.tables.additive.terms import Design, Term
+from winsor.tables.additive.terms import SHARED, Design, Term, hat_sums
 
 EVEN = np.full(8, 1 / 8)
 DESIGN = Design(

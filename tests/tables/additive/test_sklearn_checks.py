@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
-from winsor.tables.additive import PrivateAdditiveClassifier, PrivateAdditiveRegressor
+from winsor.tables import PrivateAdditiveClassifier, PrivateAdditiveRegressor
 
 ESTIMATORS = [PrivateAdditiveRegressor(), PrivateAdditiveClassifier()]
 

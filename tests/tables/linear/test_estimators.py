@@ -15,7 +15,7 @@ from sklearn.pipeline import make_pipeline
 
 from winsor.core.accounting.spending import certify
 from winsor.core.contract import ConfigurationError, Neighbouring, PrivacyLeakWarning
-from winsor.tables.linear import (
+from winsor.tables import (
     AveragedDescent,
     FlatDescent,
     PrivacyBudget,
@@ -108,7 +108,7 @@ def test_the_ridge_penalty_shrinks(targets):
 
 @pytest.mark.parametrize("intercept", [True, False])
 def test_sparse_and_dense_agree(labelled, intercept, monkeypatch):
-    monkeypatch.setattr("winsor.tables.glm_losses._DENSE_NUMBERS", 0)
+    monkeypatch.setattr("winsor.tables.design._DENSE_NUMBERS", 0)
     x, y = labelled
     x = np.where(np.abs(x) > 1, x, 0.0)
     for method in ("flat", FlatDescent(batch_size=200, epochs=1)):
@@ -237,7 +237,7 @@ def test_total_guarantee_refuses_what_it_cannot_add(labelled):
 def test_a_saved_model_does_not_carry_its_key(kind, labelled, monkeypatch):
     """Whoever holds the key can subtract the noise: it must not travel in a pickle."""
     secret = b"the key that undoes the noise!!!"
-    monkeypatch.setattr("winsor.tables.linear.base.new_key", lambda seed=None: secret)
+    monkeypatch.setattr("winsor.core.randomness.new_key", lambda seed=None: secret)
     model = kind().fit(*labelled)
     assert secret not in pickle.dumps(model)
     loaded = pickle.loads(pickle.dumps(model))

@@ -14,13 +14,14 @@ from sklearn.utils.estimator_checks import estimator_checks_generator
 from winsor.core.contract import ConfigurationError
 from winsor.core.noise.gaussian import Gaussian
 from winsor.tables.linear import PrivateGammaRegressor, PrivatePoissonRegressor, residual_cut
-from winsor.tables.linear.information import (
+from winsor.tables.linear.score_rows import (
+    Ball,
     Information,
+    ScoreRows,
     information_sensitivity,
     release_information,
     square_sensitivity,
 )
-from winsor.tables.linear.score_rows import Ball, ScoreRows
 from winsor.tables.ranges.distribution import Distribution
 
 WEIGHTS = np.array([0.8, -0.5])

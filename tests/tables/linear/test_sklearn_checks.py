@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
-from winsor.tables.linear import (
+from winsor.tables import (
     PrivateHuberRegressor,
     PrivateLinearRegression,
     PrivateLogisticRegression,

@@ -9,8 +9,7 @@ import pytest
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
 from winsor.core.contract import ConfigurationError
-from winsor.tables.linear import PrivateRidge, total_guarantee
-from winsor.tables.ranges import PrivateBinner
+from winsor.tables import PrivateBinner, PrivateRidge, total_guarantee
 
 
 def name_of(check) -> str:

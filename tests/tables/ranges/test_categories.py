@@ -23,9 +23,14 @@ from winsor.core.ledger.ledger import Ledger
 from winsor.core.noise.thresholded import ThresholdedGaussian
 from winsor.core.prepaid import PrepaidDoor
 from winsor.core.sampling.samplers import FullBatch, Poisson
-from winsor.tables.additive import PrivateAdditiveRegressor
-from winsor.tables.linear import PrivacyBudget, PrivateRidge, total_guarantee
-from winsor.tables.ranges import PrivateEncoder, private_categories
+from winsor.tables import (
+    PrivacyBudget,
+    PrivateAdditiveRegressor,
+    PrivateEncoder,
+    PrivateRidge,
+    private_categories,
+    total_guarantee,
+)
 from winsor.tables.ranges.categories import as_texts, release, sensitivity
 
 ADD, REPLACE = Neighbouring.ADD_OR_REMOVE_ONE, Neighbouring.REPLACE_ONE

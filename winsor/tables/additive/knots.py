@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from winsor.tables.ranges.distribution import Distribution
+from winsor.tables.ranges.distribution import Distribution, range_of_means
 
 Array = NDArray[np.float64]
 Indices = NDArray[np.int64]
@@ -89,3 +89,41 @@ class Hats:
         counts = np.bincount(left, 1 - weight, size) + np.bincount(left + 1, weight, size)
         products = np.bincount(left, weight * (1 - weight), size - 1)
         return counts.astype(np.float64), products.astype(np.float64)
+
+
+ROOM = 0.1
+"""How far beyond the released range of a target predictions may lie, as a share of its width."""
+
+
+@dataclass(frozen=True)
+class Units:
+    """Targets count as (y - centre) / scale inside; few exceed ``high`` there."""
+
+    centre: float
+    scale: float
+    high: float
+    ends: tuple[float, float]
+    """Predictions stay between these: no mean lies beyond what it is the mean of."""
+
+
+def units_of(found: list[Distribution], linked: bool) -> Units:
+    """Median and spread; for a log link, zero and the mean per exposure (the second of
+    ``found``, if there is one)."""
+    y = found[0]
+    if not linked:
+        q05, q16, middle, q84, q95 = y.quantile([0.05, 0.16, 0.5, 0.84, 0.95])
+        spread = max((q84 - q16) / 2, (q95 - q05) / 3.3, (y.high - y.low) / 100, 1e-300)
+        ends = y.low - ROOM * (y.high - y.low), y.high + ROOM * (y.high - y.low)
+        high = (y.high - float(middle)) / float(spread)
+        return Units(float(middle), float(spread), high, ends)
+    mean, exposure = _mean(y), found[1] if len(found) > 1 else None
+    if exposure is not None:
+        mean /= _mean(exposure)
+    ends = range_of_means(y, exposure, mean)
+    return Units(0.0, mean, float(y.quantile(0.999)) / mean, ends)
+
+
+def _mean(found: Distribution) -> float:
+    """Of a positive column, without the long empty ends of outer cells."""
+    values = cut_ends(found.quantile(np.linspace(0.0, 1.0, 65)))
+    return max(float(np.mean((values[1:] + values[:-1]) / 2)), 1e-300)

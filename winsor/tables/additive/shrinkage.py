@@ -4,7 +4,7 @@
              rising frequency; of a pair, the products
     blocks   frequencies 1, 2 to 3, 4 to 7, ... of a term; of a pair, products of blocks
     shrink   every block to the share of it that chance and a penalty do not explain
-             (`winsor/tables/linear/shrinkage.py`)
+             (`winsor/tables/linear/metric.py`)
     penalty  the largest variance in the block over their sum, to the power `GAMMA`, times chance;
              none on a feature that has a line alone
 
@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from winsor.tables.additive.terms import Design, Term
-from winsor.tables.linear.shrinkage import kept_share
+from winsor.tables.linear.metric import kept_share
 
 Array = NDArray[np.float64]
 

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from winsor.core.prepaid import Receipt
 from winsor.core.randomness import stream
 from winsor.core.sampling.samplers import FullBatch, Indices, Poisson, Sampler
-from winsor.tables.glm_losses import clip_residuals
+from winsor.tables.design import clip_residuals
 from winsor.tables.linear.task import LinearTask
 
 Array = NDArray[np.float64]

@@ -36,10 +36,9 @@ from winsor.core.prepaid import Receipt
 from winsor.core.sampling.choose import planned_steps
 from winsor.core.sampling.samplers import Sampler
 from winsor.planning.budget import Payment
+from winsor.tables.descent import Schedule, Trail, descend
 from winsor.tables.linear.batches import batch_sums, sampler_of
-from winsor.tables.linear.descent import Schedule, Trail, descend
-from winsor.tables.linear.options import Method
-from winsor.tables.linear.task import LinearTask, Session, Solution
+from winsor.tables.linear.task import LinearTask, Method, Session, Solution
 
 Array = NDArray[np.float64]
 

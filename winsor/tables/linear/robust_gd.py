@@ -29,9 +29,8 @@ from winsor.core.contract import Sensitivity
 from winsor.core.prepaid import Receipt
 from winsor.core.sampling.samplers import FullBatch
 from winsor.planning.budget import Payment
-from winsor.tables.linear.descent import Schedule, Trail, descend
-from winsor.tables.linear.options import Method
-from winsor.tables.linear.task import LinearTask, Session, Solution
+from winsor.tables.descent import Schedule, Trail, descend
+from winsor.tables.linear.task import LinearTask, Method, Session, Solution
 
 Array = NDArray[np.float64]
 

@@ -27,16 +27,14 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from winsor.core.checks import as_delta, as_relation, at_least, positive, probability
+from winsor.core.checks import at_least, positive, probability
 from winsor.core.contract import Neighbouring, Sensitivity
-from winsor.core.ledger.ledger import Ledger
-from winsor.core.noise.gaussian import Gaussian
-from winsor.core.prepaid import PrepaidDoor
-from winsor.core.sampling.samplers import FullBatch, Poisson, Sampler
-from winsor.planning.budget import Payment, Target, noise_multiplier
 from winsor.core.inputs import as_centre, as_key
+from winsor.core.sampling.samplers import FullBatch, Poisson, Sampler
+from winsor.planning.budget import Payment, Target
+from winsor.planning.shares import Session
 from winsor.tables.means.result import MeanEstimate
-from winsor.tables.means.units import Unit, protected_rows
+from winsor.tables.units import Unit, protected_rows
 from winsor.tails.theorems import MeanError
 
 Array = NDArray[np.float64]
@@ -95,25 +93,24 @@ def averaged_mean(
     positive("clip", clip)
     probability("beta", beta)
     sampler = _sampler(n, batch_size)
-    target = Target(epsilon, as_delta(delta, n, allow_large_delta), rho, as_relation(relation))
+    target = Target.of(n, epsilon, delta, relation, allow_large_delta, rho)
     point = as_centre(centre, d)
     key = as_key(random_state, "averaged mean", target, clip, batch_size, point, rows)
-    door = PrepaidDoor(Ledger({"method": "averaged_mean", "n": n, "d": d}), target.relation, key)
+    session = Session.open(target, key, {"method": "averaged_mean", "n": n, "d": d})
     sensitivity = averaged_sensitivity(clip)
-    multiplier = noise_multiplier([Payment(sampler, sensitivity, 1)], target)
-    receipt = door.pay(Gaussian(multiplier), sampler, sensitivity, 1, d)
+    receipt = session.pay(Payment(sampler, sensitivity, 1), d)
     picked = rows if isinstance(sampler, FullBatch) else rows[sampler.indices(key, receipt.first)]
     average = clipped_average(picked - point, sampler.expected_size, clip)
     estimate = receipt.release(average) + point
     whole = isinstance(sampler, FullBatch)
     return MeanEstimate(
         estimate=estimate[0] if column else estimate,
-        guarantee=door.guarantee(target.delta, conditions),
+        guarantee=session.guarantee(*conditions),
         error_bound=_error_bound(clip, sampler, receipt.std, d, deviation, beta),
         radius=clip,
         noise_std=receipt.std,
         rho=(sensitivity.under(target.relation) / receipt.std) ** 2 / 2 if whole else None,
-        ledger=door.ledger,
+        ledger=session.ledger,
     )
 
 

@@ -31,19 +31,18 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from winsor.core.checks import as_delta, as_relation, probability
+from winsor.core.checks import probability
 from winsor.core.contract import Neighbouring
-from winsor.core.ledger.ledger import Ledger
-from winsor.core.noise.gaussian import Gaussian
-from winsor.core.prepaid import PrepaidDoor
-from winsor.planning.budget import Target
 from winsor.core.inputs import as_centre, as_key
+from winsor.core.noise.gaussian import Gaussian
+from winsor.planning.budget import Target
+from winsor.planning.shares import Session
 from winsor.tables.means.clipped import Moments, clip_factors, distances, settle_radius
 from winsor.tables.means.groups import Groups
 from winsor.tables.means.radius import PrivateRadius
 from winsor.tables.means.result import MeanEstimate
-from winsor.tables.means.units import Unit, protected_rows
 from winsor.tables.means.updating import checked_updating, combined, least_constant
+from winsor.tables.units import Unit, protected_rows
 from winsor.tails.theorems import MeanError, iterative_error, iterative_groups
 
 Array = NDArray[np.float64]
@@ -104,7 +103,7 @@ def iterative_mean(
     n, d = rows.shape
     probability("beta", beta)
     first = checked_updating(combine, start, updates, d)
-    target = Target(epsilon, as_delta(delta, n, allow_large_delta), rho, as_relation(relation))
+    target = Target.of(n, epsilon, delta, relation, allow_large_delta, rho)
     point = as_centre(centre, d)
     settings = ("iterative mean", target, radius, moments, groups, grouping, combine)
     key = as_key(random_state, *settings, point, rows)
@@ -113,10 +112,10 @@ def iterative_mean(
     )
     norms = distances(rows, point)
     config = {"method": "iterative_mean", "n": n, "d": d, "k": parts.k, "grouping": grouping}
-    door = PrepaidDoor(Ledger(config), target.relation, key)
+    session = Session.open(target, key, config)
     assumed = Moments.of(moments, d, parts.k)
-    reach, multiplier = settle_radius(radius, parts.payment(1.0), target, norms, d, assumed, door)
-    receipt = parts.pay(door, Gaussian(multiplier), reach, d)
+    reach, multiplier = settle_radius(radius, parts.payment(1.0), session, norms, d, assumed)
+    receipt = parts.pay(session.door, Gaussian(multiplier), reach, d)
     members = parts.members(key, receipt.first)
     factors = clip_factors(norms, reach)
     sums = np.stack([factors[who] @ (rows[who] - point) for who in members])
@@ -127,12 +126,12 @@ def iterative_mean(
     shift = parts.sensitivity(reach).under(target.relation)
     return MeanEstimate(
         estimate=estimate[0] if column else estimate,
-        guarantee=door.guarantee(target.delta, conditions),
+        guarantee=session.guarantee(*conditions),
         error_bound=_error_bound(assumed, reach, receipt.std, n, beta),
         radius=reach,
         noise_std=receipt.std,
         rho=None if amplified else (shift / receipt.std) ** 2 / 2,
-        ledger=door.ledger,
+        ledger=session.ledger,
         group_means=means + point,
         updates=found.updates,
     )

@@ -42,14 +42,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from winsor.core.checks import as_delta, as_relation, positive, probability
+from winsor.core.checks import probability
 from winsor.core.contract import Bounded, ConfigurationError, Guarantee, Neighbouring, Sensitivity
+from winsor.core.inputs import as_key
 from winsor.core.ledger.ledger import Ledger
 from winsor.core.noise.thresholded import ThresholdedGaussian
 from winsor.core.prepaid import PrepaidDoor
 from winsor.core.sampling.samplers import FullBatch
 from winsor.planning import calibrate
-from winsor.core.inputs import as_key
+from winsor.planning.budget import Target
+from winsor.planning.shares import Session
 
 Texts = NDArray[np.str_]
 
@@ -59,6 +61,7 @@ PROOF = "one category per column and record: sqrt(k) in L2; lonely ones stay bel
 
 
 def sensitivity(columns: int) -> Sensitivity:
+    """Return how far a record moves the counts of categories."""
     return Sensitivity(math.sqrt(columns), math.sqrt(2 * columns), PROOF)
 
 
@@ -93,14 +96,13 @@ def private_categories(
     """
     table = as_texts(columns)
     n, k = table.shape
-    positive("epsilon", epsilon)
-    given, between = as_delta(delta, n, allow_large_delta), as_relation(relation)
-    mechanism = calibrated(k, n, epsilon, given, between)
-    key = as_key(random_state, "categories", epsilon, given, between, table)
-    door = PrepaidDoor(Ledger({"method": "categories", "n": n, "d": k}), between, key)
-    found, counts = release(table, door, mechanism)
-    guarantee = door.guarantee(given, (f"n = {n} is public",))
-    return FoundCategories(found, counts, guarantee, door.ledger)
+    target = Target.of(n, epsilon, delta, relation, allow_large_delta)
+    mechanism = calibrated(k, n, epsilon, target.delta, target.relation)
+    key = as_key(random_state, "categories", epsilon, target.delta, target.relation, table)
+    session = Session.open(target, key, {"method": "categories", "n": n, "d": k})
+    found, counts = release(table, session.door, mechanism)
+    said = session.guarantee(f"n = {n} is public")
+    return FoundCategories(found, counts, said, session.ledger)
 
 
 def calibrated(

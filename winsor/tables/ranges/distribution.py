@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.isotonic import isotonic_regression
 
 from winsor.core.checks import whole
+from winsor.tables.losses import FARTHEST
 
 Array = NDArray[np.float64]
 
@@ -40,7 +41,7 @@ class Distribution:
     """Standard deviation of the noise of a cell's mass."""
     indicator: bool = False
     """Whether the column is taken for one of zeros and ones
-    (`winsor/tables/ranges/indicators.py`)."""
+    (`winsor/tables/ranges/grid.py`)."""
 
     @staticmethod
     def of(edges: Array, counts: Array, std: float, n: int, finer: bool = False) -> Distribution:
@@ -209,3 +210,16 @@ def _ascending(edges: Array) -> Array:
     if len(kept) == 1:
         kept.append(float(np.nextafter(kept[0], np.inf)))
     return np.asarray(kept)
+
+
+def range_of_means(
+    y: Distribution, exposure: Distribution | None, mean: float
+) -> tuple[float, float]:
+    """Return between which values predicted means lie: not beyond the smallest and the largest y
+    per exposure that were seen, nor farther than `FARTHEST` from ``mean`` (a link that is
+    exponentiated must end somewhere)."""
+    near, far = mean * math.exp(-FARTHEST), mean * math.exp(FARTHEST)
+    longest, shortest = (1.0, 1.0) if exposure is None else (exposure.high, exposure.low)
+    low = max(y.low, 0.0) / longest if longest > 0 else 0.0
+    high = max(y.high, 0.0) / shortest if shortest > 0 else math.inf
+    return min(max(low, near), mean), max(min(high, far), mean)

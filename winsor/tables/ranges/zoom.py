@@ -33,8 +33,7 @@ from winsor.core.prepaid import PrepaidDoor
 from winsor.core.sampling.samplers import FullBatch
 from winsor.planning.budget import Payment
 from winsor.tables.ranges.distribution import ALONE, Distribution
-from winsor.tables.ranges.grid import signed_log_grid
-from winsor.tables.ranges.indicators import indicator, with_narrow_cells
+from winsor.tables.ranges.grid import indicator, signed_log_grid, with_narrow_cells
 
 Array = NDArray[np.float64]
 Counted = Callable[[Sequence[Array], int], Array]

@@ -13,10 +13,10 @@ from sklearn.utils.validation import check_is_fitted
 from winsor.core.checks import at_least, positive
 from winsor.core.contract import ConfigurationError
 from winsor.core.ledger.shared_budget import PrivacyBudget
-from winsor.tables.glm_losses import Huber, Loss, Squared
+from winsor.tables.inputs import as_targets, known_table
 from winsor.tables.linear.base import PrivateLinearModel, theta_parts
-from winsor.tables.linear.units import Unit
-from winsor.tables.ranges.refused_tables import as_targets, known_table
+from winsor.tables.losses import Absolute, Huber, Loss, Squared
+from winsor.tables.units import Unit
 
 Array = NDArray[np.float64]
 
@@ -210,3 +210,31 @@ class PrivateHuberRegressor(PrivateRegressor):
         if self.threshold is None:
             return Huber(1.0 if self.target_range is None else 0.25)
         return Huber(positive("threshold", self.threshold) / scale)
+
+
+class PrivateMedianRegressor(PrivateRegressor):
+    """Regression to the median (absolute errors), for heavy-tailed targets, certified.
+
+    Minimises the mean of |x w + b - y| plus alpha/2 |w|^2, in the units of ``target_range``. Every
+    gradient has the length of its row whatever the target is. Parameters as in `PrivateRidge`.
+    """
+
+    def __init__(
+        self,
+        epsilon: float = 1.0,
+        delta: float | None = None,
+        method: Any = "flat",
+        alpha: float = 0.0,
+        fit_intercept: bool = True,
+        feature_bound: float | None = None,
+        target_range: tuple[float, float] | None = None,
+        noise_multiplier: float | None = None,
+        relation: str = "add_or_remove_one",
+        random_state: Any = None,
+        allow_large_delta: bool = False,
+        budget: PrivacyBudget | None = None,
+    ) -> None:
+        self._store(locals())
+
+    def _loss(self, scale: float) -> Loss:
+        return Absolute()

@@ -36,7 +36,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from winsor.features.oriented import oriented_gradients
+from winsor.features.public import oriented_gradients
 from winsor.training.losses import LdamDrw, LogitAdjusted, exponential_profile
 
 DATA = Path("/work/shared/data")

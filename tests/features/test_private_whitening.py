@@ -15,7 +15,7 @@ from winsor.audit import replay
 from winsor.core.contract import ConfigurationError, ProtocolError
 from winsor.features import PrivateWhitening
 from winsor.features import private_whitening as module
-from winsor.features.private_whitening import LEVELS, MEAN_SHARE, MOST
+from winsor.features.moments import LEVELS, MEAN_SHARE, MOST
 
 SENSITIVITY = math.hypot(1, MEAN_SHARE)
 

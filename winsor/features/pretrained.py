@@ -44,7 +44,7 @@ from torch.nn.utils.fusion import fuse_conv_bn_weights
 
 from winsor.core.checks import choice, whole
 from winsor.core.contract import ConfigurationError
-from winsor.features.kept import kept
+from winsor.features.public import kept
 
 SIDE = 224
 MEAN, DEVIATION = 127 / 255, 128 / 255

@@ -36,10 +36,12 @@ class Accuracy(Metric):
     proof = "a row adds 1/2 or -1/2 to the number of right answers"
 
     def total(self, columns: Columns) -> Array:
+        """Return the sum of all rows' contributions."""
         right = columns.need("predictions") == columns.need("targets")
         return np.array([np.count_nonzero(right) - columns.n / 2])
 
     def read(self, total: Array, std: float, size: Size, level: float) -> Estimate:
+        """Read a noisy total."""
         if not size.known:
             return unknown(0.0, 1.0, level)
         n, lead = size.count, float(total[0]) / size.count
@@ -74,9 +76,11 @@ class ConfusionMatrix(Metric):
 
     @property
     def width(self) -> int:
+        """Length of the sum."""
         return len(self.classes) ** 2
 
     def total(self, columns: Columns) -> Array:
+        """Return the sum of all rows' contributions."""
         count = len(self.classes)
         true = cells_of(columns.need("targets"), self.classes)
         named = cells_of(columns.need("predictions"), self.classes)
@@ -84,6 +88,7 @@ class ConfusionMatrix(Metric):
         return tally(cells, count**2)
 
     def read(self, total: Array, std: float, size: Size, level: float) -> Estimate:
+        """Read a noisy total."""
         count = len(self.classes)
         cells = total.reshape(count, count)
         everything = max(1.0, float(cells.sum()))

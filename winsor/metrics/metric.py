@@ -55,6 +55,7 @@ class Columns:
         return next(len(value) for value in self._given().values())
 
     def need(self, name: str) -> NDArray[Any]:
+        """Return a column, which must have been given."""
         value = getattr(self, name)
         if value is None:
             raise ConfigurationError(

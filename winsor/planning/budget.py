@@ -68,6 +68,7 @@ class Payment:
     scale: float = 1.0
 
     def event(self, multiplier: float, relation: Neighbouring) -> dp_event.DpEvent:
+        """Return the privacy event of one of the releases."""
         local = Gaussian(multiplier * self.scale).event({"value": Bounded(None, self.sensitivity)})
         return self.sampler.amplify(local, relation)
 

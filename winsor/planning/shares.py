@@ -161,11 +161,16 @@ def noise_of(
     relation: Neighbouring,
 ) -> float:
     """Return the noise multiplier that was ``given``, or that spends ``epsilon`` on ``plan``."""
-    if (epsilon is None) == (given is None):
-        raise ConfigurationError(
-            f"give either epsilon or noise_multiplier. Got epsilon={epsilon!r}, "
-            f"noise_multiplier={given!r} instead."
-        )
+    one_of(epsilon, given)
     if given is None:
         given = noise_multiplier([plan], Target(epsilon, delta, None, relation))
     return positive("noise_multiplier", given)
+
+
+def one_of(epsilon: float | None, noise_multiplier: float | None) -> None:
+    """Refuse a budget that is stated twice, or not at all."""
+    if (epsilon is None) == (noise_multiplier is None):
+        raise ConfigurationError(
+            f"give either epsilon or noise_multiplier. Got epsilon={epsilon!r}, "
+            f"noise_multiplier={noise_multiplier!r} instead."
+        )

@@ -59,9 +59,11 @@ class Design:
         return bound / (np.maximum(self.norms, 1e-300) * (1 + ROUNDING))
 
     def shape(self, outputs: int) -> tuple[int, ...]:
+        """Return the shape of theta for so many ``outputs``."""
         return (self.size,) if outputs == 1 else (self.size, outputs)
 
     def rows(self, indices: Indices) -> DesignRows:
+        """Return the rows with these numbers."""
         if isinstance(self.x, np.ndarray):
             return DesignRows(self.x.take(indices, axis=0), self.intercept, self.unit)
         return DesignRows(self.x[indices], self.intercept, self.unit)

@@ -42,6 +42,7 @@ PROOF = "clipped residuals in one cell of each pair"
 
 
 def sensitivity(pairs: int, clip: float) -> Sensitivity:
+    """Return how far a row moves the residual sums of so many ``pairs``."""
     return Sensitivity.per_sample(clip * math.sqrt(max(pairs, 1)) * ROUNDING, PROOF)
 
 

@@ -65,6 +65,7 @@ class Term:
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """How many knots each feature has."""
         return tuple(len(each) for each in self.knots)
 
     @property
@@ -74,6 +75,7 @@ class Term:
 
     @property
     def width(self) -> int:
+        """Number of columns of the design."""
         return 1 if self.straight else math.prod(self.shape)
 
     @property
@@ -83,6 +85,7 @@ class Term:
 
     @property
     def weight(self) -> float:
+        """What tent functions are multiplied by."""
         return math.sqrt(self.effective * (2 if self.straight else 1))
 
     @property
@@ -127,10 +130,12 @@ class Design:
 
     @property
     def starts(self) -> list[int]:
+        """Where the columns of each term begin, and the intercept's."""
         return np.cumsum([0, *(term.width for term in self.terms)]).tolist()
 
     @property
     def size(self) -> int:
+        """Number of columns."""
         return self.starts[-1] + 1
 
     @property
@@ -190,6 +195,7 @@ PROOF = "hats w, 1 - w of p features and 2.8 w (1 - w): no longer than 1 in each
 
 
 def knot_sensitivity(features: int) -> Sensitivity:
+    """Return how far a row moves `hat_sums` of so many ``features``."""
     slack = 1 + 1e-9
     return Sensitivity(math.sqrt(features) * slack, math.sqrt(2 * features) * slack, PROOF)
 

@@ -89,6 +89,7 @@ class AveragedDescent(Method):
     continues = True
 
     def solve(self, task: LinearTask, session: Session) -> Solution:
+        """Descend on clipped batch averages."""
         self._check("clip", "batch_size", "learning_rate", "radius", "deviation", "smoothness")
         clip, batch_size, rate, default = self._settled(task, session)
         trail = Trail(self.record)
@@ -195,6 +196,7 @@ class Restarted(Method):
     record: int | None = None
 
     def solve(self, task: LinearTask, session: Session) -> Solution:
+        """Descend in runs, each from the answer of the one before."""
         plan = self._plan(task, session)
         lines = [
             Payment(sampler_of(task.n, size), Sensitivity.of_range(clip, PROOF), plan.steps)

@@ -80,6 +80,7 @@ class BlockPoisson(Poisson):
 
     @staticmethod
     def of_batch_size(n: int, batch_size: float) -> BlockPoisson:
+        """Return the sampler with this expected batch size."""
         plain = Poisson.of_batch_size(n, batch_size)
         return BlockPoisson(plain.n, plain.q)
 
@@ -89,6 +90,7 @@ class BlockPoisson(Poisson):
         return max(1, int(_BLOCK_PICKS / max(1.0, self.expected_size)))
 
     def indices(self, key: bytes, step: int) -> Indices:
+        """Return the batch of one step."""
         number, offset = divmod(step, self.drawn_together)
         return self._draw(key, number)[offset]
 

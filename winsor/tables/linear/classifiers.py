@@ -155,6 +155,7 @@ class PrivateLogisticRegression(LinearClassifierMixin, PrivateLinearModel):
         return softmax(np.c_[-scores / 2, scores / 2] if scores.ndim == 1 else scores)
 
     def predict_log_proba(self, X: ArrayLike) -> Array:
+        """Return (n, classes) logarithms of probabilities."""
         return np.log(np.maximum(self.predict_proba(X), np.finfo(np.float64).tiny))
 
     def __sklearn_tags__(self) -> Any:

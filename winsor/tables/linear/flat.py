@@ -71,6 +71,7 @@ class FlatDescent(Method):
         return cls(max_grad_norm, decay=False, tail=1.0, cautious=False, **options)
 
     def solve(self, task: LinearTask, session: Session) -> Solution:
+        """Descend on sums of per-sample clipped gradients."""
         bound = positive("max_grad_norm", self.max_grad_norm)
         self._check("batch_size", "learning_rate", "radius")
         positive("tail", self.tail)

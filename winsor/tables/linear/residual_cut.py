@@ -37,6 +37,7 @@ def grid() -> Array:
 
 
 def cells() -> Array:
+    """Return the edges of the signed cells."""
     edges = grid()
     return np.concatenate([-edges[::-1], edges])
 

@@ -54,6 +54,7 @@ class RobustGD(Method):
     record: int | None = None
 
     def solve(self, task: LinearTask, session: Session) -> Solution:
+        """Descend on truncated mean gradients."""
         self._check("scale", "learning_rate", "deviation", "radius")
         smoothing = positive("smoothing", self.smoothing)
         steps = whole("steps", self.steps)

@@ -41,6 +41,7 @@ class Scaling:
 
     @property
     def reach(self) -> Array:
+        """Half width of each column about its centre."""
         return np.maximum(self.high - self.centre, self.centre - self.low)
 
     @staticmethod

@@ -56,12 +56,14 @@ _VISIBLE = 2.0  # an eigenvalue must exceed this many times what noise alone giv
 
 
 def information_sensitivity(largest: float, reach: float) -> Sensitivity:
+    """Return how far a row of at most ``reach`` moves the information."""
     proof = "weights cut, rows of known length: |m x x'| <= M reach^2"
     length = largest * reach**2 * ROUNDING
     return Sensitivity(length, math.sqrt(2) * length, proof)
 
 
 def square_sensitivity(cut: float) -> Sensitivity:
+    """Return how far a residual cut at ``cut`` moves the sum of squares."""
     return Sensitivity(cut**2 * ROUNDING, cut**2 * ROUNDING, "a square in [0, c^2] per record")
 
 

@@ -80,6 +80,7 @@ class Simple(Method):
     rho: float | None = None
 
     def solve(self, task: LinearTask, session: Session) -> Solution:
+        """Descend on the clipped mean of all gradients."""
         session = budget_of(self.rho, session)
         advice = self._settled(task, session)
         steps = int(advice.steps)
@@ -149,6 +150,7 @@ class Iterative(Simple):
     updates: int | None = None
 
     def solve(self, task: LinearTask, session: Session) -> Solution:
+        """Descend on combined group means of gradients."""
         session = budget_of(self.rho, session)
         start = checked_updating(self.combine, self.start, self.updates, task.parameters)
         parts = Groups(task.n, self.groups, self.grouping, session.target.relation)

@@ -40,10 +40,12 @@ class LinearTask:
 
     @property
     def n(self) -> int:
+        """Number of rows."""
         return int(self.design.n)
 
     @property
     def parameters(self) -> int:
+        """Number of parameters."""
         return self.start.size
 
     def reach(self) -> float:
@@ -124,7 +126,8 @@ class Method(BaseEstimator, ABC):
     """True if `partial_fit` may go on from the present parameters with further records."""
 
     @abstractmethod
-    def solve(self, task: LinearTask, session: Session) -> Solution: ...
+    def solve(self, task: LinearTask, session: Session) -> Solution:
+        """Fit ``task`` with what ``session`` may spend."""
 
     def _check(self, *names: str) -> None:
         """Each of these options must be None or a positive finite number."""

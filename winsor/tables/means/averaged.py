@@ -115,6 +115,7 @@ def averaged_mean(
 
 
 def averaged_sensitivity(clip: float) -> Sensitivity:
+    """Return how far a record moves a clipped average."""
     proof = "the clipped average lies in a ball of radius lambda: one record moves it by 2 lambda"
     return Sensitivity.of_range(clip, proof)
 

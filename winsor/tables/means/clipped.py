@@ -53,6 +53,7 @@ class Moments(NamedTuple):
 
     @staticmethod
     def of(moments: tuple[float, float] | None, d: int, groups: int = 1) -> Moments | None:
+        """Check ``moments`` = (p, M); None stays None."""
         if moments is None:
             return None
         try:
@@ -161,6 +162,7 @@ def _error_bound(
 
 
 def mean_sensitivity(radius: float, divisor: float) -> Sensitivity:
+    """Return how far a record moves the mean of clipped rows."""
     return Sensitivity.per_sample(
         radius / divisor, "rows clipped to radius R one by one, public divisor (paper 2, Lemma 4)"
     )

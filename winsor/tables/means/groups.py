@@ -58,6 +58,7 @@ class Groups:
     def pay(
         self, door: PrepaidDoor, mechanism: Gaussian, radius: float, d: int, rounds: int = 1
     ) -> Receipt:
+        """Pay for ``rounds`` rounds of group means of d numbers each."""
         shape = (d,) if self.poisson else (self.k, d)
         return door.pay(
             mechanism, self.sampler, self.sensitivity(radius), self._releases(rounds), shape
@@ -67,6 +68,7 @@ class Groups:
         return rounds * self.k if self.poisson else rounds
 
     def sensitivity(self, radius: float) -> Sensitivity:
+        """Return how far a record moves the group means."""
         return Sensitivity.per_sample(
             radius / self.size,
             "one record touches one group mean by R/m, given the groups of the others, public m",

@@ -59,14 +59,17 @@ class PrivateRadius:
             raise ConfigurationError(f"ratio must exceed 1. Got {self.ratio!r} instead.")
 
     def grid(self) -> NDArray[np.float64]:
+        """Return the public radii that are searched."""
         count = 1 + math.ceil(math.log(self.upper / self.lower) / math.log(self.ratio))
         return np.geomspace(self.lower, self.upper, max(2, count))
 
     @property
     def steps(self) -> int:
+        """Number of counts that the search releases."""
         return math.ceil(math.log2(len(self.grid())))
 
     def sensitivity(self, level: float) -> Sensitivity:
+        """Return how far a record moves the centred count."""
         return Sensitivity(
             max(level, 1 - level), 1.0, "centred count: one number in [-level, 1-level] per record"
         )

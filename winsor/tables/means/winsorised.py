@@ -265,6 +265,7 @@ class Cuts:
     @staticmethod
     def of(tails: list[tuple[Tail, Tail]], middle: Array, scale: Array, noise: float) -> Cuts:
         # A side that is cut at t makes the range longer by t, and the noise by t/2.
+        """Balance the loss of each tail against the ``noise`` of the sum."""
         found = [[side.cut(noise / 2) for side in sides] for sides in tails]
         at = np.array([[cut.at for cut in cuts] for cuts in found])
         lost = np.array([[cut.lost for cut in cuts] for cuts in found]) * scale[:, None]
@@ -286,10 +287,12 @@ class Cuts:
 
     @property
     def centre(self) -> Array:
+        """Middle of the cut range."""
         return (self.low + self.high) / 2
 
     @property
     def width(self) -> Array:
+        """Half the width of the cut range."""
         return (self.high - self.low) / 2
 
     def mean(self, u: Array) -> Array:
@@ -298,6 +301,7 @@ class Cuts:
 
     @property
     def given_back(self) -> Array:
+        """What is added for the tails beyond the cuts."""
         return (self.lost[:, 1] - self.lost[:, 0]) / 3
 
     @property
@@ -316,6 +320,7 @@ def _units(found: list[Distribution]) -> tuple[Array, Array]:
 
 
 def as_groups(by: ArrayLike | None, n: int) -> tuple[list[Hashable], NDArray[np.int64] | None]:
+    """Return the labels of groups, and the number of each row's group."""
     if by is None:
         return [], None
     given = np.asarray(by)

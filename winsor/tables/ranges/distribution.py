@@ -68,6 +68,7 @@ class Distribution:
 
     @property
     def high(self) -> float:
+        """The right end of the cells that are not empty."""
         return float(self.edges[self._present()[1]])
 
     def quantile(self, levels: ArrayLike) -> Array:

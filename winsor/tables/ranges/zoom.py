@@ -58,6 +58,7 @@ class Zoom:
 
     @property
     def sensitivity(self) -> Sensitivity:
+        """How far a row moves the counts of a round."""
         return _sensitivity(self.columns)
 
     def payment(self, n: int, scale: float = 1.0) -> Payment:

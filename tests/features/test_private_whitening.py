@@ -117,7 +117,7 @@ def test_blocks_of_columns_give_the_plain_product(monkeypatch):
     monkeypatch.setattr(module, "BLOCK", 4)
     np.testing.assert_array_equal(white._sums(rows, 4.0), whole)
     integers = module.whole_numbers(rows.double(), 4.0).double() / (LEVELS * math.sqrt(11))
-    mean, moments = module._unpacked(whole, 11)
+    mean, moments = torch.from_numpy(whole[:11] / MEAN_SHARE), module.symmetric(whole[11:], 11)
     torch.testing.assert_close(mean, integers.sum(0))
     torch.testing.assert_close(moments, integers.T @ integers)
 

@@ -22,8 +22,8 @@ CLASSES_AND_FUNCTIONS = {
     "PrivateTraining", "fit", "make_private", "recipe", "recommend", "resume", "total", "tune",
 }  # fmt: skip
 MODULES = {
-    "accounting", "additive", "audit", "contract", "data", "features", "grads", "linear", "losses",
-    "means", "metrics", "models", "rules", "tails", "theory", "tuning",
+    "audit", "core", "features", "gradients", "metrics", "models", "planning", "rules", "tables",
+    "tails", "training", "tuning",
 }  # fmt: skip
 
 

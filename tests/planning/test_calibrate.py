@@ -117,3 +117,8 @@ def test_batch_size_and_records():
         calibrate.batch_size(lambda size: [(GaussianDpEvent(0.1), 1)], 100, 0.5, 1e-6)
     with pytest.raises(CalibrationError, match="records allow"):
         calibrate.least_records(lambda n: [(GaussianDpEvent(0.1), 1)], 0.5, 1e-6)
+
+
+def reference_trial(multiplier=2.6207):
+    """A trial of epsilon 2.368 at delta 1e-5."""
+    return [(PoissonSampledDpEvent(0.1, GaussianDpEvent(multiplier)), 200)]

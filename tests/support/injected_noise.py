@@ -6,6 +6,7 @@ import numpy as np
 import torch
 
 from winsor.core.noise.source import NoiseSource
+from winsor.gradients.buffers import as_tensor
 
 
 class InjectedNoise:
@@ -17,6 +18,7 @@ class InjectedNoise:
         self._rng = np.random.default_rng(seed)
 
     def add(self, leaves, std) -> None:
+        leaves = [as_tensor(leaf) for leaf in leaves]
         size = sum(leaf.numel() for leaf in leaves)
         vector = std * self._rng.standard_normal(size)
         self.stds.append(std)

@@ -39,8 +39,8 @@ import winsor
 from winsor import rules
 from winsor.audit.curve import curve_test
 from winsor.audit.suite import certified
-from winsor.core.noise.source import AHEAD, leaves_of
-from winsor.gradients.tree import PartTree
+from winsor.core.noise.source import AHEAD
+from winsor.core.values import PartTree, leaves_of
 from winsor.tails import PrivateMonitor
 from winsor.training import together as agreeing
 from winsor.training.ranks import noise as shared_noise

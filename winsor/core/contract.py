@@ -1,7 +1,4 @@
-"""The words every part of winsor shares: sensitivity, bounded and released values, typed errors.
-
-No torch here: accounting, the command line and the ledger import this file and must stay light.
-"""
+"""The words every part of winsor shares: sensitivity, bounded and released values, typed errors."""
 
 from __future__ import annotations
 
@@ -9,18 +6,12 @@ import dataclasses
 import enum
 import functools
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from torch import Tensor, nn
-
-    Tree = dict[str, Tensor]
-    """Gradient-shaped values: parameter name -> tensor."""
-else:
-    Tree = dict
+Tree = dict[str, Any]
+"""Gradient-shaped values: parameter name -> array."""
 
 
 class Neighbouring(enum.StrEnum):
@@ -154,7 +145,7 @@ class Bounded:
     s_j = nm * S_j / sqrt(share_j). The shares of one release add up to 1.
     """
 
-    value: Any  # Tensor or Tree
+    value: Any  # an array (`core/buffers.py`), or a tree of them
     sensitivity: Sensitivity
     share: float = 1.0
     coordinate_bound: float | None = None
@@ -177,20 +168,6 @@ class Released:
     def with_grad(self, grad: Tree) -> Released:
         """The same release with its gradient post-processed."""
         return dataclasses.replace(self, values={"grad": grad})
-
-
-class Update(Protocol):
-    """Changes the model with a released gradient (``values["grad"]``, a sum over rows)."""
-
-    parameters: dict[str, nn.Parameter]
-    hides_randomness: bool
-    seal: object
-    """Of the door whose releases it accepts; the training sets it."""
-
-    def apply(self, released: Released) -> None: ...
-    def use_key(self, key: bytes) -> None: ...
-    def state_dict(self) -> dict[str, Any]: ...
-    def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
 
 
 @dataclass(frozen=True, repr=False)

@@ -19,18 +19,42 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from dp_accounting import dp_event
 
 from winsor.core.accounting.lattice import MOST_VALUES
+from winsor.core.buffers import KINDS
 from winsor.core.contract import Bounded, BudgetExceeded, Neighbouring, Released, UnsoundRelease
-from winsor.core.digest import Digest
 from winsor.core.ledger.ledger import Ledger
+from winsor.core.noise import kernel
 from winsor.core.noise.grid import on_grid
 from winsor.core.noise.protocol import Correlated, LocalEvent, Mechanism
-from winsor.core.noise.source import NoiseOfStep, NoiseSource, leaves_of
+from winsor.core.noise.source import NoiseOfStep, NoiseSource
 from winsor.core.randomness import HoldsKey, fingerprint, subkey
 from winsor.core.sampling.samplers import Sampler
-from winsor.gradients.tree import FlatTree, values_in
+from winsor.core.values import FlatTree, leaves_of, values_in
+
+
+class Digest:
+    """Keyed digests of arrays: GMAC (NIST SP 800-38D) under a key of 16 bytes.
+
+    The same value has the same tag; to whoever does not know the key it is random. A nonce is used
+    for one value. The compiled kernel and the library `cryptography` give the same tags.
+    """
+
+    def __init__(self, key: bytes) -> None:
+        self._key = key
+        self._mac = AESGCM(key)
+        self._kernel = kernel.load()
+
+    def tag(self, nonce: bytes, array: Any) -> bytes | None:
+        """Return the 16 bytes that name the values of ``array``; None if one is not finite."""
+        kind = KINDS[type(array)]
+        place = None if self._kernel is None else kind.place(array)
+        if self._kernel is not None and place is not None:
+            return self._kernel.gmac(self._key, nonce, *place)
+        contents = kind.contents(array)
+        return None if contents is None else self._mac.encrypt(nonce, b"", contents)
 
 
 class Door(HoldsKey):
@@ -88,7 +112,7 @@ class Door(HoldsKey):
         return price(self.mechanism, self.sampler, self.relation, parts, step)
 
     def release(self, step: int, parts: Mapping[str, Bounded]) -> Released:
-        """Noise ``parts`` jointly as step ``step``. Their tensors are overwritten."""
+        """Noise ``parts`` jointly as step ``step``. Their arrays are overwritten."""
         asked: list[Any] = []
         for name, part in parts.items():
             if not isinstance(part, Bounded):

@@ -21,7 +21,6 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from winsor.core.contract import (
@@ -128,9 +127,7 @@ class Receipt:
         self._left -= 1
         self._next += 1
         target = value if value.flags.c_contiguous else np.ascontiguousarray(value)
-        self._noise.add(
-            self._next - 1, "prepaid", torch.from_numpy(target), self.std, bits=self._bits
-        )
+        self._noise.add(self._next - 1, "prepaid", target, self.std, bits=self._bits)
         if target is not value:
             value[...] = target
         return value

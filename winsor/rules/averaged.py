@@ -41,8 +41,8 @@ from torch import Tensor
 
 from winsor.core.checks import positive
 from winsor.core.contract import Bounded, Sensitivity, Tree
+from winsor.core.values import FlatTree
 from winsor.gradients.pieces import square_rows
-from winsor.gradients.tree import FlatTree
 from winsor.gradients.view import Need, View
 from winsor.rules.rule import ROUNDING, Rule, State, Sums, clip_weights
 

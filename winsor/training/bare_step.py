@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.optim import SGD, Adam, AdamW, Optimizer
 from torch.optim import optimizer as hooks
 
-from winsor.gradients.tree import FlatTree
+from winsor.core.values import FlatTree
 from winsor.training.guard import count_fused_steps
 
 _BARE: dict[type[Optimizer], Callable[..., Any]] = {

@@ -21,11 +21,12 @@ from typing import Any, TypeVar
 
 from torch import nn
 
-from winsor.core.contract import LedgerError, ProtocolError, UnsoundRelease, Update, WinsorError
+from winsor.core.contract import LedgerError, ProtocolError, UnsoundRelease, WinsorError
 from winsor.core.door import Door
 from winsor.core.files import keep_names
 from winsor.core.ledger.ledger import Ledger
 from winsor.core.randomness import HoldsKey, fingerprint, new_key
+from winsor.gradients.buffers import with_tensors
 from winsor.gradients.view import Engine, View
 from winsor.rules.rule import Rule, State, Sums
 from winsor.training import in_shards, saving
@@ -37,6 +38,7 @@ from winsor.training.ranks.ranks import Ranks, together
 from winsor.training.ranks.shard_files import forget_others, write_shards
 from winsor.training.ranks.uneven import SAVE, UnevenSteps
 from winsor.training.settings import Settings, refuse_different, settings_of_optimizer
+from winsor.training.update import Update
 
 STATE_FORMAT = 4
 
@@ -180,7 +182,7 @@ class Resumable(HoldsKey):
             "rule": copy.deepcopy(dict(self._rule_state)),
             "update": self._update.state_dict(),
             "iterates": self._iterates.state_dict(),
-            "noise": self._door.noise_state(),
+            "noise": with_tensors(self._door.noise_state()),
             "conditions": list(self._conditions),
             "neutralised": self._neutralised_before if inside else self._neutralised,
             "random": self._feed.random_at_start if inside else random_states(),

@@ -26,7 +26,6 @@ from winsor.core.contract import (
     LedgerError,
     ProtocolError,
     UnsupportedModel,
-    Update,
 )
 from winsor.core.door import Door
 from winsor.gradients.joined import JoinedView
@@ -46,6 +45,7 @@ from winsor.training.rehearsal import Loss
 from winsor.training.reported import Reported
 from winsor.training.row_checks import RowChecks
 from winsor.training.showing import Shown
+from winsor.training.update import Update
 
 
 @dataclass(frozen=True)

@@ -18,13 +18,13 @@ from torch.utils.data import Dataset
 
 from winsor.core.accounting import event_to_json
 from winsor.core.checks import as_delta, as_relation, choice, refuse_unknown, whole
-from winsor.core.contract import ConfigurationError, LedgerError, Neighbouring, Update
+from winsor.core.contract import ConfigurationError, LedgerError, Neighbouring
 from winsor.core.door import Door
 from winsor.core.ledger.guarantee import together
 from winsor.core.ledger.holders import earlier_ledgers
 from winsor.core.ledger.ledger import Ledger
 from winsor.core.noise import source as noise
-from winsor.core.noise.protocol import Choice, Mechanism, OwnUpdate
+from winsor.core.noise.protocol import Choice, Mechanism
 from winsor.core.randomness import new_key, subkey
 from winsor.core.sampling.choose import dataset_size, make_sampler, planned_steps
 from winsor.core.sampling.samplers import Poisson, Sampler
@@ -47,7 +47,7 @@ from winsor.training.right_kinds import refuse_wrong_kinds
 from winsor.training.settings import settings_of_optimizer
 from winsor.training.sharded import ShardedUpdate, refuse_shards, with_parts
 from winsor.training.together import agree_to_train
-from winsor.training.update import OptimizerUpdate, refuse_foreign_optimizer
+from winsor.training.update import OptimizerUpdate, OwnUpdate, Update, refuse_foreign_optimizer
 
 Unit = Sequence[Any] | NDArray[Any] | Callable[[Any], Any]
 

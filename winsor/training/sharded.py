@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor, nn
 
-from winsor.core.contract import UnsupportedModel, Update
+from winsor.core.contract import UnsupportedModel
 from winsor.core.noise.protocol import Correlated, Mechanism
 from winsor.core.noise.source import NoiseSource
-from winsor.gradients.tree import PartTree
+from winsor.core.values import PartTree
 from winsor.rules.rule import Rule
 from winsor.training.bare_step import scale_
 from winsor.training.ranks.noise import SharedNoise
@@ -23,7 +23,7 @@ from winsor.training.ranks.shard_sums import (
     parts_of,
 )
 from winsor.training.ranks.sharded import Shards, own_part, sliced
-from winsor.training.update import OptimizerUpdate
+from winsor.training.update import OptimizerUpdate, Update
 
 
 class ShardedUpdate(OptimizerUpdate):

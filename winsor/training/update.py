@@ -3,13 +3,56 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
 
 from winsor.core.contract import ConfigurationError, Released, UnsoundRelease
+from winsor.core.noise.protocol import Choice
 from winsor.training.bare_step import BareStep
+
+
+class Update(Protocol):
+    """Changes the model with a released gradient (``values["grad"]``, a sum over rows)."""
+
+    parameters: dict[str, nn.Parameter]
+    hides_randomness: bool
+    seal: object
+    """Of the door whose releases it accepts; the training sets it."""
+
+    def apply(self, released: Released) -> None:
+        """Take one step with what the door released."""
+
+    def use_key(self, key: bytes) -> None:
+        """Draw any randomness of its own under ``key``."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a checkpoint keeps."""
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from what `state_dict` gave."""
+
+
+@runtime_checkable
+class OwnUpdate(Choice, Protocol):
+    """A mechanism that takes the optimiser's place (ModelMix)."""
+
+    @property
+    def hides_randomness(self) -> bool:
+        """True if privacy rests on more than the noise; the key then stays out of checkpoints."""
+        ...
+
+    def update(
+        self,
+        parameters: dict[str, nn.Parameter],
+        optimizer: torch.optim.Optimizer,
+        scheduler: torch.optim.lr_scheduler.LRScheduler | None,
+        expected_size: float,
+        key: bytes,
+    ) -> Update:
+        """Return the step that replaces the optimiser's own."""
+        ...
 
 
 def refuse_unreleased(released: Any, seal: object) -> NoReturn:

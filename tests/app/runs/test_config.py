@@ -8,9 +8,10 @@ import tomllib
 import pytest
 from tiny_runs import table
 
-from winsor.app.runs.config import Config, differences, from_table
+from winsor.app.runs.config import ITERATES, Config, differences, from_table
 from winsor.app.runs.toml_file import load_table
 from winsor.core.contract import ConfigurationError
+from winsor.training.iterates import KINDS
 
 
 def test_a_configuration_survives_json_and_toml():
@@ -86,3 +87,7 @@ def test_every_setting_has_a_type_the_reader_knows():
     for hint in get_type_hints(Config).values():
         with pytest.raises(ConfigurationError):
             value_of(hint, object(), "x")
+
+
+def test_the_configuration_knows_the_iterates_without_torch():
+    assert tuple(KINDS) == ITERATES

@@ -29,7 +29,7 @@ from winsor.app.runs.parts import check
 from winsor.app.runs.progress import Quiet
 from winsor.app.runs.reading import Part, read
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 SECTIONS = {
     "data": DataSettings,
     "budget": BudgetSettings,

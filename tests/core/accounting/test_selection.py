@@ -43,7 +43,6 @@ from winsor.core.events.selection import (
     epsilon_alone,
     epsilon_by_renyi,
     epsilon_directly,
-    noise_multiplier,
 )
 from winsor.core.events.selection_bounds import (
     log_ratio,
@@ -398,16 +397,7 @@ def test_the_delta_curve_of_a_selection_falls():
     assert directly == pytest.approx(asked, rel=2e-2)
 
 
-# ---------------------------------------------------------------------------- calibration, ledger
-
-
-@pytest.mark.parametrize("mean", [10, 100])
-def test_the_noise_of_a_trial_follows_from_the_total(mean):
-    law = TruncatedNegativeBinomial.of_mean(mean)
-    nm = noise_multiplier(reference_trial, law, 3.0, DELTA)
-    spent = account([(SelectionDpEvent.of_history(reference_trial(nm), law), 1)], DELTA).epsilon
-    assert 3.0 * 0.99 <= spent <= 3.0
-    assert nm > 2.0
+# ------------------------------------------------------------------------------------- ledger
 
 
 @pytest.mark.parametrize("law", [*LAWS, PoissonTrials(7.0)], ids=str)

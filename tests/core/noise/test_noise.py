@@ -12,10 +12,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from dp_accounting import dp_event
 from dp_accounting.pld import PLDAccountant
-from torch import Tensor
 
 from winsor.core.accounting.lattice import (
     bits_for,
@@ -39,8 +37,8 @@ def plain(key: bytes = KEY) -> NoiseSource:
     return NoiseSource(key, prefetch=False, use_kernel=False)
 
 
-def released(source: NoiseSource, entry: int, x: Tensor, std: float = 0.5) -> Tensor:
-    copy = x.clone()
+def released(source: NoiseSource, entry: int, x: np.ndarray, std: float = 0.5) -> np.ndarray:
+    copy = x.copy()
     source.add(entry, "grad", copy, std)
     return copy
 
@@ -54,21 +52,21 @@ def test_threads_kernel_and_grouping_change_no_value(size: int) -> None:
     for entry in (0, 1, 2, 70, 71, 140, 3):  # in order, with gaps, and back
         for stream in ("grad", "count"):
             values = [s.normal(entry, stream, size) for s in sources]
-            assert values[0].shape == (size,) and values[0].dtype is torch.float64
-            assert all(torch.equal(values[0], v) for v in values)
+            assert values[0].shape == (size,) and values[0].dtype == np.float64
+            assert all(np.array_equal(values[0], v) for v in values)
     for each in sources:
         each.close()
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
-def test_a_release_is_the_rounded_sum_plus_noise(dtype: torch.dtype) -> None:
-    x = torch.linspace(-3, 3, 1001, dtype=torch.float64).to(dtype)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16])
+def test_a_release_is_the_rounded_sum_plus_noise(dtype: type) -> None:
+    x = np.linspace(-3, 3, 1001).astype(dtype)
     bits = bits_for(1001)
     gamma = 0.3 * 2.0**-bits
     noise = plain().normal(5, "grad", 1001) * 2.0**bits
-    expected = ((x.double() * (1 / gamma)).round() + noise) * gamma
+    expected = (np.rint(x.astype(float) * (1 / gamma)) + noise) * gamma
     for each in (NoiseSource(KEY), plain()):
-        assert torch.equal(released(each, 5, x, 0.3), expected.to(dtype))
+        assert np.array_equal(released(each, 5, x, 0.3), expected.astype(dtype))
         each.close()
 
 
@@ -76,28 +74,28 @@ def test_values_beyond_those_drawn_ahead() -> None:
     size = AHEAD + 70_003
     ahead, now = NoiseSource(KEY), NoiseSource(KEY, prefetch=False)
     for entry in (0, 1):
-        x = torch.ones(size)
-        assert torch.equal(released(ahead, entry, x), released(now, entry, x))
+        x = np.ones(size, np.float32)
+        assert np.array_equal(released(ahead, entry, x), released(now, entry, x))
     ahead.close()
 
 
 def test_leaves_and_slices_are_pieces_of_one_vector() -> None:
-    x = torch.arange(1000.0)
+    x = np.arange(1000.0, dtype=np.float32)
     whole = released(plain(), 3, x)
     for each in (NoiseSource(KEY), NoiseSource(KEY, prefetch=False), plain()):
-        leaves = [x[:1].clone(), x[1:334].clone().view(9, 37), x[334:].clone()]
+        leaves = [x[:1].copy(), x[1:334].copy().reshape(9, 37), x[334:].copy()]
         each.add_leaves(3, "grad", leaves, 0.5)
-        assert torch.equal(torch.cat([leaf.flatten() for leaf in leaves]), whole)
-        part = x[401:777].clone()
+        assert np.array_equal(np.concatenate([leaf.flatten() for leaf in leaves]), whole)
+        part = x[401:777].copy()
         each.add_slice(3, "grad", [part], 0.5, 401, 1000)
-        assert torch.equal(part, whole[401:777])
+        assert np.array_equal(part, whole[401:777])
         each.close()
 
 
 def test_strided_tensors_are_noised_where_they_are() -> None:
-    x = torch.zeros(50, 20)
-    plain().add(0, "grad", x.t(), 1.0)
-    assert torch.equal(x.t().reshape(-1), released(plain(), 0, torch.zeros(1000), 1.0))
+    x = np.zeros((50, 20), np.float32)
+    plain().add(0, "grad", x.T, 1.0)
+    assert np.array_equal(x.T.reshape(-1), released(plain(), 0, np.zeros(1000, np.float32), 1.0))
 
 
 def test_streams_sizes_entries_laws_and_keys_differ() -> None:
@@ -111,7 +109,7 @@ def test_streams_sizes_entries_laws_and_keys_differ() -> None:
         plain().normal(0, "grad", n, law="laplace"),
         plain(KEY[:-1] + b"\0").normal(0, "grad", n),
     ]
-    correlation = np.corrcoef(torch.stack(draws).numpy())
+    correlation = np.corrcoef(np.stack(draws))
     assert np.abs(correlation - np.eye(len(draws))).max() < 5 / math.sqrt(n)
 
 
@@ -129,7 +127,7 @@ def test_weak_keys_are_refused(key: bytes | int) -> None:
 @pytest.mark.parametrize("std", [0.0, -1.0, math.nan, math.inf])
 def test_no_noise_is_refused(std: float) -> None:
     with pytest.raises(ConfigurationError, match="finite std"):
-        plain().add(0, "grad", torch.zeros(3), std)
+        plain().add(0, "grad", np.zeros(3), std)
 
 
 # ------------------------------------------------------------------------------ owners, threads
@@ -141,7 +139,7 @@ def test_what_was_handed_out_is_never_overwritten() -> None:
         entries = range(0, 12 * group(size), group(size))
         held = [each.normal(entry, "grad", size) for entry in entries]
         for entry, value in zip(entries, held, strict=True):
-            assert torch.equal(value, plain().normal(entry, "grad", size))
+            assert np.array_equal(value, plain().normal(entry, "grad", size))
     each.close()
 
 
@@ -152,7 +150,7 @@ def test_the_thread_ends_with_its_source() -> None:
     assert threading.active_count() == before + 1
     each.close()
     assert threading.active_count() == before
-    assert torch.equal(each.normal(200, "grad", 10), plain().normal(200, "grad", 10))
+    assert np.array_equal(each.normal(200, "grad", 10), plain().normal(200, "grad", 10))
     del each
     assert threading.active_count() == before
 
@@ -182,40 +180,40 @@ def run(code: str) -> str:
 
 def test_a_forked_process_may_look_but_not_add() -> None:
     run(
-        "import os, torch\n"
+        "import os, numpy as np\n"
         "from winsor.core.noise.source import NoiseSource\n"
         "from winsor.core.contract import UnsoundRelease\n"
         "one, other = NoiseSource(7), NoiseSource(7, prefetch=False)\n"
         "one.normal(0, 'grad', 100)\n"
         "child = os.fork()\n"
-        "good = torch.equal(one.normal(64, 'grad', 100), other.normal(64, 'grad', 100))\n"
+        "good = np.array_equal(one.normal(64, 'grad', 100), other.normal(64, 'grad', 100))\n"
         "if child == 0:\n"
         "    try:\n"
-        "        one.add(65, 'grad', torch.zeros(100), 1.0)\n"
+        "        one.add(65, 'grad', np.zeros(100), 1.0)\n"
         "    except UnsoundRelease:\n"
         "        os._exit(0 if good else 1)\n"
         "    os._exit(2)\n"
         "_, status = os.waitpid(child, 0)\n"
-        "one.add(65, 'grad', torch.zeros(100), 1.0)\n"
+        "one.add(65, 'grad', np.zeros(100), 1.0)\n"
         "assert good and status == 0, status\n"
     )
 
 
 def test_nothing_is_said_when_the_interpreter_ends_while_noise_is_drawn() -> None:
     said = run(
-        "import torch\n"
+        "import numpy as np\n"
         "from winsor.core.noise.source import NoiseSource\n"
         "kept = [NoiseSource(7, use_kernel=fast) for fast in (True, False)]\n"
         "for one in kept:\n"
-        "    one.add(0, 'grad', torch.zeros(1 << 22), 1.0)\n"
+        "    one.add(0, 'grad', np.zeros(1 << 22), 1.0)\n"
         "kept.append(kept)\n"  # a cycle: collected at the very end
     )
     assert said == ""
 
 
 def test_without_a_compiler_the_pure_path_serves(tmp_path: Path) -> None:
-    code = "from winsor.core.noise import kernel, noise\n"
-    code += "assert kernel.load() is None\nprint(noise.method())"
+    code = "from winsor.core.noise import kernel, source\n"
+    code += "assert kernel.load() is None\nprint(source.method())"
     for variable, value in [("WINSOR_NOISE_KERNEL", "0"), ("PATH", "")]:
         env = {**os.environ, "XDG_CACHE_HOME": str(tmp_path), variable: value}
         env["PYTHONPATH"] = os.pathsep.join([str(HERE), *sys.path])
@@ -265,7 +263,7 @@ def subnormal_bits(out: np.ndarray, g: np.ndarray, std: float) -> float:
 ATTACKS = [is_float32, parity, mantissa, reachable, subnormal_bits]
 
 
-def successes(noise: Callable[[int, Tensor, float], None], guess: Guess, kind: str) -> float:
+def successes(noise: Callable[[int, np.ndarray, float], None], guess: Guess, kind: str) -> float:
     """How often the better-fitting of two neighbouring sums is the true one, of 2,000."""
     rng, wins, size, std = np.random.default_rng(3), 0, 24, 36.3  # epsilon 0.1 at delta 1e-5
     for trial in range(2000):
@@ -273,9 +271,9 @@ def successes(noise: Callable[[int, Tensor, float], None], guess: Guess, kind: s
         shift = rng.standard_normal(size)
         sums.append((sums[0] + shift / np.linalg.norm(shift)).astype(kind))
         truth = trial % 2
-        x = torch.from_numpy(sums[truth].copy())
+        x = sums[truth].copy()
         noise(trial, x, std)
-        out = x.numpy().astype(np.float64)
+        out = x.astype(np.float64)
         fit = [guess(out, s.astype(np.float64), std) for s in sums]
         wins += fit[truth] > fit[1 - truth] or (fit[0] == fit[1] and rng.random() < 0.5)
     return wins / 2000
@@ -290,9 +288,9 @@ def test_low_bits_tell_nothing(guess: Guess, kind: str) -> None:
 
 
 def test_the_attack_works_on_noise_of_lower_precision() -> None:
-    def float32_noise(trial: int, x: Tensor, std: float) -> None:
-        generator = torch.Generator().manual_seed(trial)
-        x.add_(torch.randn(x.shape, generator=generator).double(), alpha=std)
+    def float32_noise(trial: int, x: np.ndarray, std: float) -> None:
+        noise = np.random.default_rng(trial).standard_normal(x.shape, dtype=np.float32)
+        x += std * noise.astype(float)
 
     assert successes(float32_noise, near_float32, "float64") > 0.95
 
@@ -315,8 +313,8 @@ def test_releases_lie_on_the_lattice_whatever_the_sum() -> None:
     std, size = 0.37, 5000
     gamma = std * 2.0 ** -bits_for(size)
     rng = np.random.default_rng(0)
-    for x in (torch.zeros(size).double(), torch.from_numpy(rng.standard_normal(size))):
-        steps = released(plain(), 1, x, std).numpy() / gamma
+    for x in (np.zeros(size), rng.standard_normal(size)):
+        steps = released(plain(), 1, x, std) / gamma
         assert np.abs(steps - (np.floor(steps) + 0.5)).max() < 1e-4  # the division rounds
 
 
@@ -384,4 +382,4 @@ def test_adding_in_a_fork_is_a_typed_error() -> None:
     each = plain()
     each._process = -1
     with pytest.raises(UnsoundRelease, match="forked"):
-        each.add(0, "grad", torch.zeros(2), 1.0)
+        each.add(0, "grad", np.zeros(2), 1.0)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import torch
 from dp_accounting import dp_event
-from torch.utils.data import DataLoader, TensorDataset, WeightedRandomSampler
 
 from winsor.core.accounting import account
 from winsor.core.contract import (
@@ -19,7 +17,6 @@ from winsor.core.events.allocation import AllocationDpEvent
 from winsor.core.events.joint import GaussianEvent
 from winsor.core.randomness import new_key
 from winsor.core.sampling.allocation import Allocation, Loader
-from winsor.training.feeding.loader import loader_like
 
 KEY = new_key(seed=3)
 ADD, REPLACE = Neighbouring.ADD_OR_REMOVE_ONE, Neighbouring.REPLACE_ONE
@@ -147,29 +144,3 @@ def test_allocation_refuses_what_is_not_proven():
 def test_bad_sizes_are_refused(build):
     with pytest.raises(ConfigurationError, match="Got"):
         build()
-
-
-# ----------------------------------------------------------------------------------- own loaders
-
-DATA = TensorDataset(torch.arange(11))
-
-
-def test_a_plain_loader_becomes_a_sampler():
-    assert loader_like(DataLoader(DATA, 4, shuffle=True)) == Loader(11, 4, True, False)
-    assert loader_like(DataLoader(DATA, 4, drop_last=True)) == Loader(11, 4, False, True)
-    assert loader_like(DataLoader(DATA, 64)) == Loader(11, 11, False, False)
-
-
-@pytest.mark.parametrize(
-    "loader",
-    [
-        DataLoader(DATA, 4, sampler=WeightedRandomSampler([1.0] * 11, 11)),
-        DataLoader(DATA, 4, sampler=torch.utils.data.RandomSampler(DATA, replacement=True)),
-        DataLoader(DATA, 4, sampler=torch.utils.data.RandomSampler(DATA, num_samples=22)),
-        DataLoader(DATA, batch_size=None),
-        DataLoader(DATA, batch_sampler=[[0, 1], [1, 2]]),
-    ],
-)
-def test_a_loader_that_may_repeat_a_row_is_refused(loader):
-    with pytest.raises(ConfigurationError, match="Got"):
-        loader_like(loader)

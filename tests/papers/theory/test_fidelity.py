@@ -13,7 +13,7 @@ import theory_page
 from winsor_papers import theory
 from winsor_papers.theory.fidelity import Row
 
-ROOT = Path(__file__).parent.parent.parent
+ROOT = Path(__file__).parents[3]
 ROWS = fidelity_page.gathered()
 
 

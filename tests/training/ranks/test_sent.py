@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from winsor.gradients.tree import FlatTree, Layout
+from winsor.core.values import FlatTree
+from winsor.gradients.tree import Layout
 from winsor.training.ranks import sent
 from winsor.training.ranks.sent import Sent
 

@@ -5,7 +5,7 @@ import torch
 
 from winsor.core.contract import UnsoundRelease
 from winsor.core.noise.source import NoiseSource
-from winsor.gradients.tree import PartTree, values_in
+from winsor.core.values import PartTree, values_in
 from winsor.training.ranks import noise, shard_sums
 from winsor.training.ranks.ranks import Ranks
 

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-    from winsor.core.contract import Update
+    from winsor.training.update import Update
 
 
 @dataclass(frozen=True)

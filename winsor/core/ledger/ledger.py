@@ -147,13 +147,14 @@ class Ledger:
         """
         kind = self._kind(event)
         steps = self._steps_of(run)
-        if step < len(steps):
+        known = steps.length
+        if step < known:
             if steps.at(step) != (kind, digest):
                 self._refuse_repeat(steps.at(step), step, kind, digest)
             return step
-        if step > len(steps):
+        if step > known:
             raise LedgerError(
-                f"step {step} cannot follow step {len(steps) - 1}: the checkpoint is ahead of the "
+                f"step {step} cannot follow step {known - 1}: the checkpoint is ahead of the "
                 f"ledger {self.path}. Use the ledger that belongs to the checkpoint."
             )
         self._write(f"= {run} {step} {kind} 1 {digest}".encode())

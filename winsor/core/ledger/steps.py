@@ -27,31 +27,31 @@ class Steps:
         self._kinds: list[int] = []  # one item for each entry, as below
         self._digests: list[str] = []
         self._firsts: list[int] | None = None  # the entries' first steps, unless all are single
-        self._length = 0
+        self.length = 0
 
     def __len__(self) -> int:
-        return self._length
+        return self.length
 
     def add(self, kind: int, digest: str, count: int = 1) -> None:
-        if not 1 <= count <= MOST_STEPS - self._length:
-            raise ValueError(f"a count of {count} after {self._length} steps")
+        if not 1 <= count <= MOST_STEPS - self.length:
+            raise ValueError(f"a count of {count} after {self.length} steps")
         if count > 1 and self._firsts is None:
-            self._firsts = list(range(self._length))
+            self._firsts = list(range(self.length))
         if self._firsts is not None:
-            self._firsts.append(self._length)
+            self._firsts.append(self.length)
         self._kinds.append(kind)
         self._digests.append(digest)
-        self._length += count
+        self.length += count
 
     def extend(self, kinds: list[int], digests: list[str]) -> None:
         """Add single steps."""
-        if len(kinds) > MOST_STEPS - self._length:
+        if len(kinds) > MOST_STEPS - self.length:
             raise ValueError(f"more than {MOST_STEPS} steps")
         if self._firsts is not None:
-            self._firsts.extend(range(self._length, self._length + len(kinds)))
+            self._firsts.extend(range(self.length, self.length + len(kinds)))
         self._kinds += kinds
         self._digests += digests
-        self._length += len(kinds)
+        self.length += len(kinds)
 
     def at(self, step: int) -> tuple[int, str]:
         """Kind and digest of a step that is recorded."""
@@ -63,6 +63,6 @@ class Steps:
         if self._firsts is None:
             counts = [1] * len(self._kinds)
         else:
-            lasts = [*self._firsts[1:], self._length]
+            lasts = [*self._firsts[1:], self.length]
             counts = [last - first for first, last in zip(self._firsts, lasts, strict=True)]
         return zip(self._kinds, self._digests, counts, strict=True)

@@ -38,15 +38,15 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
+from winsor.core.arithmetic.fused import subtract_multiple
+from winsor.core.buffers import KINDS, Doubles, flat_doubles
 from winsor.core.contract import Bounded, ConfigurationError, UnsoundRelease
 from winsor.core.events.banded import BandedEvent
 from winsor.core.events.joint import check_shares, joint_event
 from winsor.core.noise.gaussian import Gaussian
 from winsor.core.noise.protocol import DrawNoise, LocalEvent
-from winsor.core.noise.source import leaves_of
+from winsor.core.values import leaves_of
 
 _ROUNDING = 1e-12
 
@@ -131,14 +131,14 @@ class BandedGaussian(Gaussian):
 
     def covered(
         self, parts: Mapping[str, Bounded], std: Mapping[str, float], step: int
-    ) -> dict[str, Tensor]:
-        """What the noise of ``step`` will cover: v_t of every part, flat and in float64.
+    ) -> dict[str, Doubles]:
+        """Return what the noise of ``step`` will cover: v_t of every part, flat and in float64.
 
         A digest that binds noise to values must be one of these: the sum alone does not determine
-        them. `add_noise` then releases exactly these tensors.
+        them. `add_noise` then releases exactly these arrays.
         """
         past: _Past = self._past  # type: ignore[attr-defined]
-        values = {name: _flat(part) for name, part in parts.items()}
+        values = {name: flat_doubles(leaves_of(part.value)) for name, part in parts.items()}
         return past.begin(values, std, self.column, step)
 
     def add_noise(
@@ -152,7 +152,7 @@ class BandedGaussian(Gaussian):
             value = waiting[name]
             draw.add(name, [value], std[name], "gaussian")
             value /= self.column[0]
-            past.remember(name, (value - _flat(part)) / std[name])
+            past.remember(name, (value - flat_doubles(leaves_of(part.value))) / std[name])
             _write(part, value)
             released[name] = part.value
         past.finish()
@@ -183,23 +183,23 @@ class _Past:
     def __init__(self, depth: int) -> None:
         self.depth = depth
         self.step = 0
-        self.noises: dict[str, deque[Tensor]] = {}
-        self.waiting: dict[str, Tensor] | None = None
+        self.noises: dict[str, deque[Doubles]] = {}
+        self.waiting: dict[str, Doubles] | None = None
 
     def begin(
         self,
-        values: Mapping[str, Tensor],
+        values: Mapping[str, Doubles],
         std: Mapping[str, float],
         column: Sequence[float],
         step: int,
-    ) -> dict[str, Tensor]:
+    ) -> dict[str, Doubles]:
         if step != self.step:
             raise UnsoundRelease(
                 f"correlated noise must be added step after step. Got step {step} instead of "
                 f"{self.step}. Resume from a checkpoint of the step, with its past noises."
             )
-        sizes = {name: value.numel() for name, value in values.items()}
-        known = {name: noises[0].numel() for name, noises in self.noises.items() if noises}
+        sizes = {name: len(value) for name, value in values.items()}
+        known = {name: len(noises[0]) for name, noises in self.noises.items() if noises}
         if known and known != sizes:
             raise UnsoundRelease(
                 f"correlated noise must be added to the same parts at every step. Got {sizes} "
@@ -209,11 +209,11 @@ class _Past:
         for name, value in values.items():
             covered = value * column[0]
             for entry, noise in zip(column[1:], self.noises.get(name, ()), strict=False):
-                covered.sub_(noise, alpha=entry * std[name])
+                subtract_multiple(covered, noise, entry * std[name])
             self.waiting[name] = covered
         return self.waiting
 
-    def take(self, parts: Mapping[str, Bounded]) -> dict[str, Tensor]:
+    def take(self, parts: Mapping[str, Bounded]) -> dict[str, Doubles]:
         waiting, self.waiting = self.waiting, None
         if waiting is None or waiting.keys() != parts.keys():
             raise UnsoundRelease(
@@ -222,7 +222,7 @@ class _Past:
             )
         return waiting
 
-    def remember(self, name: str, noise: Tensor) -> None:
+    def remember(self, name: str, noise: Doubles) -> None:
         self.noises.setdefault(name, deque(maxlen=self.depth)).appendleft(noise)
 
     def finish(self) -> None:
@@ -243,21 +243,18 @@ class _Past:
                     f"the state of {depth + 1} bands after {past.step} steps must hold {wanted} "
                     f"past noises. Got {len(kept)} instead: it is of another run."
                 )
-            past.noises[name] = deque((noise.double().clone() for noise in kept), maxlen=depth)
+            past.noises[name] = deque((flat_doubles([noise]) for noise in kept), maxlen=depth)
         return past
 
 
-def _flat(part: Bounded) -> Tensor:
-    """The values of a part in one float64 vector, in memory of its own, on the part's device."""
-    leaves = leaves_of(part.value)
-    return torch.cat([leaf.detach().reshape(-1).double() for leaf in leaves])
-
-
-def _write(part: Bounded, values: Tensor) -> None:
+def _write(part: Bounded, values: Doubles) -> None:
+    """Overwrite the leaves of a part, in order."""
     first = 0
     for leaf in leaves_of(part.value):
-        leaf.detach().copy_(values[first : first + leaf.numel()].view(leaf.shape))
-        first += leaf.numel()
+        kind = KINDS[type(leaf)]
+        last = first + kind.size(leaf)
+        kind.write(leaf, values[first:last])
+        first = last
 
 
 def inverse_column(column: Sequence[float], size: int) -> np.ndarray:

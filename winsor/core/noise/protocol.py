@@ -1,26 +1,19 @@
-"""What a mechanism is: it scales noise to a bound, and says what that costs. No torch here.
+"""What a mechanism is: it scales noise to a bound, and says what that costs.
 
 Mechanism    one noise: standard deviations, the event, and how noise is added
 LocalEvent   the event given the batch; samplers amplify it
 DrawNoise    the noise of one release, by the name of the part that it is for
 Choice       what a user may pass as ``mechanism=``: builds the mechanism for a noise multiplier
-OwnUpdate    a choice that also replaces the optimiser's step (ModelMix)
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from dp_accounting import dp_event
 
 from winsor.core.contract import Bounded, Neighbouring
-
-if TYPE_CHECKING:
-    import torch
-    from torch import Tensor, nn
-
-    from winsor.core.contract import Update
 
 
 class LocalEvent(Protocol):
@@ -34,7 +27,7 @@ class LocalEvent(Protocol):
 class DrawNoise(Protocol):
     """The noise of one release, by the name of the part that it is for."""
 
-    def add(self, name: str, leaves: Sequence[Tensor], scale: float, law: str) -> None:
+    def add(self, name: str, leaves: Sequence[Any], scale: float, law: str) -> None:
         """Replace the sum in ``leaves`` by its release: rounded to a grid, with noise of ``law``
         ("gaussian" with standard deviation ``scale``, or "laplace") on the same grid."""
 
@@ -75,7 +68,7 @@ class Correlated(Mechanism, Protocol):
 
     def covered(
         self, parts: Mapping[str, Bounded], std: Mapping[str, float], step: int
-    ) -> Mapping[str, Tensor]:
+    ) -> Mapping[str, Any]:
         """What the noise of ``step`` will cover in place of the sums."""
         ...
 
@@ -96,24 +89,3 @@ class Choice(Protocol):
     """A mechanism before its noise is known. ``"gaussian"`` and ``"laplace"`` have their own."""
 
     def with_noise(self, noise_multiplier: float, expected_size: float) -> Mechanism: ...
-
-
-@runtime_checkable
-class OwnUpdate(Choice, Protocol):
-    """A mechanism that takes the optimiser's place."""
-
-    @property
-    def hides_randomness(self) -> bool:
-        """True if privacy rests on more than the noise; the key then stays out of checkpoints."""
-        ...
-
-    def update(
-        self,
-        parameters: dict[str, nn.Parameter],
-        optimizer: torch.optim.Optimizer,
-        scheduler: torch.optim.lr_scheduler.LRScheduler | None,
-        expected_size: float,
-        key: bytes,
-    ) -> Update:
-        """The step that replaces the optimiser's own."""
-        ...

@@ -29,17 +29,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from winsor.core.accounting.lattice import LEAST_BITS, MOST_BITS, bits_for
+from winsor.core.buffers import KINDS
 from winsor.core.contract import Bounded, ConfigurationError, UnsoundRelease
 from winsor.core.noise import kernel, lattice
 from winsor.core.noise.ahead import Request, Slab, Worker, fill
 from winsor.core.noise.laws import LAWS
 from winsor.core.noise.protocol import DrawNoise
 from winsor.core.randomness import HoldsKey
-from winsor.gradients.tree import FlatTree
+from winsor.core.values import FlatTree, leaves_of
 
 BLOCK = 1 << 18
 GROUP = 64
@@ -100,7 +99,7 @@ class NoiseSource(HoldsKey):
         self,
         entry: int,
         stream: str,
-        flat: Tensor,
+        flat: Any,
         std: float,
         *,
         law: str = "gaussian",
@@ -114,21 +113,21 @@ class NoiseSource(HoldsKey):
         self,
         entry: int,
         stream: str,
-        leaves: Sequence[Tensor],
+        leaves: Sequence[Any],
         std: float,
         *,
         law: str = "gaussian",
         bits: int | None = None,
     ) -> None:
-        """One vector in several tensors: as `add` on their concatenation."""
-        size = sum(leaf.numel() for leaf in leaves)
-        self.add_slice(entry, stream, leaves, std, 0, size, law=law, bits=bits)
+        """One vector in several arrays: as `add` on their concatenation."""
+        whole = sum([KINDS[type(leaf)].size(leaf) for leaf in leaves])
+        self.add_slice(entry, stream, leaves, std, 0, whole, law=law, bits=bits)
 
     def add_slice(
         self,
         entry: int,
         stream: str,
-        leaves: Sequence[Tensor],
+        leaves: Sequence[Any],
         std: float,
         first: int,
         size: int,
@@ -146,10 +145,9 @@ class NoiseSource(HoldsKey):
         gamma = std * 2.0**-drawn_from.bits
         drawn = self._drawn(drawn_from, entry)
         for leaf in leaves:
-            self._release(leaf, drawn_from, entry, first, gamma, drawn)
-            first += leaf.numel()
+            first += self._release(leaf, drawn_from, entry, first, gamma, drawn)
 
-    def normal(self, entry: int, stream: str, size: int, law: str = "gaussian") -> Tensor:
+    def normal(self, entry: int, stream: str, size: int, law: str = "gaussian") -> np.ndarray:
         """(size,) float64 draws of unit std (scale) on the grid 2^-bits, in memory of their own."""
         drawn_from = self._stream(entry, 1.0, stream, size, law, None)
         drawn = self._drawn(drawn_from, entry)
@@ -160,7 +158,7 @@ class NoiseSource(HoldsKey):
             start, key = len(drawn), drawn_from.key
             self._draw.draw(LAWS[law](), key, entry, start, len(rest), bits, rest)
         out *= 2.0**-bits
-        return torch.from_numpy(out)
+        return out
 
     def close(self) -> None:
         """Stop the background thread. Later calls draw on their own, or start a new one."""
@@ -172,32 +170,36 @@ class NoiseSource(HoldsKey):
 
     def _release(
         self,
-        leaf: Tensor,
+        leaf: Any,
         stream: _Stream,
         entry: int,
         first: int,
         gamma: float,
         drawn: np.ndarray,
-    ) -> None:
-        plain = leaf.dtype in (torch.float32, torch.float64) and leaf.device.type == "cpu"
-        if not (plain and leaf.is_contiguous()):
-            copy = leaf.detach().to("cpu", torch.float64).contiguous()
+    ) -> int:
+        """Release one leaf, whose values begin at ``first``, and return how many it has."""
+        kind = KINDS[type(leaf)]
+        place = kind.place(leaf)
+        if place is None:
+            copy = kind.doubles(leaf)
             self._release(copy, stream, entry, first, gamma, drawn)
-            leaf.detach().copy_(copy)
-            return
-        if self.compiled and first + leaf.numel() <= len(drawn):
-            place = entry % stream.entries * stream.ahead + first
-            apply = self._draw.apply_f32 if leaf.dtype is torch.float32 else self._draw.apply_f64
-            address = stream.address + 8 * place  # straight into the kernel: steps notice calls
-            apply(address, leaf.numel(), gamma, 1.0 / gamma, leaf.data_ptr())
-            return
-        x = leaf.detach().view(-1).numpy()
+            kind.write(leaf, copy)
+            return len(copy)
+        address, size, width = place
+        if self.compiled and first + size <= len(drawn):
+            # Straight into the kernel: short steps notice every call in between.
+            noise = stream.address + 8 * (entry % stream.entries * stream.ahead + first)
+            apply = self._draw.apply_f32 if width == 4 else self._draw.apply_f64
+            apply(noise, size, gamma, 1.0 / gamma, address)
+            return size
+        x = kind.view(leaf)
         ready = min(max(0, len(drawn) - first), len(x))
         if ready:
             self._draw.apply(drawn[first : first + ready], gamma, x[:ready])
         if ready < len(x):
             law, start = LAWS[stream.law](), first + ready
             self._draw.release(law, stream.key, entry, start, stream.bits, gamma, x[ready:])
+        return size
 
     def _drawn(self, stream: _Stream, entry: int) -> np.ndarray:
         """The noise of this entry as far as it was drawn ahead; perhaps none of it."""
@@ -270,7 +272,7 @@ class NoiseOfStep:
         self._entry = entry
         self._bits = bits
 
-    def add(self, name: str, leaves: Sequence[Tensor], scale: float, law: str) -> None:
+    def add(self, name: str, leaves: Sequence[Any], scale: float, law: str) -> None:
         bits = self._bits[name]
         self._source.add_leaves(self._entry, name, leaves, scale, law=law, bits=bits)
 
@@ -296,15 +298,9 @@ def _released(
     values: dict[str, Any] = {}
     for name, part in parts.items():
         values[name] = value = part.value
-        draw.add(name, leaves_of(value), scale[name], law)
+        leaves = [value.flat] if isinstance(value, FlatTree) else leaves_of(value)
+        draw.add(name, leaves, scale[name], law)
     return values
-
-
-def leaves_of(value: Any) -> list[Tensor]:
-    """The tensors of a part; a flat tree is one."""
-    if isinstance(value, FlatTree):
-        return [value.flat]
-    return list(value.values()) if isinstance(value, dict) else [value]
 
 
 def group(size: int) -> int:

@@ -1,26 +1,23 @@
-"""From what a user says about batches to a sampler and a number of steps. No torch here."""
+"""From what a user says about batches to a sampler and a number of steps."""
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from winsor.core.checks import choice, positive, whole
 from winsor.core.contract import ConfigurationError
 from winsor.core.sampling.allocation import Allocation, Loader
 from winsor.core.sampling.samplers import FixedSize, FullBatch, Poisson, Sampler
 
-if TYPE_CHECKING:
-    from torch.utils.data import Dataset
-
 MOST_STEPS = 100_000_000
 SAMPLINGS = ("poisson", "fixed", "full", "allocation", "loader", "cyclic")
 
 
-def dataset_size(dataset: Dataset[Any]) -> int:
+def dataset_size(dataset: Any) -> int:
     """The public number of rows."""
     try:
-        n = len(dataset)  # type: ignore[arg-type]
+        n = len(dataset)
     except TypeError as error:
         raise ConfigurationError(
             "dataset must be map-style, with a length and rows by index: the sampling rate must be "

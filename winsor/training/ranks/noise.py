@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from winsor.core.noise.source import AHEAD, NoiseSource
+from winsor.gradients.buffers import as_tensor
 from winsor.training.ranks.ranks import Ranks
 
 SLICED_FROM = AHEAD
@@ -36,6 +37,7 @@ class SharedNoise(NoiseSource):
         law: str = "gaussian",
         bits: int | None = None,
     ) -> None:
+        leaves = [as_tensor(leaf) for leaf in leaves]  # correlated noise covers NumPy arrays
         size = sum(leaf.numel() for leaf in leaves)
         if size <= SLICED_FROM:
             super().add_leaves(entry, stream, leaves, std, law=law, bits=bits)

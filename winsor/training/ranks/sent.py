@@ -19,7 +19,8 @@ import torch
 from torch import Tensor
 
 from winsor.core.noise.source import AHEAD
-from winsor.gradients.tree import FlatTree, Layout
+from winsor.core.values import FlatTree
+from winsor.gradients.tree import Layout
 
 IN_ONE_PIECE = AHEAD
 """Values of the largest tree that is sent in one piece: those whose noise is drawn ahead."""

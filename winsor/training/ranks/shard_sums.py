@@ -26,7 +26,7 @@ from torch import Tensor
 
 from winsor.core.contract import UnsoundRelease
 from winsor.core.noise.source import NoiseSource
-from winsor.gradients.tree import PartTree
+from winsor.core.values import PartTree
 from winsor.rules.quantile import Quantile
 from winsor.rules.rule import RowwiseRule, Rule, Sums
 from winsor.training.ranks.ranks import Ranks

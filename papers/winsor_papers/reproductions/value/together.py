@@ -24,8 +24,8 @@ from winsor.core.checks import as_relation
 from winsor.core.events.registry import History, event_from_json, event_to_json
 from winsor.core.noise.grid import on_grid
 from winsor.core.sampling.samplers import Poisson
+from winsor.core.values import values_in
 from winsor.gradients import trainable_parameters
-from winsor.gradients.tree import values_in
 from winsor.rules.rule import dry_run
 from winsor.training.planned import PlannedSteps
 from winsor_papers.reproductions.aclip.lockstep import poisson_batches

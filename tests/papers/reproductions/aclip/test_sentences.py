@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-DOCS = Path(__file__).parents[3] / "docs"
+DOCS = Path(__file__).parents[4] / "docs"
 METHODS = ("UC", "CC", "DP-SGD", "DP-SGD, step x 10")
 
 

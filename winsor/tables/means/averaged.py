@@ -23,6 +23,7 @@ sqrt(ln(1/delta))/epsilon), is `winsor_papers.aclip.estimator`, published and no
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -35,7 +36,9 @@ from winsor.planning.budget import Payment, Target
 from winsor.planning.shares import Session
 from winsor.tables.means.result import MeanEstimate
 from winsor.tables.units import Unit, protected_rows
-from winsor.tails.theorems import MeanError
+
+if TYPE_CHECKING:
+    from winsor.tails.theorems import MeanError
 
 Array = NDArray[np.float64]
 
@@ -154,6 +157,8 @@ def _error_bound(
     """
     if deviation is None:
         return None
+    from winsor.tails.theorems import MeanError  # here: an estimate needs no theorem
+
     spread = positive("deviation", deviation) ** 2
     if not isinstance(sampler, FullBatch):
         spread += clip**2 / 4

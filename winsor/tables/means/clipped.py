@@ -17,7 +17,7 @@ The paper's moments are about the origin; with ``centre`` they are about c.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -33,7 +33,9 @@ from winsor.planning.shares import Session
 from winsor.tables.means.radius import PrivateRadius
 from winsor.tables.means.result import MeanEstimate
 from winsor.tables.units import Unit, protected_rows
-from winsor.tails.theorems import MeanError, simple_clipping_error, simple_clipping_radius
+
+if TYPE_CHECKING:
+    from winsor.tails.theorems import MeanError
 
 Array = NDArray[np.float64]
 
@@ -155,6 +157,8 @@ def _error_bound(
     """(11) at the noise that was really added: (10) has s^2 = 2R^2/(rho n^2)."""
     if assumed is None:
         return None
+    from winsor.tails.theorems import simple_clipping_error  # here: a radius needs no theorem
+
     rho = 2 * (radius / (noise_std * n)) ** 2
     return simple_clipping_error(
         radius, p=assumed.p, moment=assumed.moment, n=n, d=assumed.d, rho=rho, beta=beta
@@ -222,6 +226,8 @@ def settle_radius(
             "bound M on the p-th moment; or radius=PrivateRadius(lower, upper), which looks for it "
             "within the budget. winsorised_mean needs none of them."
         )
+    from winsor.tails.theorems import simple_clipping_radius
+
     # (16) writes the noise of the mean as sqrt(2/rho) R/n; here it is multiplier sqrt(groups) R/n.
     rho = 2 / (multiplier**2 * assumed.groups)
     reach = simple_clipping_radius(assumed.p, assumed.moment, len(norms), d, rho)

@@ -28,6 +28,8 @@ mean: ``groups=10`` is far more accurate (20,000 Student rows at epsilon 1: erro
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -43,13 +45,17 @@ from winsor.tables.means.radius import PrivateRadius
 from winsor.tables.means.result import MeanEstimate
 from winsor.tables.means.updating import checked_updating, combined, least_constant
 from winsor.tables.units import Unit, protected_rows
-from winsor.tails.theorems import MeanError, iterative_error, iterative_groups
+
+if TYPE_CHECKING:
+    from winsor.tails.theorems import MeanError
 
 Array = NDArray[np.float64]
 
 
 def default_groups(beta: float, n: int) -> int:
     """k of Lemma 6, 800 ln(1/beta), as far as groups keep ten records; at least 10, at most n."""
+    from winsor.tails.theorems import iterative_groups
+
     return min(n, max(10, min(iterative_groups(beta), n // 10)))
 
 
@@ -142,6 +148,8 @@ def _error_bound(
 ) -> MeanError | None:
     if assumed is None:
         return None
+    from winsor.tails.theorems import iterative_error
+
     rho = 2 * (radius / (noise_std * (n / assumed.groups))) ** 2  # (19): s^2 = 2R^2/(rho m^2)
     return iterative_error(
         radius,

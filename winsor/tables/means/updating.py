@@ -56,7 +56,6 @@ from scipy import optimize, stats
 
 from winsor.core.checks import choice, whole
 from winsor.core.contract import ConfigurationError
-from winsor.tails.theorems import iterative_inner_steps
 
 Array = NDArray[np.float64]
 
@@ -269,6 +268,8 @@ def lemma_8_steps(cloud: Array, distance: float) -> int:
     accuracy = math.sqrt((d + k / 800) / k) * _spread(cloud)
     if distance == 0 or accuracy == 0:  # identical group means have no spread to stop at
         return FEWEST if distance == 0 else 1000
+    from winsor.tails.theorems import iterative_inner_steps
+
     return max(FEWEST, iterative_inner_steps(distance + accuracy, accuracy))
 
 

@@ -155,4 +155,12 @@ def _sketch(X: NDArray[np.float64]) -> frozenset[int]:
 
 
 def _warn(message: str) -> None:
-    warnings.warn(message, PrivacyLeakWarning, stacklevel=6)
+    """Warn at the line of the first caller outside of winsor and scikit-learn."""
+    level, frame = 1, sys._getframe(0)
+    while frame.f_back is not None and _is_library(frame.f_globals.get("__name__", "")):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, PrivacyLeakWarning, stacklevel=level)
+
+
+def _is_library(module: str) -> bool:
+    return module.split(".")[0] in ("winsor", "sklearn")

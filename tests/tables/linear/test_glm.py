@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
-from sklearn.utils.estimator_checks import estimator_checks_generator
 
 from winsor.core.contract import ConfigurationError
 from winsor.core.noise.gaussian import Gaussian
@@ -162,27 +159,6 @@ def test_the_cut_balances_bias_and_noise():
     cuts = [residual_cut.best_cut(shares, noise, 0.0) for noise in (1e-4, 1e-2, 1.0)]
     assert cuts[0] > cuts[1] > cuts[2]
     assert 2.5 < residual_cut.largest_seen(shares) < 6
-
-
-# ----------------------------------------------------------------------------------- scikit-learn
-
-
-def name_of(check) -> str:
-    return (check.func if isinstance(check, partial) else check).__name__
-
-
-CHECKS = [
-    pytest.param(estimator, check, id=f"{type(estimator).__name__}-{number}-{name_of(check)}")
-    for one in (PrivatePoissonRegressor(), PrivateGammaRegressor())
-    for number, (estimator, check) in enumerate(estimator_checks_generator(one))
-    # Array-API namespaces are an opt-in of scikit-learn that NumPy-only estimators do not take.
-    if name_of(check) != "check_array_api_input"
-]
-
-
-@pytest.mark.parametrize(("estimator", "check"), CHECKS)
-def test_check_estimator(estimator, check):
-    check(estimator)
 
 
 @pytest.mark.parametrize("kind", [PrivatePoissonRegressor, PrivateGammaRegressor])

@@ -43,7 +43,7 @@ CELL = 4
 
 
 def oriented_gradients(x: Tensor, orientations: int = 9) -> Tensor:
-    """(n, c, h, w) -> (n, d) features of norm 1."""
+    """Compute (n, d) features of norm 1 of images (n, c, h, w)."""
     histogram = F.avg_pool2d(_votes(x, orientations), CELL).sqrt()  # (n, orientations, h/4, w/4)
     squared = histogram.square().sum(1, keepdim=True)
     blocks = F.avg_pool2d(F.pad(squared, (0, 1, 0, 1), mode="replicate"), 2, stride=1)
@@ -122,7 +122,7 @@ Features = Callable[[Tensor], Tensor]
 
 
 def kept(name: str, features: Features, rows: Tensor, folder: str | Path | None) -> Tensor:
-    """``features(rows)``, from ``folder`` if they are there, and put there if not."""
+    """Return ``features(rows)``, from ``folder`` if they are there, and put there if not."""
     if folder is None:
         return features(rows)
     folder = Path(folder)

@@ -118,7 +118,8 @@ class Scattering:
 
 
 def scattering_features(images: Tensor, groups: int | None = GROUPS) -> Tensor:
-    """(n, h, w) -> (n, 81, h/4, w/4), or (n, colours, h, w) -> (n, 81 colours, h/4, w/4)."""
+    """Compute (n, 81, h/4, w/4) of images (n, h, w), or (n, 81 colours, h/4, w/4) of (n, colours,
+    h, w)."""
     return _features(images, groups, transform_of)
 
 
@@ -146,13 +147,14 @@ def _features(
 
 
 def transform_of(shape: tuple[int, ...]) -> Any:
-    """The transform with two scales and eight angles for images of this height and width."""
+    """Return the transform with two scales and eight angles for images of this height and width."""
     return transform_with(shape, J=2, L=8)
 
 
 @functools.lru_cache(maxsize=8)
 def transform_with(shape: tuple[int, ...], J: int, L: int, centred: bool = False) -> Transform:
-    """(..., h, w) -> (..., channels, h', w') for images of this height and width."""
+    """Return the transform (..., h, w) -> (..., channels, h', w') of images of this height and
+    width."""
     try:
         from kymatio.scattering2d.filter_bank import filter_bank
         from kymatio.scattering2d.utils import compute_padding

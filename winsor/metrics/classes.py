@@ -50,7 +50,7 @@ class Accuracy(Metric):
 
 
 def share_interval(share: float, n: float, noise: float, level: float) -> Estimate:
-    """All p with (share - p)^2 <= z^2 (p (1-p)/n + noise), ``noise`` a variance."""
+    """Return all p with (share - p)^2 <= z^2 (p (1-p)/n + noise), ``noise`` a variance."""
     z2 = deviations(level) ** 2
     a, half_b = 1 + z2 / n, share + z2 / (2 * n)
     root = math.sqrt(max(0.0, half_b**2 - a * (share**2 - z2 * noise)))
@@ -105,7 +105,8 @@ class ConfusionMatrix(Metric):
 
 
 def ratio(part: float, whole: float, inside: int, cells: int, std: float, level: float) -> Estimate:
-    """part/whole, where ``inside`` of the ``cells`` noisy cells of the whole make up the part."""
+    """Return part/whole, where ``inside`` of the ``cells`` noisy cells of the whole make up the
+    part."""
     size = Size(float(whole), std * math.sqrt(cells))
     if not size.known:
         return unknown(0.0, 1.0, level)

@@ -37,11 +37,11 @@ class Moments(Metric):
 
     @abstractmethod
     def vectors(self, columns: Columns) -> Array:
-        """(n, dimension) rows of norm at most 1."""
+        """Return (n, dimension) rows of norm at most 1."""
 
     @abstractmethod
     def functions(self) -> dict[str, Callable[[Array], float]]:
-        """Functions of the mean vector; the first is the metric's value."""
+        """Return functions of the mean vector; the first is the metric's value."""
 
     def total(self, columns: Columns) -> Array:
         """Return the sum of all rows' contributions."""

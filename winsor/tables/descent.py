@@ -58,7 +58,7 @@ class Trail:
             whole("record", self.every)
 
     def note(self, step: int, steps: int, answer: Callable[[], Array]) -> None:
-        """After ``step`` of ``steps``."""
+        """Record the answer after ``step`` of ``steps``."""
         if self.every is not None and (step % self.every == 0 or step == steps):
             self.points.append((self.done + step, answer()))
         if step == steps:

@@ -1,14 +1,12 @@
-"""Per-sample gradients of generalised linear models in closed form: residual times row.
+"""Tables with row norms, for per-sample gradients in closed form: residual times row.
 
 For a loss l(z, y) of the score z = <x, w> + b the gradient of one record is
 
     g_i = r_i (x_i, 1),   r_i = dl/dz,     |g_i| = |r_i| sqrt(|x_i|^2 + 1),
 
-so norms cost one multiplication per record (row norms are constants of the data), clipping is a
-limit on the residual, and a clipped sum is one matrix-vector product. With K outputs r_i is a row
-of K numbers and the same holds with |r_i| its norm. No autograd; BLAS does the work.
-
-Parameters are one array theta of shape (d + 1,) or (d + 1, K), intercept last.
+so norms cost one multiplication per record, clipping is a limit on the residual, and a clipped sum
+is one matrix-vector product. With K outputs r_i is a row of K numbers. Parameters are one array
+theta of shape (d + 1,) or (d + 1, K), intercept last.
 
 Guarantee
 ---------
@@ -55,7 +53,7 @@ class Design:
         self.norms = np.sqrt((unit * row_norms(x)) ** 2 + intercept)
 
     def limits(self, bound: float) -> Array:
-        """(n,) largest |r_i| with |g_i| <= bound."""
+        """Return (n,) largest |r_i| with |g_i| <= bound."""
         return bound / (np.maximum(self.norms, 1e-300) * (1 + ROUNDING))
 
     def shape(self, outputs: int) -> tuple[int, ...]:
@@ -69,7 +67,7 @@ class Design:
         return DesignRows(self.x[indices], self.intercept, self.unit)
 
     def chunks(self, numbers: int = _CHUNK) -> Iterator[tuple[slice, DesignRows]]:
-        """All rows in order, in pieces of about this many numbers and without copies."""
+        """Return all rows in order, in pieces of about this many numbers and without copies."""
         step = max(1, numbers // max(1, self.d))
         for start in range(0, self.n, step):
             piece = slice(start, min(start + step, self.n))
@@ -87,7 +85,7 @@ class DesignRows:
         self.unit = unit
 
     def scores(self, theta: Array) -> Array:
-        """z = X w + b: (m,) or (m, K)."""
+        """Return z = X w + b: (m,) or (m, K)."""
         weights = theta[:-1] if self.intercept else theta
         z = self.x @ (weights if self.unit == 1.0 else weights * self.unit)
         if self.intercept:
@@ -95,7 +93,7 @@ class DesignRows:
         return z
 
     def pull(self, residual: Array) -> Array:
-        """sum_i r_i (x_i, 1): the shape of theta."""
+        """Return sum_i r_i (x_i, 1): the shape of theta."""
         out = np.empty((self.x.shape[1] + self.intercept, *residual.shape[1:]))
         features = out[:-1] if self.intercept else out
         if residual.ndim == 1 and isinstance(self.x, np.ndarray):
@@ -109,7 +107,8 @@ class DesignRows:
         return out
 
     def gradients(self, residual: Array) -> Array:
-        """(m, *shape of theta) explicit per-sample gradients; only for rules on coordinates."""
+        """Return (m, *shape of theta) explicit per-sample gradients; only for rules on
+        coordinates."""
         dense = self.x if isinstance(self.x, np.ndarray) else self.x.toarray()
         extended = dense * self.unit
         if self.intercept:

@@ -1,9 +1,8 @@
-"""Public bounds of columns, however they are written.
+"""What users give of a table, checked: public bounds, targets, exposures, scikit-learn's refusals.
 
-What scikit-learn refuses about a table, retold without the values that it quotes.
-
-Its messages show rows ("array=[...]", "could not convert string to float: 'red'"), which end up in
-logs, and advise imputers, whose means of private rows no account would contain.
+scikit-learn's messages show rows ("array=[...]", "could not convert string to float: 'red'"), which
+end up in logs, and advise imputers, whose means of private rows no account would contain. Here they
+are retold without values.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ Array = NDArray[np.float64]
 
 
 def as_bounds(bounds: Any, columns: int) -> Array | None:
-    """(columns, 2) lows and highs, NaN where a column has none; None if nothing is given.
+    """Return (columns, 2) lows and highs, NaN where a column has none; None if nothing is given.
 
     ``bounds`` is None, one pair for all columns, or a pair or None for each.
 
@@ -59,7 +58,7 @@ def as_bounds(bounds: Any, columns: int) -> Array | None:
 
 
 def scaled(bounds: Array) -> NDArray[np.bool_]:
-    """Columns in (0, 1) and (-1, 1), which are taken as they are."""
+    """Return columns in (0, 1) and (-1, 1), which are taken as they are."""
     return np.asarray(np.isin(bounds[:, 0], (-1.0, 0.0)) & (bounds[:, 1] == 1.0))
 
 
@@ -82,7 +81,7 @@ ENCODE = (
 
 @contextmanager
 def in_own_words(table: Any = None) -> Iterator[None]:
-    """Refusals of ``table`` and its targets become `ConfigurationError`, without values."""
+    """Turn refusals of ``table`` and its targets into `ConfigurationError`, without values."""
     try:
         yield
     except WinsorError:
@@ -111,19 +110,19 @@ def _where(table: Any) -> str:
 
 
 def known_table(estimator: Any, table: Any, **options: Any) -> Any:
-    """A table with the columns that ``estimator`` was fitted to."""
+    """Return a table with the columns that ``estimator`` was fitted to."""
     with in_own_words(table):
         return validate_data(estimator, table, dtype=np.float64, reset=False, **options)
 
 
 def refuse_no_classes(y: Any) -> None:
-    """Targets that are no labels: amounts, or more than one column."""
+    """Refuse targets that are no labels: amounts, or more than one column."""
     with in_own_words():
         check_classification_targets(y)
 
 
 def as_targets(y: Any) -> NDArray[np.float64]:
-    """Targets of a regression as numbers."""
+    """Return targets of a regression as numbers."""
     try:
         return np.asarray(y, dtype=np.float64)
     except (TypeError, ValueError):

@@ -4,8 +4,8 @@ Each experiment calls the very function of the library that makes a release, on 
 differ in the record that moves it most, through a real prepaid door; the adversary projects what
 leaves on the line between the two values before noise.
 
-    masses        hats of every feature
-    overlaps      the same by a record half way between knots, where products of hats move most
+    masses        tents of every feature
+    overlaps      the same by a record half way between knots, where products of tents move most
     descent       one step's sum of rows times cut residuals
     pairs         residuals in the cells of every pair
     residuals     the histogram of residuals
@@ -98,7 +98,7 @@ class OpenDoor(PrepaidDoor):
 
 
 def _masses(rows: Floats, door: PrepaidDoor, noise: Gaussian) -> None:
-    terms.main_effects(_table(rows).hats, len(rows), [KNOTS, KNOTS], door, noise)
+    terms.main_effects(_table(rows).tents, len(rows), [KNOTS, KNOTS], door, noise)
 
 
 def _descent(rows: Floats, door: PrepaidDoor, noise: Gaussian) -> None:

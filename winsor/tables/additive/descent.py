@@ -58,7 +58,7 @@ class Descent:
     curvature: float = 1.0
 
     def rate(self, design: Design, n: int, multiplier: float) -> float:
-        """Length of a step. ``multiplier`` is that of each of the steps."""
+        """Return length of a step. ``multiplier`` is that of each of the steps."""
         stable = 1.0 / (self.curvature * design.curvature)
         noise = multiplier / math.sqrt(self.steps) * self.clip * design.reach / n
         smallest = noise * math.sqrt(2.0 * design.size) / self.clip  # curvature included
@@ -74,8 +74,8 @@ class Descent:
         door: PrepaidDoor,
         mechanism: Gaussian,
     ) -> Array:
-        """Parameters (size, outputs), from ``start`` on; ``gradient(parameters)`` is the sum over
-        all ``n`` rows of phi_i r_i', residuals cut at `clip`."""
+        """Return parameters (size, outputs), from ``start`` on; ``gradient(parameters)`` is the sum
+        over all ``n`` rows of phi_i r_i', residuals cut at `clip`."""
         rate = self.rate(design, n, mechanism.noise_multiplier) / n
         receipt = door.pay(
             mechanism, FullBatch(n), sensitivity(design, self.clip), self.steps, start.shape
@@ -91,7 +91,7 @@ class Descent:
         return max(1, round(KEPT * self.steps))
 
     def response(self, along: Array, rate: float) -> tuple[Array, Array]:
-        """Of coordinates with the second derivatives ``along`` per row: what is left of where they
+        """Return what is left of where coordinates with the second derivatives ``along`` per row
         started, and the deviation of the answer per unit of that of a step's noise per row."""
         kept = self._kept
         factor, one = 1 - rate * along, np.ones_like(along)
@@ -116,7 +116,7 @@ def _path(factor: Array, here: Array, ahead: Array, steps: int) -> Array:
 
 
 def cut_rows(residuals: Array, clip: float) -> Array:
-    """Rows no longer than ``clip``; what is not a number counts as zero."""
+    """Return rows no longer than ``clip``; what is not a number counts as zero."""
     residuals = np.nan_to_num(residuals, nan=0.0, posinf=clip, neginf=-clip)
     if residuals.shape[1] == 1:
         return np.clip(residuals, -clip, clip)

@@ -1,7 +1,4 @@
-"""Additive classification: log-odds as sums of shape functions.
-
-Additive regression: sums of shape functions under five losses.
-"""
+"""Additive regression and classification: sums of shape functions, one per feature."""
 
 from __future__ import annotations
 
@@ -110,12 +107,12 @@ class PrivateAdditiveClassifier(ClassifierMixin, PrivateAdditiveModel):
         return Logistic() if count == 2 else Softmax(count), values[:, 0]
 
     def decision_function(self, X: ArrayLike) -> Array:
-        """Log-odds of the second class; with more than two classes, a score for each."""
+        """Return log-odds of the second class; with more than two classes, a score for each."""
         scores = self._scores(X)
         return scores[:, 0] if len(self.classes_) == 2 else scores
 
     def predict_proba(self, X: ArrayLike) -> Array:
-        """(n, classes) probabilities."""
+        """Return (n, classes) probabilities."""
         scores = self._scores(X)  # refuses a model that was not fitted
         if len(self.classes_) > 2:
             return softmax(scores, axis=1)
@@ -123,7 +120,7 @@ class PrivateAdditiveClassifier(ClassifierMixin, PrivateAdditiveModel):
         return np.c_[1 - second, second]
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """The most likely class."""
+        """Return the most likely class."""
         chances = self.predict_proba(X)
         return np.asarray(self.classes_)[np.argmax(chances, axis=1)]
 
@@ -262,7 +259,7 @@ class PrivateAdditiveRegressor(RegressorMixin, PrivateAdditiveModel):
         return 1.0 if self.loss in ("poisson", "gamma") else float(self._units.scale)
 
     def predict(self, X: ArrayLike, exposure: ArrayLike | None = None) -> Array:
-        """Predicted targets, within the released range of y; with a log link, means for this
+        """Return predicted targets, within the released range of y; with a log link, means for this
         ``exposure`` (1 by default)."""
         scores = self._scores(X)[:, 0]
         units: Units = self._units

@@ -23,7 +23,7 @@ from winsor.tables.additive.knots import knots_of
 from winsor.tables.additive.pairs import Residuals
 from winsor.tables.additive.plan import KNOT_BUDGET, Plan
 from winsor.tables.additive.shrinkage import Chance, curvatures, shrunk
-from winsor.tables.additive.terms import Design, Term, hat_sums, main_effects
+from winsor.tables.additive.terms import Design, Term, main_effects, tent_sums
 from winsor.tables.linear import residual_cut
 from winsor.tables.losses import Loss
 from winsor.tables.ranges.coarse import STANDARD, anywhere
@@ -80,9 +80,9 @@ class Table:
         table = np.c_[self.features, self.values][:, : len(edges)]
         return counts_between(table, edges, width)
 
-    def hats(self, knots: Sequence[Array], width: int) -> Array:
-        """Return the `hat_sums` of the features."""
-        return hat_sums(self.features, knots, width)
+    def tents(self, knots: Sequence[Array], width: int) -> Array:
+        """Return the `tent_sums` of the features."""
+        return tent_sums(self.features, knots, width)
 
     def gradient(self, design: Design, parameters: Array, clip: float) -> Array:
         """Return sum_i phi_i r_i', residuals cut to length ``clip``."""
@@ -194,10 +194,10 @@ class Fit:
             ]
         knots = _knots(found, self.shares.multiplier, self.n)
 
-        def hats(own: Sequence[Array], width: int) -> Array:
-            return self.rows.total(Table.hats, list(own), width)
+        def tents(own: Sequence[Array], width: int) -> Array:
+            return self.rows.total(Table.tents, list(own), width)
 
-        return main_effects(hats, self.n, knots, *self.shares["masses"])
+        return main_effects(tents, self.n, knots, *self.shares["masses"])
 
     def _descended(self, design: Design, start: Array, clip: float, name: str) -> Array:
         descent = self._descent(name, clip)

@@ -1,11 +1,13 @@
-"""AClipped-dpSGD: clip the average of the batch once, then add noise.
+"""AClipped-dpSGD: clip the average of the batch once, then add noise; and its restarted form.
 
     a_t = (1/(q n)) sum_{i in B_t} g_i,    g_t = min(1, lambda/|a_t|) a_t + N(0, (2 nm lambda)^2 I)
     theta <- Proj(theta - gamma g_t),      the answer is the average of x^0 .. x^{N-1}
 
 Paper 4 (Jin et al. 2024), Algorithm 1; lambda, m, gamma and N from Theorem 3 (constrained: a ball
 of radius R about the origin), Theorem 4 (unconstrained) or Theorem 7 (Hoelder exponent below 1; 0
-for losses with a kink, hinge and absolute), or by hand.
+for losses with a kink), or by hand. `Restarted` is Algorithm 2 with Theorem 6, for strongly convex
+objectives (a ridge penalty makes any of the losses so): runs of Algorithm 1, each from the answer
+of the one before. By hand, lambda_t = lambda_0 2^(-t/2), the theorem's rate.
 
 Guarantee
 ---------
@@ -13,19 +15,7 @@ The clipped average lies in a ball of radius lambda, and one record can carry it
 that ball to any other: sensitivity 2 lambda, under both relations, and it does not shrink with the
 batch. The paper accounts for lambda; its epsilon is published, not certified. Noise here is 2 q n
 times that of per-sample clipping at C = lambda for equal epsilon: the method needs large budgets.
-
-R-AClipped-dpSGD: run AClipped-dpSGD again and again from its own answer, clipping ever lower.
-
-    x^(t+1) = AClipped-dpSGD(start x^(t), N0 steps, lambda_t, m_t),    t = 0 .. tau-1
-
-Paper 4 (Jin et al. 2024), Algorithm 2 with Theorem 6, for strongly convex objectives (a ridge
-penalty makes any of the losses so). By hand, lambda_t = lambda_0 2^(-t/2), the theorem's rate for
-the distance to the optimum.
-
-Guarantee
----------
-All steps of all runs are composed in one account and paid for before the first draw; the paper
-composes runs by advanced composition instead. Sensitivity 2 lambda_t as in `averaged.py`.
+All steps of all runs are composed in one account and paid for before the first draw.
 """
 
 from __future__ import annotations
@@ -104,7 +94,7 @@ class AveragedDescent(Method):
         return Solution(theta, steps, trajectory=tuple(trail.points))
 
     def smooth(self, task: LinearTask) -> float:
-        """nu: as given, else 1 for a smooth loss and 0 for one with a kink."""
+        """Return nu: as given, else 1 for a smooth loss and 0 for one with a kink."""
         if self.exponent is not None:
             return self.exponent
         return 1.0 if math.isfinite(task.loss.curvature) else 0.0
@@ -125,7 +115,7 @@ class AveragedDescent(Method):
         )
 
     def advice(self, task: LinearTask, session: Session) -> AclipParameters:
-        """lambda, m, gamma and N from the theorem that applies."""
+        """Return lambda, m, gamma and N from the theorem that applies."""
         problem = aclip_problem(self, task, session)
         nu = self.smooth(task)
         if nu != 1:
@@ -135,7 +125,7 @@ class AveragedDescent(Method):
 
 
 def aclip_problem(options: AveragedDescent, task: LinearTask, session: Session) -> AclipProblem:
-    """What the theorems ask about the problem: given, or from the public row bound."""
+    """Return what the theorems ask about the problem: given, or from the public row bound."""
     epsilon = session.target.epsilon
     radius = positive("radius", options.radius)
     return AclipProblem(
@@ -153,13 +143,14 @@ def aclip_problem(options: AveragedDescent, task: LinearTask, session: Session) 
 def averaged_gradients(
     task: LinearTask, sampler: Sampler, clip: float, receipt: Receipt, key: bytes
 ) -> Callable[[Array], Array]:
-    """Each call releases the next step's noisy clipped batch average."""
+    """Return a function that releases the next step's noisy clipped batch average."""
     total = batch_sums(task, sampler, receipt, key)
     return lambda theta: receipt.release(into_ball(total(theta), sampler.expected_size, clip))
 
 
 def into_ball(total: Array, divisor: float, clip: float) -> Array:
-    """total/divisor scaled to norm at most ``clip``; anything that is not a number becomes 0."""
+    """Return total/divisor scaled to norm at most ``clip``; anything that is not a number becomes
+    0."""
     length = math.sqrt(np.vdot(total, total)) / divisor
     if not math.isfinite(length):
         return np.zeros_like(total)
@@ -260,7 +251,8 @@ class Restarted(Method):
 
 
 def affordable_runs(problem: AclipProblem, alpha: float, most_steps: int) -> int:
-    """How many of the theorem's runs fit into ``most_steps``: at most the theorem's own number.
+    """Return how many of the theorem's runs fit into ``most_steps``: at most the theorem's own
+    number.
 
     Every run halves the risk, so fewer runs are a shorter walk down the same bound: its first term
     is 2^-runs in place of 1/n.
@@ -270,7 +262,7 @@ def affordable_runs(problem: AclipProblem, alpha: float, most_steps: int) -> int
 
 
 def affordable_alpha(problem: AclipProblem, alpha: float, runs: int, most_steps: int) -> float:
-    """The smallest alpha, to two digits, at which ``runs`` runs fit into ``most_steps``."""
+    """Return the smallest alpha, to two digits, at which ``runs`` runs fit into ``most_steps``."""
     base = problem.smoothness - alpha
     low, high = alpha, max(1.0, alpha)
 

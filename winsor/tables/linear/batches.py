@@ -30,12 +30,12 @@ _BLOCK_PICKS = 1 << 16
 
 
 def sampler_of(n: int, batch_size: float) -> Sampler:
-    """Poisson batches of this expected size, or all records if that is all of them."""
+    """Return Poisson batches of this expected size, or all records if that is all of them."""
     return FullBatch(n) if batch_size >= n else BlockPoisson.of_batch_size(n, batch_size)
 
 
 def batches_of(sampler: Sampler, key: bytes, first: int, steps: int) -> Iterator[Indices]:
-    """The batches of steps first, first + 1, ... in turn."""
+    """Return the batches of steps first, first + 1, ... in turn."""
     if isinstance(sampler, BlockPoisson):
         return sampler.batches(key, first, steps)
     return (sampler.indices(key, step) for step in range(first, first + steps))
@@ -44,7 +44,7 @@ def batches_of(sampler: Sampler, key: bytes, first: int, steps: int) -> Iterator
 def batch_sums(
     task: LinearTask, sampler: Sampler, receipt: Receipt, key: bytes, limits: Array | None = None
 ) -> Callable[[Array], Array]:
-    """Each call gives the sum of per-sample gradients over the next batch. Private.
+    """Return a function that gives the sum of per-sample gradients over the next batch. Private.
 
     ``limits`` bounds the residuals row by row, and with them the gradients.
     """
@@ -95,7 +95,7 @@ class BlockPoisson(Poisson):
         return self._draw(key, number)[offset]
 
     def batches(self, key: bytes, first: int, steps: int) -> Iterator[Indices]:
-        """The batches of steps first, first + 1, ... in turn."""
+        """Return the batches of steps first, first + 1, ... in turn."""
         step, end = first, first + steps
         while step < end:
             number, offset = divmod(step, self.drawn_together)

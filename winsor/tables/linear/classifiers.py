@@ -1,4 +1,4 @@
-"""Private logistic regression, binary and multinomial."""
+"""Private linear classifiers: logistic regression, binary and multinomial, and a linear SVC."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ class PrivateLogisticRegression(LinearClassifierMixin, PrivateLinearModel):
         self.intercept_ = np.atleast_1d(intercept).astype(np.float64)
 
     def decision_function(self, X: ArrayLike) -> Array:
-        """Scores: (n,) for two classes, (n, classes) for more."""
+        """Return scores: (n,) for two classes, (n, classes) for more."""
         check_is_fitted(self)
         X = known_table(self, X, accept_sparse="csr")
         scores = safe_sparse_dot(self._winsorised(X), self.coef_.T, dense_output=True)
@@ -149,7 +149,7 @@ class PrivateLogisticRegression(LinearClassifierMixin, PrivateLinearModel):
         return scores.ravel() if scores.shape[1] == 1 else scores
 
     def predict_proba(self, X: ArrayLike) -> Array:
-        """(n, classes) probabilities."""
+        """Return (n, classes) probabilities."""
         check_is_fitted(self)
         scores = self.decision_function(X)
         return softmax(np.c_[-scores / 2, scores / 2] if scores.ndim == 1 else scores)

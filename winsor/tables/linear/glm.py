@@ -237,8 +237,8 @@ class PrivateLogLinkRegressor(RegressorMixin, PrivateEstimator, ABC):
         self._ball = rows.ball
 
     def predict(self, X: ArrayLike, exposure: ArrayLike | None = None) -> Array:
-        """Means for this ``exposure`` (1 by default), within the released range of y; for a row
-        outside the features' range, of the nearest one that had a vote."""
+        """Return means for this ``exposure`` (1 by default), within the released range of y; for a
+        row outside the features' range, of the nearest one that had a vote."""
         check_is_fitted(self)
         table = known_table(self, X)
         scores = self._ball.nearest(table) @ self.coef_ + self.intercept_
@@ -309,7 +309,7 @@ class PrivateGammaRegressor(PrivateLogLinkRegressor):
 
 @functools.cache
 def noise_of_mean() -> float:
-    """Deviation of the mean of the kept Newton iterates per unit of the noise of a release.
+    """Return deviation of the mean of the kept Newton iterates per unit of the noise of a release.
 
     Iterate t holds the noise of step s <= t with the weight DAMPING (1 - DAMPING)^(t - s).
 

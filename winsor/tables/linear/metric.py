@@ -41,7 +41,7 @@ class Metric:
 
     @staticmethod
     def of(gram: Array, noise: float) -> Metric:
-        """From a released ``gram`` with this ``noise`` of an entry of its diagonal."""
+        """Invert a released ``gram`` with this ``noise`` of an entry of its diagonal."""
         values, vectors = np.linalg.eigh(gram)
         # Twice the largest eigenvalue that the noise has by itself, sqrt(2 p) times its deviation.
         raised = np.maximum(values, 2 * noise * math.sqrt(2 * len(gram)))
@@ -61,7 +61,7 @@ def release_triangle(
 
 
 def gram_of(design: Design, bound: float) -> Array:
-    """sum_i (u_i, 1)(u_i, 1)' with rows cut to length ``bound``, a chunk at a time."""
+    """Return sum_i (u_i, 1)(u_i, 1)' with rows cut to length ``bound``, a chunk at a time."""
     total = np.zeros((design.size, design.size))
     for piece, rows in design.chunks(1 << 20):
         cut = np.minimum(1.0, bound / (design.norms[piece] * _SLACK + 1e-300))

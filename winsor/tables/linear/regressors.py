@@ -1,4 +1,4 @@
-"""Private linear regression, ridge, and Huber regression for heavy-tailed targets."""
+"""Private linear regression, ridge, Huber regression for heavy-tailed targets, and medians."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
         return self._fit_target(X, y, resume=True)
 
     def regularisation_path(self, alphas: ArrayLike) -> list[tuple[float, Array, float]]:
-        """(alpha, coef, intercept) for each of ``alphas``, after a fit with ``"suffstats"``.
+        """Return (alpha, coef, intercept) for each of ``alphas``, after a fit with ``"suffstats"``.
 
         Solved from the statistics that the fit released: it costs nothing.
         """
@@ -93,7 +93,7 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
         self.intercept_ = float(intercept) * scale + centre
 
     def predict(self, X: ArrayLike) -> Array:
-        """Predicted targets."""
+        """Return predicted targets."""
         check_is_fitted(self)
         X = known_table(self, X, accept_sparse="csr")
         X = self._winsorised(X)

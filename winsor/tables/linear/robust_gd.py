@@ -79,7 +79,7 @@ class RobustGD(Method):
 def truncated_gradients(
     task: LinearTask, scale: float, smoothing: float, receipt: Receipt
 ) -> Callable[[Array], Array]:
-    """Each call releases the next noisy coordinate-wise truncated mean gradient."""
+    """Return a function that releases the next noisy coordinate-wise truncated mean gradient."""
 
     def gradient(theta: Array) -> Array:
         total = np.zeros_like(theta)
@@ -95,7 +95,7 @@ def truncated_gradients(
 
 
 def smoothed(u: Array, smoothing: float) -> Array:
-    """E phi(u (1 + eta)), eta ~ N(0, 1/smoothing), elementwise; never beyond the ceiling.
+    """Return E phi(u (1 + eta)), eta ~ N(0, 1/smoothing), elementwise; never beyond the ceiling.
 
     Catoni & Giulini 2017, with a = u and b = |u|/sqrt(smoothing):
     E phi(a + b Z) = a (1 - b^2/2) - a^3/6 + C(a, b), where C gathers the mass outside the cubic.

@@ -1,37 +1,24 @@
-"""Full-batch descent with the clipped mean of gradients: paper 2's simple method.
+"""Full-batch descent with private means of gradients: the two methods of paper 2.
 
-    g_t = (1/n) [ sum_i min(1, R/|g_i|) g_i + N(0, (nm R)^2 I) ]
-    theta <- Proj(theta - eta g_t),     the answer is the average of the T iterates
+    simple      g_t = (1/n) [ sum_i min(1, R/|g_i|) g_i + N(0, (nm R)^2 I) ]
+    iterative   g_t = combine(Q_1..Q_k), noisy means of k groups of clipped gradients
+    both        theta <- Proj(theta - eta g_t),   the answer is the average of the T iterates
 
-Paper 2 (Zhao et al. 2025), Algorithms 1 and 2, with R, T and eta from Theorem 4 or by hand. The
-whole run is one Gaussian release with mu = sqrt(T) R / (n s): exact, no composition loss.
-
-Memory stays at the data plus three vectors of length n: gradients are never formed.
-
-Guarantee
----------
-As `flat.py` with every record in every step: per-sample bound R. With ``rho`` the run is rho-zCDP;
-under replace-one its noise is then exactly that of Theorem 3, s^2 = 2 R^2 T / (rho n^2).
-
-Full-batch descent with the iterative mean of gradients: paper 2's second method.
-
-    Q_j(theta)   noisy means of k groups of clipped gradients,   g_t = combine(Q_1..Q_k)
-    theta <- Proj(theta - eta g_t),     the answer is the average of the T iterates
-
-Paper 2 (Zhao et al. 2025), Algorithms 1 and 3, with R, T and eta from Theorem 7 or by hand.
-
-c_1 of Algorithm 3 is the origin here (``start="centre"``): the gradient at a minimum, and outside
-the bulk of the group means as long as a gradient is larger than its noise. The corner of
-`winsor.tables.iterative_mean` is a start too, but the walk ends at the edge of the bulk on the side
-of its start, the same side in every step, and such errors add up; errors towards zero do not.
+Paper 2 (Zhao et al. 2025), Algorithms 1 to 3, with R, T and eta from Theorem 4 (simple), from
+Theorem 7 (iterative), or by hand. Gradients are never formed: memory stays at the data plus three
+vectors of length n. c_1 of Algorithm 3 is the origin here (``start="centre"``): from the corner
+that `winsor.tables.iterative_mean` starts at, the walk ends at the same side of the bulk in every
+step, and such errors add up; errors towards zero do not.
 
 Guarantee
 ---------
-T rounds of `winsor.tables.means.groups`: with ``grouping="partition"`` one Gaussian release per
-round over groups that stay the same; with ``"poisson"`` k sampled releases per round, every group
-of every round drawn afresh. What is done with the group means is post-processing. With ``rho`` a
-partition under replace-one has T times the noise variance of (19) at rho. Theorem 6 of the paper is
-not used: it does not hold (`winsor_papers.sco`).
+Simple: as `flat.py` with every record in every step, per-sample bound R; the whole run is one
+Gaussian release. With ``rho`` it is rho-zCDP; under replace-one its noise is then exactly that of
+Theorem 3, s^2 = 2 R^2 T / (rho n^2). Iterative: T rounds of `winsor.tables.means.groups`; with
+``grouping="partition"`` one Gaussian release per round over groups that stay the same, with
+``"poisson"`` k sampled releases per round, every group drawn afresh. What is done with the group
+means is post-processing. With ``rho`` a partition under replace-one has T times the noise variance
+of (19) at rho. Theorem 6 of the paper is not used: it does not hold (`winsor_papers.sco`).
 """
 
 from __future__ import annotations
@@ -117,7 +104,7 @@ class Simple(Method):
 
 
 def assumed_moment(options: Simple, task: LinearTask) -> tuple[float, float]:
-    """(p, M) of Assumption 1(c), checked."""
+    """Check and return (p, M) of Assumption 1(c)."""
     moment = options.moment or task.deviation()
     assumed = Moments.of((options.p, moment), task.parameters)
     assert assumed is not None
@@ -125,7 +112,7 @@ def assumed_moment(options: Simple, task: LinearTask) -> tuple[float, float]:
 
 
 def budget_of(rho: float | None, session: Session) -> Session:
-    """The session with a budget in zCDP, if one is given."""
+    """Return the session with a budget in zCDP, if one is given."""
     if rho is None:
         return session
     if session.noise_multiplier is not None:
@@ -196,7 +183,7 @@ def _epsilon(session: Session, n: int) -> float:
 def group_gradients(
     task: LinearTask, parts: Groups, bound: float, receipt: Receipt, key: bytes
 ) -> Callable[[Array], Array]:
-    """Each call releases the (k, p) noisy group means of the next round."""
+    """Return a function that releases the (k, p) noisy group means of the next round."""
     limits = task.design.limits(bound)
     fixed = None if parts.poisson else parts.members(key, receipt.first)
     rounds = iter(range(receipt.first, receipt.first + receipt.left))

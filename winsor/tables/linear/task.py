@@ -1,9 +1,4 @@
-"""One private fit: the problem, what may be spent, and the door.
-
-What the options of all methods share: nested parameters for grid search, and a check.
-
-What a fit with bounds column by column adds to a task and to its solution.
-"""
+"""One private fit of a linear model: the problem, the options of a method, the solution."""
 
 from __future__ import annotations
 
@@ -49,7 +44,7 @@ class LinearTask:
         return self.start.size
 
     def reach(self) -> float:
-        """A bound on |(x, 1)|: the user's, else the largest in the data, with a warning."""
+        """Return a bound on |(x, 1)|: the user's, else the largest in the data, with a warning."""
         if self.row_bound is not None:
             return self.row_bound
         warnings.warn(
@@ -67,7 +62,7 @@ class LinearTask:
         return self.loss.curvature if np.isfinite(self.loss.curvature) else 1.0
 
     def smoothness(self) -> float:
-        """L of the mean loss: curvature in the score times the squared row bound."""
+        """Return L of the mean loss: curvature in the score times the squared row bound."""
         if not np.isfinite(self.loss.curvature):
             raise ConfigurationError(
                 "the loss must be smooth for this method's theorem. Got a loss with a kink "
@@ -77,7 +72,8 @@ class LinearTask:
         return self.loss.curvature * self.reach() ** 2
 
     def hoelder(self, exponent: float, radius: float) -> float:
-        """M_nu of the mean loss on a ball of radius 7R: |grad f(x) - grad f(y)| <= M |x - y|^nu.
+        """Return M_nu of the mean loss on a ball of radius 7R: |grad f(x) - grad f(y)| <= M |x -
+        y|^nu.
 
         Gradients differ by at most L|x - y| and by at most twice their bound G, so by at most
         (L|x - y|)^nu (2G)^(1-nu); and |x - y| <= 14R there, so by at most L (14R)^(1-nu)|x - y|^nu.
@@ -92,7 +88,8 @@ class LinearTask:
         return float(min(choices))
 
     def deviation(self) -> float:
-        """A bound on the standard deviation of per-sample gradients, for losses that have one."""
+        """Return a bound on the standard deviation of per-sample gradients, for losses that have
+        one."""
         if not np.isfinite(self.loss.slope):
             raise ConfigurationError(
                 "deviation must be given for a squared loss: its gradients have no bound. Got None "

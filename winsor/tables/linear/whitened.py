@@ -10,29 +10,16 @@
                                                                                     share 0.10
 
 In whitened coordinates all directions have the same curvature, so twenty steps reach the optimum
-where plain descent needs thousands, and the noise of a step is the same in every direction that
-matters. The mean of the last half of the iterates is kept: with it the noise of the answer does not
-depend on the number of steps. Eigenvalues of H below twice those of its noise are raised to
-that.
+where plain descent needs thousands. The mean of the last half of the iterates is kept: its noise
+does not depend on the number of steps. `metric.py` says what becomes of directions that noise
+hides, `winsor.tables.ranges.plan` which columns step 1 looks at. At the end of step 4 slopes are
+drawn towards zero by what chance explains of them (`towards_level`).
 
 The clipping bound is k s sqrt(m), with s the deviation of the target (1/2 for classes), m at most p
 and k = n mu / (64 sqrt(p m)) between 1 and 4: there the noise adds 2 k^2 p m/(n mu)^2 of the
 variance of the target to the loss, less than 1/2000 until it is the least bound that lets typical
-rows through. These are of length sqrt(p) where X'X is seen, and shorter where noise hides it
-(`metric.py`): m is `PASSING` times their mean square, so that residuals of up to two deviations
-pass, and of classes, which have no tails, up to one and a half.
-
-Bounds that are given save the budget of step 1, if they are those of scaled columns, (0, 1) or
-(-1, 1). Inside others it looks for where the rows are, and finds nothing beyond; where rows are
-few, one round is enough with bounds, for three without (`looks.py`). Where they are fewer still,
-bounds are taken at their word, and a few columns without are looked at. Step 2 may be left out.
-
-Slopes are drawn towards zero by what chance explains of them, at the end of step 4
-(`shrinkage.py`): where that is all, the mean is left.
-
-Steps 1 to 3 are the whitening of Nikolov-style
-preconditioners and of AdaSSP (Wang 2018) used as what they are good for, a metric; the answer comes
-from step 4, whose noise falls with the residual and not with the length of y.
+rows through. m is `PASSING` times the mean square length of rows in whitened coordinates, so that
+residuals of up to two deviations pass, and of classes, which have no tails, up to one and a half.
 
 Guarantee
 ---------

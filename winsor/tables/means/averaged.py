@@ -62,7 +62,7 @@ def averaged_mean(
     random_state: int | bytes | None = None,
     allow_large_delta: bool = False,
 ) -> MeanEstimate:
-    """Private mean by clipping the average of a batch once (paper 4, estimator (7)).
+    """Estimate a mean by clipping the average of a batch once (paper 4, estimator (7)).
 
     Parameters
     ----------
@@ -124,7 +124,7 @@ def averaged_sensitivity(clip: float) -> Sensitivity:
 
 
 def clipped_average(rows: Array, size: float, clip: float) -> Array:
-    """AClip (2) of the rows' sum over the public ``size``; zero where it is not finite."""
+    """Return AClip (2) of the rows' sum over the public ``size``; zero where it is not finite."""
     with np.errstate(over="ignore", invalid="ignore"):
         average: Array = rows.sum(axis=0) / size
         length = math.sqrt(np.vdot(average, average))

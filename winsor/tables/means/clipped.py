@@ -89,7 +89,7 @@ def clipped_mean(
     random_state: int | bytes | None = None,
     allow_large_delta: bool = False,
 ) -> MeanEstimate:
-    """Private mean of heavy-tailed rows (paper 2, Algorithm 2).
+    """Estimate the mean of heavy-tailed rows (paper 2, Algorithm 2).
 
     Parameters
     ----------
@@ -173,7 +173,7 @@ def mean_sensitivity(radius: float, divisor: float) -> Sensitivity:
 
 
 def distances(rows: Array, point: Array) -> Array:
-    """(n,) distances from the public point, without a copy of the data."""
+    """Return (n,) distances from the public point, without a copy of the data."""
     if not point.any():
         return arithmetic.row_norms(rows)
     step = max(1, _CHUNK // rows.shape[1])
@@ -182,12 +182,12 @@ def distances(rows: Array, point: Array) -> Array:
 
 
 def clip_factors(norms: Array, radius: float) -> Array:
-    """min(1, R/|x|) for each row, safe at 0 and where a norm overflowed."""
+    """Return min(1, R/|x|) for each row, safe at 0 and where a norm overflowed."""
     return arithmetic.clip_factors(norms, radius / (1 + ROUNDING))
 
 
 def clipped_sum(rows: Array, point: Array, norms: Array, radius: float) -> Array:
-    """sum_i min(1, R/|x_i - c|) (x_i - c), without a copy of the data."""
+    """Return sum_i min(1, R/|x_i - c|) (x_i - c), without a copy of the data."""
     factors = clip_factors(norms, radius)
     if not point.any():
         return factors @ rows

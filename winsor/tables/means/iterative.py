@@ -4,9 +4,9 @@
     c_1, c_2, ...            from a start outside to the edge of their bulk   (`updating.py`)
 
 Paper 2 (Zhao et al. 2025), Algorithm 3, with k of Lemma 6, t_c of Lemma 8 and a start outside.
-Coordinate median, geometric median and plain mean of the Q_j are offered as other ways to combine
-them. The geometric median of the same Q_j is nearer to the mean: it is in the middle of the bulk,
-where the iteration stops at its edge. `docs/papers.md` sets the two side by side.
+Other ways to combine the Q_j are offered; their geometric median is nearer to the mean, in the
+middle of the bulk, where the iteration stops at its edge. `docs/papers.md` sets the two side by
+side.
 
 Guarantee
 ---------
@@ -18,12 +18,11 @@ paper's amplification by shuffling (Theorem 6) is unsound and is never used; by 
 
 Error
 -----
-(26) with the smallest constant C_0 that Gaussian group means leave possible (`least_constant`): the
-paper does not name it, so that this is a bound up to what the true one has beyond that. The noise
-term carries sqrt(k): for the same budget a partition into k groups has sqrt(k) times the noise of
-`clipped_mean`. Lemma 6 asks for k = 800 ln(1/beta), which is the default as far as groups keep ten
-records. Only its proof needs so many, and the answer is a deviation of one group mean away from the
-mean: ``groups=10`` is far more accurate (20,000 Student rows at epsilon 1: error 0.04 for 4.6).
+(26) with the smallest constant C_0 that Gaussian group means leave possible (`least_constant`), for
+the paper does not name it. For the same budget a partition into k groups has sqrt(k) times the
+noise of `clipped_mean`. Lemma 6 asks for k = 800 ln(1/beta), the default as far as groups keep ten
+records, but only its proof needs so many: ``groups=10`` is far more accurate (20,000 Student rows
+at epsilon 1: error 0.04 for 4.6).
 """
 
 from __future__ import annotations
@@ -53,7 +52,8 @@ Array = NDArray[np.float64]
 
 
 def default_groups(beta: float, n: int) -> int:
-    """k of Lemma 6, 800 ln(1/beta), as far as groups keep ten records; at least 10, at most n."""
+    """Return k of Lemma 6, 800 ln(1/beta), as far as groups keep ten records; at least 10, at most
+    n."""
     from winsor.tails.theorems import iterative_groups
 
     return min(n, max(10, min(iterative_groups(beta), n // 10)))
@@ -79,7 +79,7 @@ def iterative_mean(
     random_state: int | bytes | None = None,
     allow_large_delta: bool = False,
 ) -> MeanEstimate:
-    """Private mean of heavy-tailed rows from noisy group means (paper 2, Algorithm 3).
+    """Estimate the mean of heavy-tailed rows from noisy group means (paper 2, Algorithm 3).
 
     Parameters as in `clipped_mean`, and
 

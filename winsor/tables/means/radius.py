@@ -75,7 +75,7 @@ class PrivateRadius:
         )
 
     def payment(self, main: Payment, target: Target, n: int, d: int) -> tuple[Payment, float]:
-        """The search's line of the plan beside ``main``, and the quantile it will look for.
+        """Return the search's line of the plan beside ``main``, and the quantile it will look for.
 
         ``main`` alone at the target has multiplier nm, one Gaussian release alone has 1/mu; the
         search's K steps together get mu^2 ``share``.

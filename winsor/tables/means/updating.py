@@ -1,43 +1,22 @@
-"""Distance and direction from a point to the bulk of a cloud: problem (23) of paper 2.
+"""From k noisy group means to one centre: the iterative update, and the medians beside it.
 
-    max s  subject to  <Q_j - c, u> >= s  for at least 90 % of the j,  |u| = 1
-
-A mixed-integer problem. For a fixed set of kept points the best u points to the point of their
-convex hull nearest to c. Below 20 points at most one may be left out: every choice is tried, and
-the answer is exact. From 20 on this is the ascent of the project's privacy notes: keep the
-ceil(0.9 k) largest projections, move u to that nearest point, repeat. The objective never
-decreases. Several starts, among them the direction of the last update; the best one wins.
-
-The answer is a function of the *set* of the Q_j, bit for bit: they are sorted first. (The text
-after (23) describes the direction with the opposite sign; (25) is right: from c to the mean.)
-
-Robust centres of a cloud of points, as alternatives to the iterative update.
-
-Both are functions of the set of points, bit for bit, because the points are sorted first. They are
-post-processing of released group means, so they cost no privacy.
-
-From k noisy group means to one centre: the iterative update, and the medians beside it.
-
-    d_l, u_l = (23) at c_l                                                    (`direction.py`)
+    d_l, u_l   max s  subject to  <Q_j - c_l, u> >= s  for at least 90 % of the j,  |u| = 1     (23)
     c_{l+1} = c_l + d_l u_l / 4,   l = 1..t_c;    the answer is the c_l with the smallest d_l
 
-Paper 2 (Zhao et al. 2025), Algorithm 3, lines 5 to 10. The paper leaves c_1 open. The default is
-``"outside"``: the lower corner of the box around the group means, from where every one of them lies
-ahead. ``"centre"`` is the origin; ``"geometric_median"`` lies in the bulk, where (23) finds no
-direction with 90 % of the group means ahead, so that nothing is ever updated.
+Paper 2 (Zhao et al. 2025), Algorithm 3, lines 5 to 10. (23) is a mixed-integer problem: for a fixed
+set of kept points the best u points to the point of their convex hull nearest to c. Below 20 points
+at most one may be left out, and every choice is tried. From 20 on, keep the ceil(0.9 k) largest
+projections, move u to that nearest point, repeat: the objective never decreases, and the best of
+several starts wins. (The text after (23) has the direction with the opposite sign; (25) is right.)
 
-How far it walks
-----------------
-t_c is that of Lemma 8, 2 ln(|c_1 - mu| / (4 r_0)) / ln(256/233), and at least ten. The distance is
-at most d_1 + r_0 (24). (21) is r_0 = sqrt((d + ln(1/beta)) / k) times the spread of a group mean,
-up to its constant, with ln(1/beta) = k/800 (Lemma 6); the spread is read off the group means.
-
-What it reaches
----------------
-From outside, d_{l+1} >= 3/4 d_l: the walk approaches the bulk and never enters it. It ends at the
-edge of the bulk, on the side of c_1, about 1.28 standard deviations of a group mean away from the
-middle however many groups there are. That is within the 6 r_0 of Lemma 8, whose constant must be
-large for that reason (`least_constant`); the geometric median of the same group means is nearer.
+The paper leaves c_1 open. ``"outside"``, the default, is the lower corner of the box around the
+group means; ``"centre"`` is the origin; ``"geometric_median"`` lies in the bulk, where nothing is
+ever updated. t_c is that of Lemma 8, 2 ln(|c_1 - mu| / (4 r_0)) / ln(256/233), and at least ten;
+the distance is at most d_1 + r_0 (24), and r_0 is (21) with ln(1/beta) = k/800 (Lemma 6) and the
+spread of the group means. From outside, d_{l+1} >= 3/4 d_l: the walk ends at the edge of the bulk,
+about 1.28 standard deviations of a group mean away from the middle however many groups there are.
+That is within the 6 r_0 of Lemma 8, whose constant must be large for that reason
+(`least_constant`); the geometric median of the same group means is nearer.
 
 Guarantee
 ---------
@@ -64,14 +43,14 @@ _ROUNDS = 60
 
 
 def lexicographic(points: Array) -> Array:
-    """The rows in lexicographic order: one order for every permutation of them."""
+    """Return the rows in lexicographic order: one order for every permutation of them."""
     return points[np.lexsort(points.T[::-1])]
 
 
 def distance_and_direction(
     points: Array, centre: Array, hint: Array | None = None
 ) -> tuple[float, Array]:
-    """(d, u) of (23), with ``points`` already in `lexicographic` order; d is never negative.
+    """Return (d, u) of (23), with ``points`` already in `lexicographic` order; d is never negative.
 
     ``hint`` is a unit vector that may be near u; d is at least what it attains.
     """
@@ -143,7 +122,8 @@ def _kept(cloud: Array, u: Array, keep: int) -> tuple[float, NDArray[np.int64]]:
 
 
 def nearest_in_hull(points: Array) -> Array:
-    """The point of the convex hull nearest to the origin, exactly; zero if the origin is inside."""
+    """Return the point of the convex hull nearest to the origin, exactly; zero if the origin is
+    inside."""
     return _nearest(points)[0]
 
 
@@ -170,13 +150,13 @@ def _nearest(points: Array) -> tuple[Array, Array]:
 
 
 def coordinate_median(points: Array) -> Array:
-    """Median of each coordinate."""
+    """Return median of each coordinate."""
     return np.median(lexicographic(points), axis=0)
 
 
 def geometric_median(points: Array, *, tolerance: float = 1e-10, rounds: int = 500) -> Array:
-    """argmin_c sum_j |Q_j - c| by Weiszfeld's iteration, with the step of Vardi & Zhang (2000)
-    where an iterate meets one of the points."""
+    """Return argmin_c sum_j |Q_j - c| by Weiszfeld's iteration, with the step of Vardi & Zhang
+    (2000) where an iterate meets one of the points."""
     cloud = lexicographic(points)
     centre = np.median(cloud, axis=0)
     scale = float(np.abs(cloud - centre).mean()) or 1.0
@@ -229,7 +209,8 @@ def combined(
     start: str | ArrayLike = "outside",
     steps: int | None = None,
 ) -> Centre:
-    """One centre from the (k, d) noisy group means; ``start`` is c_1 and ``steps`` is t_c."""
+    """Return one centre from the (k, d) noisy group means; ``start`` is c_1 and ``steps`` is
+    t_c."""
     match combine:
         case "mean":
             return Centre(lexicographic(means).mean(axis=0))
@@ -243,7 +224,8 @@ def combined(
 def iterative_centre(
     means: Array, start: str | ArrayLike = "outside", steps: int | None = None
 ) -> Centre:
-    """Lines 5 to 10 of Algorithm 3 from c_1 = ``start`` with t_c = ``steps`` (None: Lemma 8)."""
+    """Run lines 5 to 10 of Algorithm 3 from c_1 = ``start`` with t_c = ``steps`` (None: Lemma
+    8)."""
     cloud = lexicographic(means)
     centre = _first(cloud, start)
     distances: list[float] = []
@@ -263,7 +245,8 @@ def iterative_centre(
 
 
 def lemma_8_steps(cloud: Array, distance: float) -> int:
-    """t_c of Lemma 8 from d_1 = ``distance`` and the spread of the group means; at least ten."""
+    """Return t_c of Lemma 8 from d_1 = ``distance`` and the spread of the group means; at least
+    ten."""
     k, d = cloud.shape
     accuracy = math.sqrt((d + k / 800) / k) * _spread(cloud)
     if distance == 0 or accuracy == 0:  # identical group means have no spread to stop at
@@ -274,7 +257,8 @@ def lemma_8_steps(cloud: Array, distance: float) -> int:
 
 
 def least_constant(groups: int, d: int, beta: float) -> float:
-    """A lower bound on C_0 of Lemma 6: what (22) asks of group means that are exactly Gaussian.
+    """Return a lower bound on C_0 of Lemma 6: what (22) asks of group means that are exactly
+    Gaussian.
 
     There 10 % of the projections exceed 1.28 standard deviations, so r_0 is at least that; the
     noise term of (21) is C_0 sqrt((d + ln(1/beta)) / (2k)) of them.
@@ -286,7 +270,7 @@ def least_constant(groups: int, d: int, beta: float) -> float:
 def checked_updating(
     combine: str, start: str | ArrayLike, steps: int | None, d: int
 ) -> str | Array:
-    """c_1 as a name or a point of d numbers; refuses what `combined` could not use."""
+    """Return c_1 as a name or a point of d numbers; refuse what `combined` could not use."""
     choice("combine", combine, COMBINATIONS)
     if steps is not None:
         whole("updates", steps)

@@ -97,7 +97,7 @@ def winsorised_mean(
     random_state: int | bytes | None = None,
     allow_large_delta: bool = False,
 ) -> WinsorisedMean:
-    """Private mean of heavy-tailed numbers; nothing but the budget has to be given.
+    """Estimate the mean of heavy-tailed numbers; nothing but the budget has to be given.
 
     Parameters
     ----------
@@ -208,7 +208,7 @@ class HeavyMean:
     def tails(
         self, rows: Array, middle: Array, scale: Array, door: PrepaidDoor, mechanism: Gaussian
     ) -> list[tuple[Tail, Tail]]:
-        """The lower and the upper tail of every column."""
+        """Release the lower and the upper tail of every column."""
         cells = DOUBLINGS + 1
         receipt = door.pay(mechanism, FullBatch(self.n), self._cells(), 1, (self.d, 2, cells))
         counts = np.zeros((self.d, 2, cells))
@@ -232,7 +232,8 @@ class HeavyMean:
         door: PrepaidDoor,
         mechanism: Gaussian,
     ) -> Totals:
-        """Sums of u, with sizes if there are groups: |(sqrt(1-s) u, sqrt(s d))| <= sqrt(d)."""
+        """Release sums of u, with sizes if there are groups: |(sqrt(1-s) u, sqrt(s d))| <=
+        sqrt(d)."""
         u = (np.clip(rows, cuts.low, cuts.high) - cuts.centre) / (cuts.width * _ROUNDING)
         sampler, bound = FullBatch(self.n), self._bounded()
         if codes is None:
@@ -296,7 +297,7 @@ class Cuts:
         return (self.high - self.low) / 2
 
     def mean(self, u: Array) -> Array:
-        """The estimate for a mean of u."""
+        """Return the estimate for a mean of u."""
         return self.centre + self.width * u + self.given_back
 
     @property
@@ -349,7 +350,7 @@ def read(
     labels: list[Hashable],
     column: bool,
 ) -> tuple[Any, Any, Any, dict[Hashable, WinsorisedGroup] | None]:
-    """The mean, its interval, and the same for groups."""
+    """Return the mean, its interval, and the same for groups."""
     z = float(ndtri(0.5 + level / 2))
 
     def interval(u: Array, size: float, noise: Array) -> tuple[Any, Any, Any]:

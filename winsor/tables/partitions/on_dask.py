@@ -41,12 +41,12 @@ class DelayedMap:
 
 
 def given(f: Callable[[Callable[[], Any]], Any], rows: Any) -> Any:
-    """On a worker: what ``f`` says of a loader that returns ``rows``."""
+    """Return what ``f`` says of a loader that returns ``rows``: runs on a worker."""
     return f(lambda: rows)
 
 
 def delayed_parts(collection: Any, columns: list[Any] | None) -> tuple[list[Any], int]:
-    """Row partitions of a Dask array or data frame as delayed ones, and how many columns."""
+    """Return row partitions of a Dask array or data frame as delayed ones, and how many columns."""
     if hasattr(collection, "to_delayed") and hasattr(collection, "columns"):
         chosen = list(collection.columns) if columns is None else columns
         missing = [name for name in chosen if name not in list(collection.columns)]

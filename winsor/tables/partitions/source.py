@@ -1,20 +1,16 @@
-"""A table in partitions, and sums over all of them.
+"""A table in partitions, sums over all of them, and several passes over the same rows.
 
     Partitions.of_dataset(pyarrow.dataset.dataset("rows/"), ["age", "income"])   one by one, here
     Partitions.of_loaders([load_a, load_b, ...], columns=2, map=pool.map)        where the map says
     Partitions.of_loaders([load_a, load_b, ...], columns=2, client=client)       on a Dask cluster
     Partitions.of_dask(dask.dataframe.read_parquet("rows/"), client)             the same
 
-A loader is a function without arguments that returns (rows, columns) numbers.
+A loader is a function without arguments that returns (rows, columns) numbers. Partitions are summed
+in float64 and added up in their order with what rounding lost, so that the total does not depend on
+where the cuts between partitions are, to about 1e-15 of its size.
 
-Partitions are summed in float64 and added up in their order with what rounding lost, so that the
-total does not depend on where the cuts between partitions are, to about 1e-15 of its size.
-
-Several passes over the same partitions: one count of rows, one key, one total at a time.
-
-A method that looks twice (ranges first, sums inside them later) is calibrated for n rows, so every
-pass must find as many. The first one also takes a digest of the rows, which a key from a seed
-belongs to: with other rows the noise is another.
+A method that looks twice is calibrated for n rows, so every pass must find as many. The first one
+also takes a digest of the rows, which a key from a seed belongs to.
 """
 
 from __future__ import annotations
@@ -78,8 +74,8 @@ class Partitions:
         map: Map | None = None,
         client: Client | None = None,
     ) -> Partitions:
-        """One partition for each loader. ``map`` says where they are loaded (default: here), or
-        ``client`` (of `dask.distributed`) on whose workers."""
+        """Make one partition for each loader. ``map`` says where they are loaded (default: here),
+        or ``client`` (of `dask.distributed`) on whose workers."""
         if map is not None and client is not None:
             raise ConfigurationError("give map or client, not both.")
         if not loaders or not all(callable(load) for load in loaders):
@@ -94,14 +90,14 @@ class Partitions:
     def of_dask(
         collection: Any, client: Client, columns: Sequence[Any] | None = None
     ) -> Partitions:
-        """The partitions of a Dask data frame (``columns`` by name; default: all), or of an array
-        in chunks of whole rows. Rows stay on the workers of ``client``; their sums do not."""
+        """Return the partitions of a Dask data frame (``columns`` by name; default: all), or of an
+        array in chunks of whole rows. Rows stay on the workers of ``client``; their sums do not."""
         parts, count = delayed_parts(collection, None if columns is None else list(columns))
         return Partitions(lambda: parts, count, DelayedMap(client))
 
     @staticmethod
     def of_dataset(dataset: Dataset, columns: Sequence[str]) -> Partitions:
-        """The batches of a pyarrow dataset, one at a time in memory."""
+        """Return the batches of a pyarrow dataset, one at a time in memory."""
         missing = sorted(set(columns) - set(dataset.schema.names))
         if missing or not columns:
             raise ConfigurationError(
@@ -115,7 +111,7 @@ class Partitions:
         return Partitions(loaders, len(columns), _here)
 
     def sum(self, bounded: Callable[[Array], Array]) -> tuple[int, Array]:
-        """Number of rows, and the sum of ``bounded(rows)`` over all partitions."""
+        """Return number of rows, and the sum of ``bounded(rows)`` over all partitions."""
         n, total, lost = 0, np.zeros(0), np.zeros(0)
         for count, part in self._map(OnPartition(bounded, self.columns), self._loaders()):  # type: ignore[arg-type]
             n += int(count)
@@ -161,7 +157,7 @@ class Passes:
         self.n, self.digest = partitions.sum(row_digest)
 
     def sum(self, bounded: Callable[[Array], Array]) -> Array:
-        """The sum of ``bounded(rows)``, over as many rows as the first pass has seen."""
+        """Return the sum of ``bounded(rows)``, over as many rows as the first pass has seen."""
         n, total = self.partitions.sum(bounded)
         if n != self.n:
             raise ProtocolError(
@@ -171,7 +167,7 @@ class Passes:
         return total
 
     def counted(self, edges: Sequence[Array], width: int) -> Array:
-        """How many rows stand between the edges of each column, for `Zoom.release_counts`."""
+        """Count the rows between the edges of each column, for `Zoom.release_counts`."""
         return self.sum(CellCounts(tuple(edges), width))
 
 
@@ -187,7 +183,7 @@ class CellCounts:
 
 
 def row_digest(rows: Array) -> Array:
-    """Sums of hashes of rows: the same wherever the cuts between partitions are."""
+    """Return sums of hashes of rows: the same wherever the cuts between partitions are."""
     bits = np.ascontiguousarray(rows, dtype=np.float64).view(np.uint64)
     mixed = np.zeros(len(bits), dtype=np.uint64)
     with np.errstate(over="ignore"):

@@ -72,7 +72,7 @@ def clipped_mean(
     random_state: int | bytes | None = None,
     allow_large_delta: bool = False,
 ) -> MeanEstimate:
-    """Private mean of rows in partitions, clipped to ``radius`` about ``centre``.
+    """Estimate the mean of rows in partitions, clipped to ``radius`` about ``centre``.
 
     Parameters are those of `winsor.tables.clipped_mean`; the radius is public. One pass over the
     rows, one partition in memory at a time on each worker.
@@ -131,7 +131,7 @@ def quantiles(
     random_state: int | bytes | None = None,
     allow_large_delta: bool = False,
 ) -> ColumnQuantiles:
-    """Private quantiles at ``levels`` of all columns, in any units.
+    """Estimate quantiles at ``levels`` of all columns, in any units.
 
     Parameters are those of `winsor.tables.private_bins`. One pass that counts rows, then one for
     each of three rounds; with public ``bounds`` of all columns, one round is enough.
@@ -235,7 +235,7 @@ def second_moments(
     random_state: int | bytes | None = None,
     allow_large_delta: bool = False,
 ) -> Moments:
-    """Private means and second moments of rows in partitions.
+    """Estimate means and second moments of rows in partitions.
 
     Parameters
     ----------
@@ -291,7 +291,7 @@ def measure(
     judged: Judged,
     **terms: Unpack[Terms],
 ) -> Measurement:
-    """`winsor.metrics.measure` on rows in partitions.
+    """Measure ``metrics`` on rows in partitions, as `winsor.metrics.measure` does.
 
     ``judged`` gets the rows of a partition and returns their ``targets``, ``predictions``,
     ``scores``, ``losses`` or ``groups`` by name, each row by itself: with a model, it predicts

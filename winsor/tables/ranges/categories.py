@@ -84,7 +84,7 @@ def private_categories(
     random_state: int | bytes | None = None,
     allow_large_delta: bool = False,
 ) -> FoundCategories:
-    """The categories of every column of ``columns`` (n, k) that enough rows hold.
+    """Find the categories of every column of ``columns`` (n, k) that enough rows hold.
 
     Examples
     --------
@@ -108,7 +108,8 @@ def private_categories(
 def calibrated(
     columns: int, n: int, epsilon: float, delta: float, relation: Neighbouring, share: float = SHARE
 ) -> ThresholdedGaussian:
-    """The least noise within the budget; the accountant certifies both parts of it together."""
+    """Find the least noise within the budget; the accountant certifies both parts of it
+    together."""
     shown = probability("share", share) * delta
     parts = {"value": Bounded(None, sensitivity(columns))}
 
@@ -122,7 +123,7 @@ def calibrated(
 def release(
     table: Texts, door: PrepaidDoor, mechanism: ThresholdedGaussian, n: int | None = None
 ) -> tuple[list[Texts], list[NDArray[np.float64]]]:
-    """The categories of each column of ``table`` that leave, and their noisy counts. ``n`` is the
+    """Release the categories of each column of ``table`` and their noisy counts. ``n`` is the
     public number of rows, where a plan has stated it."""
     rows, k = table.shape
     n = rows if n is None else n
@@ -162,7 +163,7 @@ def _placed(names: Texts, places: int) -> NDArray[np.intp]:
 
 
 def as_texts(columns: Any) -> Texts:
-    """A table (n, k) as texts; what is missing is a category of its own ("None", "nan")."""
+    """Return a table (n, k) as texts; what is missing is a category of its own ("None", "nan")."""
     table = np.asarray(columns)
     if table.ndim != 2 or table.size == 0:
         raise ConfigurationError(
@@ -173,7 +174,7 @@ def as_texts(columns: Any) -> Texts:
 
 
 def one_hot(table: Texts, categories: Sequence[Texts]) -> NDArray[np.float64]:
-    """An indicator for every category, and a last one of each column for all others."""
+    """Return an indicator for every category, and a last one of each column for all others."""
     n = len(table)
     parts = []
     for number, names in enumerate(categories):

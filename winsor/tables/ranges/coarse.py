@@ -57,7 +57,7 @@ class Coarse(Zoom):
         mechanism: Gaussian,
         start: Sequence[Array | None] | None = None,
     ) -> list[Distribution]:
-        """As `Zoom` does, but from the public grid whatever ``start`` says."""
+        """Release as `Zoom` does, but from the public grid whatever ``start`` says."""
         edges = [signed_log_grid()] * self.columns
         edges = [
             _both_signs(_magnitudes(own, counts, std, n))
@@ -119,7 +119,8 @@ def _even(low: float, middle: float, high: float) -> Distribution:
 
 
 def anywhere(low: float, high: float, middle: float | None = None) -> Distribution:
-    """All that bounds say; or half of the rows on either side of a ``middle`` well inside them."""
+    """Return all that bounds say; or half of the rows on either side of a ``middle`` well
+    inside."""
     room = 0.05 * (high - low)
     middle = (low + high) / 2 if middle is None else min(max(middle, low + room), high - room)
     return _even(low, middle, high)

@@ -45,7 +45,7 @@ class Distribution:
 
     @staticmethod
     def of(edges: Array, counts: Array, std: float, n: int, finer: bool = False) -> Distribution:
-        """From noisy counts below, between and above ``edges``; ``std`` is the noise of each.
+        """Read noisy counts below, between and above ``edges``; ``std`` is the noise of each.
 
         ``finer`` says that an earlier look found rows from the first edge to the last.
         """
@@ -72,7 +72,7 @@ class Distribution:
         return float(self.edges[self._present()[1]])
 
     def quantile(self, levels: ArrayLike) -> Array:
-        """Quantiles, linear inside a cell."""
+        """Return quantiles, linear inside a cell."""
         first, last = self._present()
         edges = self.edges[first : last + 1]
         reached = np.concatenate([[0.0], np.cumsum(self.mass[first:last])])
@@ -80,15 +80,16 @@ class Distribution:
         return np.interp(np.asarray(levels, dtype=np.float64), reached, edges)
 
     def cells(self, count: int) -> Array:
-        """Edges of at most ``count`` cells of equal mass, from `low` to `high`, ascending."""
+        """Return edges of at most ``count`` cells of equal mass, from `low` to `high`,
+        ascending."""
         whole("count", count)
         edges = self.quantile(np.linspace(0.0, 1.0, count + 1))
         edges[0], edges[-1] = self.low, self.high
         return _ascending(edges)
 
     def finer(self, count: int) -> Array:
-        """Edges for another look: about ``count`` cells of equal mass, and every cell that is
-        clearly not empty in quarters, so that a small group far out is found where it is."""
+        """Return edges for another look: about ``count`` cells of equal mass, and every cell that
+        is clearly not empty in quarters, so that a small group far out is found where it is."""
         quarters = [
             _quarters(low, high)
             for low, high, mass in zip(self.edges[:-1], self.edges[1:], self.mass, strict=True)
@@ -97,7 +98,7 @@ class Distribution:
         return _ascending(np.sort(np.concatenate([self.cells(count), *quarters])))
 
     def mean_and_deviation(self) -> tuple[float, float]:
-        """Of the winsorised column, with rows uniform inside cells."""
+        """Return both of the winsorised column, with rows uniform inside cells."""
         middle, width = (self.edges[1:] + self.edges[:-1]) / 2, np.diff(self.edges)
         mean = float(self.mass @ middle)
         return mean, float(np.sqrt(self.mass @ ((middle - mean) ** 2 + width**2 / 12)))

@@ -1,25 +1,18 @@
-"""The public grid on which nothing is known of a column yet: signed, in equal ratios, with a zero.
+"""Public grids on which nothing is known of a column yet, and columns of zeros and ones.
 
-    ..., [-16^(k+1), -16^k), ..., [-tiny, tiny), ..., [16^k, 16^(k+1)), ...
+    signed_log_grid   ..., [-16^(k+1), -16^k), ..., [-tiny, tiny), ..., [16^k, 16^(k+1)), ...
+    grid_between      the same, ending with two bounds
+    cells_between     where one look must do: even cells between bounds, those beside zero halved
+                      again and again, then cut in ratios (bounds from zero on are often far above
+                      what a column is)
 
-It covers magnitudes from 1e-6 to 1e12, whatever the unit; what lies beyond counts in its last cell.
-A column of values as large as 1e300 is cut at the end of the grid: state its bounds.
+The grid covers magnitudes from 1e-6 to 1e12; what lies beyond counts in its last cell. A column of
+values as large as 1e300 is cut there: state its bounds.
 
-Between bounds the grid ends with them (`grid_between`): a look from there finds what it would find
-without bounds, in any unit, and nothing beyond. Where one look must do, cells are even between the
-bounds, and those beside zero are halved again and again, then cut in ratios (`cells_between`):
-bounds from zero on are often far above what a column is.
-
-Columns of zeros and ones, recognised in the first histogram at no price.
-
-    edges       two cells about 0 and 1, too narrow for anything else, among those of a public grid:
-                a row still stands in one cell of each column
-    recognised  if all rows but a few (`FEW`, and what the noise of two counts may hide) are there
-
-Most columns of a table of categories are of this kind, and few of them show more than zeros: the
-ones of a rare category drown in noise, but that all the rest are zeros does not. What else such a
-column may hold is winsorised to 0 and 1. Once recognised a column takes no part in later
-histograms, whose noise falls with the number of columns that do.
+Indicators are recognised in the first histogram at no price: two cells about 0 and 1, too narrow
+for anything else, hold all rows but a few (`FEW`, and what the noise of two counts may hide). What
+else such a column may hold is winsorised to 0 and 1, and it takes no part in later histograms,
+whose noise falls with the number of columns that do.
 """
 
 from __future__ import annotations
@@ -39,7 +32,7 @@ CELLS, HALVINGS, CUTS = 8, 8, 8
 
 
 def signed_log_grid() -> Array:
-    """The edges of the cells, ascending.
+    """Return the edges of the cells, ascending.
 
     >>> edges = signed_log_grid()
     >>> len(edges), bool((np.diff(edges) > 0).all()), bool((edges == -edges[::-1]).all())
@@ -51,7 +44,7 @@ def signed_log_grid() -> Array:
 
 
 def grid_between(low: float, high: float) -> Array:
-    """The same between two bounds: ratios from the larger of them down.
+    """Return the same grid between two bounds: ratios from the larger of them down.
 
     >>> grid_between(0.0, 4096.0)[-4:].tolist(), grid_between(100.0, 4096.0).tolist()
     ([1.0, 16.0, 256.0, 4096.0], [100.0, 256.0, 4096.0])
@@ -63,7 +56,7 @@ def grid_between(low: float, high: float) -> Array:
 
 
 def cells_between(low: float, high: float, cells: int = CELLS) -> Array:
-    """The edges of so many even cells between two bounds, and of finer ones beside zero.
+    """Return the edges of so many even cells between two bounds, and of finer ones beside zero.
 
     >>> cells_between(80.0, 96.0).tolist()
     [80.0, 82.0, 84.0, 86.0, 88.0, 90.0, 92.0, 94.0, 96.0]
@@ -89,7 +82,7 @@ _LEAST = 1e-6  # mass of a value that was not seen
 
 
 def with_narrow_cells(edges: Array) -> Array:
-    """The ``edges`` with those of the narrow cells, as far as 0 and 1 lie between them."""
+    """Return the ``edges`` with those of the narrow cells, as far as 0 and 1 lie between them."""
     for value in (0.0, 1.0):
         if edges[0] <= value <= edges[-1]:
             outside = np.abs(edges - value) > WIDTH
@@ -98,7 +91,7 @@ def with_narrow_cells(edges: Array) -> Array:
 
 
 def indicator(edges: Array, counts: Array, std: float, n: int) -> Distribution | None:
-    """The distribution of a column that holds nothing but zeros and ones, as far as noisy
+    """Return the distribution of a column that holds nothing but zeros and ones, as far as noisy
     ``counts`` below, between and above ``edges`` tell; None of any other."""
     left, right = edges[:-1], edges[1:]
     seen = [

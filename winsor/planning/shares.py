@@ -154,11 +154,7 @@ def single_payment(
 
 
 def noise_of(
-    plan: Payment,
-    epsilon: float | None,
-    given: float | None,
-    delta: float,
-    relation: Neighbouring,
+    plan: Payment, epsilon: float | None, given: float | None, delta: float, relation: Neighbouring
 ) -> float:
     """Return the noise multiplier that was ``given``, or that spends ``epsilon`` on ``plan``."""
     one_of(epsilon, given)

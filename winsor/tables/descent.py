@@ -133,11 +133,7 @@ def project(theta: Array, radius: float) -> None:
 
 
 def mean_of_last(
-    start: Array,
-    advance: Callable[[Array], Array],
-    steps: int,
-    kept: int,
-    momentum: float = 0.0,
+    start: Array, advance: Callable[[Array], Array], steps: int, kept: int, momentum: float = 0.0
 ) -> Array:
     """Return the mean of the last ``kept`` of ``steps`` iterates, with Nesterov's momentum.
 

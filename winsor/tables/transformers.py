@@ -61,10 +61,8 @@ class PrivateScaler(OneToOneFeatureMixin, TransformerMixin, PrivateEstimator):
         Public range of each column (numbers, or one per column); values beyond it are cut when
         moments are taken. The default -1..1 suits features that were scaled by public bounds. None
         for both has ranges learnt with half of the budget (`winsor.tables.ranges`).
-    epsilon, delta
-        The budget of one `fit`, on top of whatever the model spends: see `total_guarantee`.
-    relation, random_state, allow_large_delta, budget
-        As in `PrivateLogisticRegression`.
+    epsilon, delta, relation, random_state, allow_large_delta, budget
+        As in `PrivateLogisticRegression`, on top of what the model spends: see `total_guarantee`.
     """
 
     def __init__(
@@ -172,10 +170,8 @@ class PrivateBinner(OneToOneFeatureMixin, TransformerMixin, PrivateEstimator):
         About how many cells of equal mass a column gets.
     bounds
         Public bounds: None, one pair (low, high), or one pair or None per column.
-    epsilon, delta
-        The budget of one `fit`, on top of whatever the model spends: see `total_guarantee`.
-    relation, random_state, allow_large_delta, budget
-        As in `PrivateLogisticRegression`.
+    epsilon, delta, relation, random_state, allow_large_delta, budget
+        As in `PrivateLogisticRegression`, on top of what the model spends: see `total_guarantee`.
     """
 
     def __init__(
@@ -230,11 +226,9 @@ class PrivateEncoder(TransformerMixin, PrivateEstimator):
     categories
         Public lists of categories, one for each column, or None for a column whose categories are
         to be found inside the budget; None for all of them. Declared ones cost nothing.
-    epsilon, delta
-        The budget of one `fit`, on top of whatever the model spends: see `total_guarantee`. Half of
-        delta is the chance that a category of one record is seen.
-    relation, random_state, allow_large_delta, budget
-        As in `PrivateLogisticRegression`.
+    epsilon, delta, relation, random_state, allow_large_delta, budget
+        As in `PrivateLogisticRegression`, on top of what the model spends: see `total_guarantee`.
+        Half of delta is the chance that a category of one record is seen.
 
     Examples
     --------

@@ -216,7 +216,7 @@ def test_r_and_t_at_twenty_thousand_rows(monkeypatch, method, radius, steps):
         seen["radius"] = arguments[1]
         raise KeyboardInterrupt
 
-    home = "simple.clipped_gradients" if method == "simple" else "iterative.group_gradients"
+    home = "simple.clipped_gradients" if method == "simple" else "simple.group_gradients"
     monkeypatch.setattr(f"winsor.tables.linear.{home}", stop)
     rng = np.random.default_rng(radius)
     x = rng.standard_normal((20_000, 10))

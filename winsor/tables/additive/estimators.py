@@ -144,8 +144,8 @@ class PrivateAdditiveRegressor(RegressorMixin, PrivateAdditiveModel):
 
     Parameters
     ----------
-    epsilon, delta
-        The budget of one `fit`. ``delta=None`` means 1e-5, or 1/(2n) if that is smaller.
+    epsilon, delta, relation, random_state, allow_large_delta, budget
+        As in `PrivateLogisticRegression`.
     loss
         ``"squared"``; ``"huber"`` for the bulk rather than the mean of heavy-tailed targets;
         ``"poisson"`` for counts and ``"gamma"`` for positive amounts, both with a log link.
@@ -157,8 +157,6 @@ class PrivateAdditiveRegressor(RegressorMixin, PrivateAdditiveModel):
         they interact (at a price: 7 % of the budget, and the noise of more terms).
     bounds, target_bounds
         Public bounds where known: None, a pair, or for ``bounds`` a pair or None per feature.
-    relation, random_state, allow_large_delta, budget
-        As in `winsor.tables.PrivateLogisticRegression`.
 
     Notes
     -----

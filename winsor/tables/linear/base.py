@@ -122,12 +122,7 @@ class PrivateLinearModel(PrivateEstimator, ABC):
         return X[kept], y[kept], (ONE_ROW_EACH,)
 
     def _fit(
-        self,
-        X: Any,
-        y: Array,
-        loss: Loss,
-        resume: bool = False,
-        conditions: tuple[str, ...] = (),
+        self, X: Any, y: Array, loss: Loss, resume: bool = False, conditions: tuple[str, ...] = ()
     ) -> Self:
         """One private fit of ``loss``; with ``resume``, on from the present parameters and in the
         same ledger. The key is never kept: a saved model must not carry what undoes its noise."""

@@ -28,8 +28,8 @@ class PrivateLogisticRegression(LinearClassifierMixin, PrivateLinearModel):
 
     Parameters
     ----------
-    epsilon, delta
-        The budget of one `fit`. ``delta=None`` means 1e-5, or 1/(2n) if that is smaller.
+    epsilon, delta, relation, random_state, allow_large_delta, budget
+        The budget and the secrecy of one `fit`: see `winsor.tables.estimator.PrivateEstimator`.
     method
         ``"whitened"`` (the default: ranges and X'X learnt within the budget, then a few clipped
         steps), ``"flat"`` (DP-SGD), ``"averaged"``, ``"restarted"``, ``"simple"``,
@@ -49,14 +49,6 @@ class PrivateLogisticRegression(LinearClassifierMixin, PrivateLinearModel):
         What is not given is learnt within the budget.
     noise_multiplier
         Overrides the calibration: noise over sensitivity. ``epsilon_`` is what it really spends.
-    relation
-        ``"add_or_remove_one"`` or ``"replace_one"``.
-    random_state
-        None draws a secret key. An int makes a fit reproducible, hence not secret.
-    allow_large_delta
-        Accept a ``delta`` of 1/n or more, at which publishing one record at random would pass.
-    budget
-        A `PrivacyBudget` in which the fits of all clones register, for searches.
 
     Notes
     -----

@@ -91,15 +91,13 @@ class PrivateLogLinkRegressor(RegressorMixin, PrivateEstimator, ABC):
 
     Parameters
     ----------
-    epsilon, delta
-        The budget of one `fit`. ``delta=None`` means 1e-5, or 1/(2n) if that is smaller.
+    epsilon, delta, relation, random_state, allow_large_delta, budget
+        As in `PrivateLogisticRegression`.
     bounds
         Public bounds of the features: None (learnt within the budget), a pair, or a pair or None
         per feature. Rows outside have no influence.
     level
         Confidence level of the intervals.
-    relation, random_state, allow_large_delta, budget
-        As in `PrivateLogisticRegression`.
 
     Attributes
     ----------
@@ -179,13 +177,7 @@ class PrivateLogLinkRegressor(RegressorMixin, PrivateEstimator, ABC):
         return table, targets, as_exposure(exposure, len(table))
 
     def _solve(
-        self,
-        rows: ScoreRows,
-        y: Array,
-        exposure: Array,
-        cut: float,
-        mean: float,
-        shares: Shares,
+        self, rows: ScoreRows, y: Array, exposure: Array, cut: float, mean: float, shares: Shares
     ) -> None:
         """``y`` is in units of ``mean`` per exposure; residuals are cut at ``cut`` at first."""
 

@@ -63,12 +63,25 @@ class Scaling:
         low, high = np.where(outside, self.low, low), np.where(outside, self.high, high)
         return Scaling(low, high, np.clip(self.centre, low, high))
 
+    def outside(self, theta: Array, intercept: bool, centre: float) -> Array:
+        """Return parameters of the raw columns for y, of those of scaled columns for y - centre."""
+        if not intercept:
+            return theta / column(self.reach, theta)
+        weights = theta[:-1] / column(self.reach, theta[:-1])
+        level = theta[-1] + centre - self.centre @ weights
+        return np.concatenate([weights, np.asarray(level)[None]])
+
     def apply(self, table: Array) -> Array:
         """Return a new table in [-1, 1]."""
         inside = np.clip(table, self.low, self.high)
         inside -= self.centre
         inside /= self.reach * (1 + 1e-12)
         return inside
+
+
+def column(reach: Array, like: Array) -> Array:
+    """Return ``reach`` in the shape of one output, or of several."""
+    return reach[:, None] if like.ndim == 2 else reach
 
 
 def learnt_range(found: Distribution) -> tuple[float, float, float]:

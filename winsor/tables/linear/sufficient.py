@@ -82,12 +82,7 @@ class Statistics:
 
     def outside(self, inside: Array) -> Array:
         """Return parameters of (u, 1) for t as those of the raw columns for y."""
-        scaled = self.unit * inside
-        if not self.intercept:
-            return scaled / self.scaling.reach
-        weights = scaled[:-1] / self.scaling.reach
-        level = scaled[-1] + self.centre - self.scaling.centre @ weights
-        return np.concatenate([weights, [level]])
+        return self.scaling.outside(self.unit * inside, self.intercept, self.centre)
 
     def residual_deviation(self, inside: Array) -> float:
         """Return the deviation of t about its prediction, by the statistics; at least a tenth of

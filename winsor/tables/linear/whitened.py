@@ -46,7 +46,7 @@ from winsor.tables.descent import mean_of_last
 from winsor.tables.design import Design, clip_residuals
 from winsor.tables.linear.flat import FlatDescent
 from winsor.tables.linear.metric import Metric, gram_of, release_triangle, towards_level
-from winsor.tables.linear.scaled import Scaling
+from winsor.tables.linear.scaled import Scaling, column
 from winsor.tables.linear.task import BoundedSolution, BoundedTask, LinearTask, Method, Solution
 from winsor.tables.losses import Huber, Loss, Squared
 from winsor.tables.means.winsorised import HeavyMean
@@ -106,11 +106,7 @@ class Run:
     """One fit: the plan, then its five steps."""
 
     def __init__(
-        self,
-        options: Whitened,
-        task: BoundedTask,
-        session: Session,
-        summed: Summed | None = None,
+        self, options: Whitened, task: BoundedTask, session: Session, summed: Summed | None = None
     ) -> None:
         self.options, self.task, self.door = options, task, session.door
         self.n, self.summed = task.n, summed or self._summed_here
@@ -174,7 +170,7 @@ class Run:
         if self.level is not None:
             theta[-1] += self._level(design, y, theta)
         inside[self.used] = theta
-        theta = self._outside(inside, scaling, centre)
+        theta = scaling.outside(inside, task.design.intercept, centre)
         return BoundedSolution(theta, self.shares.releases, scaling=scaling)
 
     def _scaling(self, found: list[Distribution]) -> Scaling:
@@ -284,13 +280,7 @@ class Run:
         return towards_level(table, constant, variance).reshape(theta.shape)
 
     def _slope(
-        self,
-        design: Design,
-        y: Array,
-        root: Array,
-        theta: Array,
-        limits: Array,
-        receipt: Receipt,
+        self, design: Design, y: Array, root: Array, theta: Array, limits: Array, receipt: Receipt
     ) -> Array:
         total = np.zeros_like(theta)
         inside = root @ theta
@@ -309,17 +299,10 @@ class Run:
     def _inside(self, theta: Array, scaling: Scaling, centre: float) -> Array:
         """Parameters of the raw columns as those of the scaled ones."""
         if not self.task.design.intercept:
-            return theta * _column(scaling.reach, theta)
+            return theta * column(scaling.reach, theta)
         weights = theta[:-1]
         intercept = theta[-1] - (centre if theta.any() else 0.0) + scaling.centre @ weights
-        return np.concatenate([weights * _column(scaling.reach, weights), intercept[None]])
-
-    def _outside(self, theta: Array, scaling: Scaling, centre: float) -> Array:
-        if not self.task.design.intercept:
-            return theta / _column(scaling.reach, theta)
-        weights = theta[:-1] / _column(scaling.reach, theta[:-1])
-        intercept = theta[-1] + centre - scaling.centre @ weights
-        return np.concatenate([weights, np.asarray(intercept)[None]])
+        return np.concatenate([weights * column(scaling.reach, weights), intercept[None]])
 
     def _level(self, design: Design, y: Array, theta: Array) -> float:
         """The heavy-tailed mean of y minus its prediction."""
@@ -344,10 +327,6 @@ class RangeCounts:
         """Count rows below, between and above the edges of each."""
         columns = [features[:, self.columns], *([target] if self.target else [])]
         return counts_between(np.column_stack(columns), self.edges, self.width)
-
-
-def _column(reach: Array, like: Array) -> Array:
-    return reach[:, None] if like.ndim == 2 else reach
 
 
 def _lengths(design: Design, root: Array) -> Array:

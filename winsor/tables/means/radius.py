@@ -94,11 +94,7 @@ class PrivateRadius:
         )
 
     def search(
-        self,
-        norms: NDArray[np.float64],
-        level: float,
-        door: PrepaidDoor,
-        mechanism: Gaussian,
+        self, norms: NDArray[np.float64], level: float, door: PrepaidDoor, mechanism: Gaussian
     ) -> float:
         """Run the search; ``door`` is paid for every step before the first count is taken."""
         grid = self.grid()

@@ -343,12 +343,7 @@ def as_groups(by: ArrayLike | None, n: int) -> tuple[list[Hashable], NDArray[np.
 
 
 def read(
-    totals: Totals,
-    cuts: Cuts,
-    n: int,
-    level: float,
-    labels: list[Hashable],
-    column: bool,
+    totals: Totals, cuts: Cuts, n: int, level: float, labels: list[Hashable], column: bool
 ) -> tuple[Any, Any, Any, dict[Hashable, WinsorisedGroup] | None]:
     """Return the mean, its interval, and the same for groups."""
     z = float(ndtri(0.5 + level / 2))

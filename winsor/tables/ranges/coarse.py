@@ -67,12 +67,7 @@ class Coarse(Zoom):
         return [_about(own, counts / n) for own, counts, _ in looked]
 
     def _round(
-        self,
-        edges: list[Array],
-        counted: Counted,
-        n: int,
-        door: PrepaidDoor,
-        mechanism: Gaussian,
+        self, edges: list[Array], counted: Counted, n: int, door: PrepaidDoor, mechanism: Gaussian
     ) -> list[tuple[Array, Array, float]]:
         """(edges, counts, noise of a count) of every column."""
         width = max(map(len, edges)) + 1

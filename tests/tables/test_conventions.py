@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import subprocess
+import sys
 import warnings
 from functools import partial
 
@@ -77,3 +79,51 @@ def test_rows_that_were_fitted_before_are_warned_of_where_the_user_is(kind):
     with pytest.warns(PrivacyLeakWarning, match="earlier fit") as caught:
         fitted(kind)
     assert any(warning.filename == __file__ for warning in caught)
+
+
+# ------------------------------------------------------------------------------------- what loads
+
+WITHOUT_TORCH = """
+import sys
+
+class Absent:
+    def find_spec(self, name, *rest):
+        if name.split(".")[0] == "torch":
+            raise ModuleNotFoundError("No module named 'torch'", name="torch")
+
+sys.meta_path.insert(0, Absent())
+import numpy as np
+from winsor import tables
+for name in tables.__all__:
+    getattr(tables, name)
+x = np.random.default_rng(0).normal(size=(300, 2))
+y = (x[:, 0] > 0).astype(int)
+for method in ("whitened", "automatic", tables.Ruled("automatic")):
+    try:
+        print(tables.PrivateLogisticRegression(method=method).fit(x, y).epsilon_ <= 1.0)
+    except ValueError as error:
+        print(error)
+"""
+
+
+def output_of(code):
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=False
+    )
+    assert not done.returncode, done.stderr
+    return done.stdout.splitlines()
+
+
+def test_tables_work_without_torch_and_rules_say_what_to_install():
+    fitted_one, *refused = output_of(WITHOUT_TORCH)
+    assert fitted_one == "True"
+    assert len(refused) == 2 and all("pip install 'winsor[torch]'" in line for line in refused)
+
+
+@pytest.mark.parametrize("name", ["clipped_mean", "private_categories"])
+def test_a_statistic_loads_neither_torch_nor_estimators(name):
+    loaded = output_of(f"from winsor.tables import {name}; import sys; print(*sys.modules)")[0]
+    modules = set(loaded.split())
+    assert not modules & {"torch", "sklearn", "winsor.tables.estimator", "winsor.charts"}
+    own = {one for one in modules if one.startswith("winsor.") and ".core" not in one}
+    assert len(own) <= 15  # beside the core

@@ -137,8 +137,9 @@ def whole_numbers(rows: Tensor, bound: float) -> Tensor:
 
 
 def packed(moments: Tensor) -> Tensor:
-    """Return a symmetric matrix (or its upper triangle) as a vector of the same norm."""
-    weighed = moments * math.sqrt(2)
+    """Return a symmetric matrix (or its upper triangle), which is overwritten, as a vector of the
+    same norm."""
+    weighed = moments.mul_(math.sqrt(2))
     weighed.diagonal().div_(math.sqrt(2))
     return weighed[tuple(torch.triu_indices(len(moments), len(moments)))]
 

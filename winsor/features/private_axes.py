@@ -6,13 +6,10 @@
                one norm
 
 Both matrices are small (81 channels and 49 places stand for 3,969 coordinates), so the noise hides
-little of them: where `PrivateWhitening` sees the longest directions of all coordinates, this sees
-all directions of a model that says channels and places vary by themselves. Eigenvalues below the
-edge of the noise are raised to it. p = 1 would flatten both altogether, which makes much of
+little of them. Eigenvalues below the edge of the noise are raised to it. p = 1 would make much of
 directions that say little; on held-out rows of Fashion-MNIST 0.7 did as well as 0.5, better than 1.
-
-Why: the noise of a private linear model is as large as the rows are long, in every direction alike.
-What counts is how much of a row's length is in directions that tell the classes apart.
+(The noise of a private linear model is as large as the rows are long, in every direction alike:
+what counts is how much of a row's length is in directions that tell the classes apart.)
 
 Guarantee
 ---------
@@ -29,8 +26,7 @@ rows x coordinates x (channels + places) products: seconds for 60,000 rows of 3,
 
 References
 ----------
-The separable model is that of Kronecker-factored preconditioners: Gupta, Koren and Singer: Shampoo,
-ICML 2018. Covariances of features under privacy: Mehta et al., TMLR 2023.
+Gupta, Koren and Singer: Shampoo, ICML 2018 (the separable model). Mehta et al., TMLR 2023.
 """
 
 from __future__ import annotations

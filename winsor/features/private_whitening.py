@@ -5,13 +5,10 @@
     then       z <- z - mean,  and  z <- z - U (1 - s) U' z
 
 U are the directions whose released variance is above everything that the noise alone would show,
-and s shrinks them to half of that. What is below stays as it is: it cannot be told from noise.
-Later rounds begin with shorter rows, so that the same noise reaches further down: two rounds at a
-multiplier of 5 reach lower than one at 3.5, which costs the same. b is public: given at first, then
-the root of the released mean square norm. At the end coordinates have mean square 1.
-
-Why: a linear model under noise must be trained in few long steps, and the directions of largest
-variance say how long a step may be. Features of images have a few very long ones.
+and s shrinks them to half of that; what is below cannot be told from noise, and stays. Later rounds
+begin with shorter rows, so that the same noise reaches further down. b is public: given at first,
+then the root of the released mean square norm. At the end coordinates have mean square 1. (A linear
+model under noise must be trained in few long steps, and the longest directions say how long.)
 
 Guarantee
 ---------
@@ -29,9 +26,8 @@ coordinates about half a minute of one core a round.
 
 References
 ----------
-Mehta et al.: Differentially private image classification from features, TMLR 2023 (covariances of
-features as a preconditioner). The edge of the noise: Wigner; what remains of eigenvalues above it:
-Baik, Ben Arous and Peche 2005.
+Mehta et al.: Differentially private image classification from features, TMLR 2023. The edge of the
+noise: Wigner; what remains of eigenvalues above it: Baik, Ben Arous and Peche 2005.
 """
 
 from __future__ import annotations

@@ -128,8 +128,8 @@ def measure_sums(
     certified = as_delta(terms.get("delta"), n, terms.get("allow_large_delta", False))
     related = as_relation(terms.get("relation", Neighbouring.ADD_OR_REMOVE_ONE))
     plan = Payment(FullBatch(n), _sensitivity(named, weights), 1)
-    asked = terms.get("epsilon"), terms.get("noise_multiplier")
-    multiplier = noise_of(plan, *asked, certified, related)
+    stated = terms.get("epsilon"), terms.get("noise_multiplier")
+    multiplier = noise_of(plan, *stated, certified, related)
     factors = {name: math.sqrt(weights[name]) / (m.bound * _ROUNDING) for name, m in named.items()}
     value = np.repeat(list(factors.values()), [metric.width for metric in named.values()]) * totals
     book = Ledger({"method": "metrics", "n": n}) if book is None else book

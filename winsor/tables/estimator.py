@@ -91,8 +91,8 @@ class PrivateEstimator(BaseEstimator):
         """Certify what was released, and count the fit of ``rows`` (None if they are elsewhere)."""
         if self.random_state is not None:
             conditions += (SEEDED,)
-        said = session.guarantee(f"n = {n} is public", *conditions, *earlier)
-        return self._keep(session.ledger, said, rows, resumed)
+        reached = session.guarantee(f"n = {n} is public", *conditions, *earlier)
+        return self._keep(session.ledger, reached, rows, resumed)
 
     def _keep(self, ledger: Ledger, guarantee: Guarantee, rows: Any, resumed: bool = False) -> Self:
         self.ledger_, self.guarantee_ = ledger, guarantee

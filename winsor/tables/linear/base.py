@@ -22,7 +22,7 @@ from winsor.tables.inputs import as_bounds, data_of, in_own_words, refuse_odd_sp
 from winsor.tables.linear.averaged import AveragedDescent, Restarted
 from winsor.tables.linear.flat import FlatDescent
 from winsor.tables.linear.robust_gd import RobustGD
-from winsor.tables.linear.ruled import Ruled
+from winsor.tables.linear.ruled import Ruled, needs_torch
 from winsor.tables.linear.simple import Iterative, Simple
 from winsor.tables.linear.sufficient import SufficientStatistics
 from winsor.tables.linear.task import BoundedSolution, BoundedTask, Method
@@ -61,8 +61,9 @@ def method_of(method: Any) -> Method:
         return method
     if isinstance(method, str) and method in METHODS:
         return METHODS[method]()
-    from winsor import rules  # here: linear models of tables need no rules
-    from winsor.rules.rule import Rule
+    with needs_torch(method):  # here: other methods need no rules
+        from winsor import rules
+        from winsor.rules.rule import Rule
 
     if isinstance(method, str):
         if not rules.is_known(method):

@@ -92,8 +92,8 @@ class PrivateLogisticRegression(LinearClassifierMixin, PrivateLinearModel):
         refuse_no_classes(y)
         self.classes_, codes = np.unique(y, return_inverse=True)
         condition = "the classes are public: they were read off y"
-        X, codes, said = self._of_units(X, codes, unit)
-        return self._fit(X, codes.astype(np.float64), self._loss(), conditions=(condition, *said))
+        X, codes, more = self._of_units(X, codes, unit)
+        return self._fit(X, codes.astype(np.float64), self._loss(), conditions=(condition, *more))
 
     def partial_fit(self, X: ArrayLike, y: ArrayLike, classes: ArrayLike | None = None) -> Self:
         """Continue with further records, spending ``epsilon`` anew.

@@ -33,8 +33,8 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
         """Fit to all rows of ``X`` within the budget; with ``unit``, which says whose each row is,
         to one row of each person, who is then protected with all rows."""
         X, y = self._check_table(X, y, reset=True)
-        X, y, said = self._of_units(X, y, unit)
-        return self._fit_target(X, y, resume=False, conditions=said)
+        X, y, conditions = self._of_units(X, y, unit)
+        return self._fit_target(X, y, resume=False, conditions=conditions)
 
     def partial_fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Continue with further records, spending ``epsilon`` anew; ``epsilon_`` composes all

@@ -9,6 +9,8 @@ That of the rule, accounted for by the events its door records.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,13 +36,20 @@ class Ruled(Method):
     def solve(self, task: LinearTask, session: Session) -> Solution:
         """Descend with the rule's releases in place of gradients."""
         self._check("batch_size", "learning_rate", "tail")
-        try:
+        with needs_torch(self.rule):
             from winsor.tables.linear.rule_view import solve_with_rule
-        except ModuleNotFoundError as error:
-            if error.name != "torch":
-                raise
-            raise ConfigurationError(
-                f"method must be one that needs no torch where it is not installed. Got the rule "
-                f"{self.rule!r} instead. Install it: pip install 'winsor[torch]'."
-            ) from error
         return solve_with_rule(self, task, session)
+
+
+@contextmanager
+def needs_torch(method: Any) -> Iterator[None]:
+    """Refuse a ``method`` whose modules need torch, where it is not installed."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        raise ConfigurationError(
+            f"method must be one that needs no torch where it is not installed. Got {method!r} "
+            "instead. Install it: pip install 'winsor[torch]'."
+        ) from error

@@ -174,9 +174,7 @@ class SufficientRun(Run):
 
     def _design(self, scaling: Scaling) -> Design:
         """The rows in scaled units."""
-        design = self.task.design
-        raw = design.x if design.unit == 1.0 else design.x * design.unit
-        return Design(scaling.apply(raw), design.intercept)
+        return Design(scaling.apply(self._features), self.task.design.intercept)
 
     def _statistics(self, scaling: Scaling, centre: float, unit: float) -> Statistics:
         intercept = self.task.design.intercept

@@ -33,6 +33,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,7 +53,7 @@ from winsor.tables.losses import Huber, Loss, Squared
 from winsor.tables.means.winsorised import HeavyMean
 from winsor.tables.ranges.coarse import anywhere
 from winsor.tables.ranges.distribution import Distribution
-from winsor.tables.ranges.plan import Question, RangePlan, share_of_lengths
+from winsor.tables.ranges.plan import PublicFacts, RangePlan, share_of_lengths
 from winsor.tables.ranges.zoom import Counted, Zoom, counts_between
 
 Array = NDArray[np.float64]
@@ -114,7 +115,7 @@ class Run:
         most = 0.7 * (1 - options.norms - options.gram)
         mu = session.yardstick(self.n)
         public = task.design.size, task.bounds, self.regression, task.target_range
-        self.look = RangePlan.of(Question(self.n, mu, *public), options.ranges, most)
+        self.look = RangePlan.of(PublicFacts(self.n, mu, *public), options.ranges, most)
         self.used = np.append(self.look.used, [True] * task.design.intercept)
         self.p = int(self.used.sum())
         # A public bound on rows leaves nothing to find out about their lengths.
@@ -156,9 +157,8 @@ class Run:
         """Make all releases in turn."""
         task = self.task
         found = self._distributions()
-        raw = task.design.x if task.design.unit == 1.0 else task.design.x * task.design.unit
         scaling = self._scaling(found[:-1] if self.regression else found)
-        table = scaling.apply(raw)
+        table = scaling.apply(self._features)
         table = table if self.look.used.all() else np.ascontiguousarray(table[:, self.look.used])
         design = Design(table, task.design.intercept)
         centre, deviation = self._target(found[-1]) if self.regression else (0.0, 0.5)
@@ -208,9 +208,14 @@ class Run:
 
         return zoom.release_counts(counted, self.n, *self.shares["ranges"], start)
 
-    def _summed_here(self, f: Callable[[Array, Array], Array]) -> Array:
+    @cached_property
+    def _features(self) -> Array:
+        """The rows of the task in the design's units."""
         design = self.task.design
-        return f(design.x if design.unit == 1.0 else design.x * design.unit, self.task.y)
+        return np.asarray(design.x if design.unit == 1.0 else design.x * design.unit)
+
+    def _summed_here(self, f: Callable[[Array, Array], Array]) -> Array:
+        return f(self._features, self.task.y)
 
     def _longest(self, counted: Counted) -> float:
         """B: the public row bound, or the upper end of the released lengths. Where noise would

@@ -174,8 +174,8 @@ class PartitionedRows:
 
     def total(self, part: Callable[..., Array], *arguments: Any) -> Array:
         """Return the sum over all rows of a method of `Table`."""
-        asked = PartOfFit(self._target, self._reader, self._loss, part, arguments)
-        return self._passes.sum(asked)
+        summed = PartOfFit(self._target, self._reader, self._loss, part, arguments)
+        return self._passes.sum(summed)
 
 
 def fit_additive(

@@ -36,8 +36,8 @@ class DelayedMap:
     def __call__(self, f: Callable[[Any], Any], parts: Iterable[Any]) -> Iterator[Any]:
         from dask import delayed
 
-        asked = [delayed(given, pure=False)(f, part) for part in parts]
-        return iter(self.client.gather(self.client.compute(asked)))
+        sums = [delayed(given, pure=False)(f, part) for part in parts]
+        return iter(self.client.gather(self.client.compute(sums)))
 
 
 def given(f: Callable[[Callable[[], Any]], Any], rows: Any) -> Any:

@@ -101,8 +101,8 @@ def private_categories(
     key = as_key(random_state, "categories", epsilon, target.delta, target.relation, table)
     session = Session.open(target, key, {"method": "categories", "n": n, "d": k})
     found, counts = release(table, session.door, mechanism)
-    said = session.guarantee(f"n = {n} is public")
-    return FoundCategories(found, counts, said, session.ledger)
+    reached = session.guarantee(f"n = {n} is public")
+    return FoundCategories(found, counts, reached, session.ledger)
 
 
 def calibrated(

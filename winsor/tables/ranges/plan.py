@@ -44,7 +44,7 @@ _A_SIXTEENTH = 16.0
 
 
 @dataclass(frozen=True)
-class Question:
+class PublicFacts:
     """What is public about a fit: its size, its budget, the bounds that were given."""
 
     n: int
@@ -74,15 +74,15 @@ class RangePlan:
     """Columns that get a slope."""
 
     @staticmethod
-    def of(asked: Question, least: float, most: float) -> RangePlan:
+    def of(public: PublicFacts, least: float, most: float) -> RangePlan:
         """Plan the look; ``least`` is its usual share, ``most`` the largest that may be spent."""
-        n, mu, bounds, regression = asked.n, asked.mu, asked.bounds, asked.regression
+        n, mu, bounds, regression = public.n, public.mu, public.bounds, public.regression
         unknown, all_of_them = np.arange(len(bounds)), np.ones(len(bounds), dtype=bool)
         if scaled(bounds).all():
             unknown = unknown[:0]
         share = share_of_ranges(least, n, len(unknown) + 1, mu)
         columns, known = len(unknown) + regression, not np.isnan(bounds).any()
-        visible = visibility(asked.size, n, mu)
+        visible = visibility(public.size, n, mu)
         if known and len(unknown) and share != least and (visible >= 1 or not regression):
             once = share_of_one_round(least, n, columns, mu)
             if once is not None:
@@ -96,7 +96,7 @@ class RangePlan:
         if len(unknown) and enough(n, columns, 3 * least, mu):
             blunt = Coarse(columns)
             return RangePlan(blunt, 3 * least, unknown, regression, bounds, all_of_them)
-        return _of_few_rows(asked, unknown, least, most, visible)
+        return _of_few_rows(public, unknown, least, most, visible)
 
     def start(self, target_range: tuple[float, float] | None) -> list[Array | None]:
         """Return public edges of the first round: of the columns, then of y in the units of its
@@ -117,10 +117,10 @@ class RangePlan:
 
 
 def _of_few_rows(
-    asked: Question, unknown: NDArray[np.intp], least: float, most: float, visible: float
+    public: PublicFacts, unknown: NDArray[np.intp], least: float, most: float, visible: float
 ) -> RangePlan:
     """The look where rows are too few for histograms of all columns."""
-    n, mu, bounds, regression = asked.n, asked.mu, asked.bounds, asked.regression
+    n, mu, bounds, regression = public.n, public.mu, public.bounds, public.regression
     nothing, used = np.empty(0, dtype=np.intp), np.ones(len(bounds), dtype=bool)
     if visible < 2:
         used = ~np.asarray(np.isnan(bounds).any(axis=1))
@@ -133,7 +133,7 @@ def _of_few_rows(
         used = np.zeros(len(bounds), dtype=bool)
     bounds = np.where(np.isnan(bounds), STANDARD, bounds)
     share = share_of_ranges(least, n, 1, mu)
-    if not regression or (share is None and asked.target_range is not None):
+    if not regression or (share is None and public.target_range is not None):
         return RangePlan(None, 0.0, nothing, False, bounds, used)
     if share is not None:
         return RangePlan(Zoom(1), min(share, most), nothing, True, bounds, used)

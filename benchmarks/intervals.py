@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from saving import save
 
-from winsor.tables.linear import PrivateGammaRegressor, PrivatePoissonRegressor
+from winsor.tables import PrivateGammaRegressor, PrivatePoissonRegressor
 
 WEIGHTS = np.array([0.5, -0.3, 0.2])
 STARTS = {"poisson": -1.0, "gamma": 7.0}

@@ -31,10 +31,9 @@ from distributed import Client, LocalCluster
 from saving import FOLDER, save
 
 from winsor import metrics
-from winsor.tables import partitions
-from winsor.tables.linear import PrivateRidge
-from winsor.tables.linear.scaler import PrivateScaler
+from winsor.tables import PrivateRidge, partitions
 from winsor.tables.partitions import Partitions
+from winsor.tables.transformers import PrivateScaler
 
 NAME = "partitions"
 KEY = bytes(range(32))

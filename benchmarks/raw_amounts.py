@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 from saving import FOLDER, save
 
-from winsor.tables.additive import PrivateAdditiveRegressor
-from winsor.tables.linear import (
+from winsor.tables import (
+    PrivateAdditiveRegressor,
     PrivateGammaRegressor,
     PrivateHuberRegressor,
     PrivateLinearRegression,

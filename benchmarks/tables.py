@@ -40,7 +40,7 @@ from tables_others import others
 from winsor.core.contract import Neighbouring, Sensitivity
 from winsor.core.sampling.samplers import FullBatch
 from winsor.planning.budget import Payment, Target, noise_multiplier
-from winsor.tables.linear import PrivateLinearRegression, PrivateLogisticRegression, PrivateRidge
+from winsor.tables import PrivateLinearRegression, PrivateLogisticRegression, PrivateRidge
 
 Array = NDArray[np.float64]
 Method = Callable[[Table, float, float, list[int]], list[float]]
@@ -82,7 +82,7 @@ def estimator(
 
 
 def additive(bounded: bool) -> Method:
-    from winsor.tables.additive import PrivateAdditiveClassifier, PrivateAdditiveRegressor
+    from winsor.tables import PrivateAdditiveClassifier, PrivateAdditiveRegressor
 
     return estimator(
         PrivateAdditiveRegressor, PrivateAdditiveClassifier, bounded, target="target_bounds"

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 from saving import save
 
-from winsor.tables.means import PrivateRadius, clipped_mean, winsorised_mean
+from winsor.tables import PrivateRadius, clipped_mean, winsorised_mean
 
 Array = NDArray[np.float64]
 FOLDER = Path(__file__).parent.parent.parent / "shared" / "data"

@@ -13,7 +13,7 @@ from built import write
 
 from winsor.charts import Chart, Series
 from winsor.charts.files import drawing
-from winsor.tables.additive import PrivateAdditiveRegressor
+from winsor.tables import PrivateAdditiveRegressor
 
 ROWS = 20_000
 

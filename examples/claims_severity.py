@@ -29,7 +29,7 @@ from sklearn.linear_model import LinearRegression
 from winsor_papers.reproductions.datasets import Table, load
 
 from winsor.core.contract import ConfigurationError
-from winsor.tables.linear import FlatDescent, PrivateHuberRegressor, PrivateLinearRegression
+from winsor.tables import FlatDescent, PrivateHuberRegressor, PrivateLinearRegression
 from winsor.tails.datasets import claims_like
 
 Array = NDArray[np.float64]

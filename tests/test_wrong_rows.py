@@ -36,9 +36,12 @@ from wrong_uses import (
 import winsor
 from winsor.core import contract as c
 from winsor.metrics import ClippedLoss, measure
-from winsor.tables.additive import PrivateAdditiveRegressor
-from winsor.tables.linear import PrivateLinearRegression, PrivateScaler
-from winsor.tables.means import winsorised_mean
+from winsor.tables import (
+    PrivateAdditiveRegressor,
+    PrivateLinearRegression,
+    PrivateScaler,
+    winsorised_mean,
+)
 
 SECRET = "4711.25"
 FRAME = pd.DataFrame(TABLE, columns=["a", "b", "c"])

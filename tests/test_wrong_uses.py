@@ -42,8 +42,7 @@ import winsor
 from winsor.core import contract as c
 from winsor.metrics import Accuracy
 from winsor.rules import Flat
-from winsor.tables.additive import PrivateAdditiveRegressor
-from winsor.tables.linear import PrivateLinearRegression
+from winsor.tables import PrivateAdditiveRegressor, PrivateLinearRegression
 
 
 def second_round() -> None:

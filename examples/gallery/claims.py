@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from options import asked_for
 from page import Shown
 
-from winsor.tables.additive import PrivateAdditiveRegressor
+from winsor.tables import PrivateAdditiveRegressor
 from winsor.tails.datasets import claims_like
 
 CHANGES = (

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from options import asked_for
 from page import Ranked, Shown
 
-from winsor.tables.means import winsorised_mean
+from winsor.tables import winsorised_mean
 
 REGIONS = {"north": 1.0, "east": 0.85, "south": 0.7, "west": 1.15}
 CHANGES = (

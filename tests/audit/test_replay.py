@@ -14,8 +14,14 @@ from winsor import rules
 from winsor.audit import replay
 from winsor.core.contract import ConfigurationError, PrivacyLeakWarning
 from winsor.gradients import parameter_rows
-from winsor.tables.linear import PrivateLogisticRegression, PrivateRidge, PrivateScaler
-from winsor.tables.means import PrivateRadius, clipped_mean, iterative_mean
+from winsor.tables import (
+    PrivateLogisticRegression,
+    PrivateRadius,
+    PrivateRidge,
+    PrivateScaler,
+    clipped_mean,
+    iterative_mean,
+)
 
 N, D, WIDE = 24, 3, 64
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from winsor.audit.pytest_plugin import replay  # noqa: F401  # the entry point does this for users
-from winsor.tables.means import clipped_mean
+from winsor.tables import clipped_mean
 
 
 def train(x):

@@ -6,16 +6,17 @@ import numpy as np
 import pytest
 
 from winsor.audit import replay
-from winsor.tables.linear import (
+from winsor.tables import (
     PrivateHuberRegressor,
     PrivateLinearRegression,
     PrivateLogisticRegression,
     PrivateRidge,
     SufficientStatistics,
     Whitened,
+    describe,
+    private_bins,
+    winsorised_mean,
 )
-from winsor.tables.means import describe, winsorised_mean
-from winsor.tables.ranges import private_bins
 
 N, D = 24, 3
 

@@ -14,11 +14,11 @@ from torch.nn import functional as F
 from torch.utils.data import TensorDataset
 
 import winsor
+from winsor import tables
 from winsor.charts import notebook_html as cards
 from winsor.core.contract import Guarantee, Neighbouring
 from winsor.planning.plan import Question, solve
-from winsor.tables import additive, linear
-from winsor.tables.means import clipped_mean
+from winsor.tables import clipped_mean
 
 EMPTY = {"rect", "line", "polyline", "br", "hr", "img"}
 
@@ -151,10 +151,9 @@ def test_long_tables_are_cut_and_names_are_escaped():
 
 
 ESTIMATORS = [
-    getattr(home, name)
-    for home in (linear, additive)
-    for name in home.__all__
-    if hasattr(getattr(home, name), "get_params") and hasattr(getattr(home, name), "fit")
+    getattr(tables, name)
+    for name in tables.__all__
+    if hasattr(getattr(tables, name), "get_params") and hasattr(getattr(tables, name), "fit")
 ]
 
 

@@ -15,7 +15,7 @@ from winsor.audit import replay
 from winsor.core.contract import ConfigurationError, ProtocolError
 from winsor.features import PrivateAxes
 from winsor.features import private_axes as module
-from winsor.features.private_whitening import LEVELS, MEAN_SHARE
+from winsor.features.moments import LEVELS, MEAN_SHARE
 
 SENSITIVITY = math.sqrt(MEAN_SHARE**2 + 2)
 

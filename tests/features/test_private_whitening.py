@@ -15,7 +15,7 @@ from winsor.audit import replay
 from winsor.core.contract import ConfigurationError, ProtocolError
 from winsor.features import PrivateWhitening
 from winsor.features import private_whitening as module
-from winsor.features.private_whitening import LEVELS, MEAN_SHARE, MOST
+from winsor.features.moments import LEVELS, MEAN_SHARE, MOST
 
 SENSITIVITY = math.hypot(1, MEAN_SHARE)
 
@@ -117,7 +117,7 @@ def test_blocks_of_columns_give_the_plain_product(monkeypatch):
     monkeypatch.setattr(module, "BLOCK", 4)
     np.testing.assert_array_equal(white._sums(rows, 4.0), whole)
     integers = module.whole_numbers(rows.double(), 4.0).double() / (LEVELS * math.sqrt(11))
-    mean, moments = module._unpacked(whole, 11)
+    mean, moments = torch.from_numpy(whole[:11] / MEAN_SHARE), module.symmetric(whole[11:], 11)
     torch.testing.assert_close(mean, integers.sum(0))
     torch.testing.assert_close(moments, integers.T @ integers)
 

@@ -51,7 +51,7 @@ from winsor.core.sampling.samplers import FixedSize, FullBatch, Poisson
 from winsor.core.sampling.units import UnitRows
 from winsor.tables import additive, linear, means, partitions, ranges
 from winsor.tables.linear.batches import BlockPoisson
-from winsor.tables.linear.units import one_row_each
+from winsor.tables.units import one_row_each
 from winsor.tails import PrivateMonitor
 from winsor.training import losses
 from winsor.tuning.recipes import UnitLength

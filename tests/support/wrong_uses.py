@@ -16,8 +16,7 @@ from torch.utils.data import TensorDataset
 import winsor
 from winsor.core import contract as c
 from winsor.rules import Flat
-from winsor.tables import means
-from winsor.tables.linear import PrivateLogisticRegression
+from winsor.tables import PrivateLogisticRegression, means
 
 N = 120
 X = torch.randn(N, 3, generator=torch.Generator().manual_seed(0))

@@ -13,9 +13,11 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import Normalizer, OneHotEncoder, StandardScaler
 
 from winsor.core.contract import ConfigurationError, PrivacyLeakWarning, ProtocolError
-from winsor.tables.additive import PrivateAdditiveClassifier, PrivateAdditiveRegressor
-from winsor.tables.linear import (
+from winsor.tables import (
     PrivacyBudget,
+    PrivateAdditiveClassifier,
+    PrivateAdditiveRegressor,
+    PrivateBinner,
     PrivateGammaRegressor,
     PrivateHuberRegressor,
     PrivateLinearRegression,
@@ -27,7 +29,6 @@ from winsor.tables.linear import (
     PrivateScaler,
     total_guarantee,
 )
-from winsor.tables.ranges import PrivateBinner
 
 ESTIMATORS = [
     PrivateAdditiveClassifier,

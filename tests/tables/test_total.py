@@ -11,7 +11,7 @@ from sklearn.pipeline import Pipeline, make_pipeline
 
 from winsor.core.contract import ConfigurationError
 from winsor.core.ledger.total import SEARCHED
-from winsor.tables.linear import PrivacyBudget, PrivateRidge, PrivateScaler, total_guarantee
+from winsor.tables import PrivacyBudget, PrivateRidge, PrivateScaler, total_guarantee
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from sklearn.preprocessing import FunctionTransformer
 from winsor.core.accounting import account
 from winsor.core.contract import CalibrationError, ConfigurationError, UnsoundRelease
 from winsor.core.events.selection import SelectionDpEvent
-from winsor.tables.linear import PrivateLogisticRegression, PrivateRidge
+from winsor.tables import PrivateLogisticRegression, PrivateRidge
 from winsor.tuning.search import PrivateRandomizedSearchCV, _split
 
 GRID = {"alpha": stats.loguniform(1e-4, 0.1), "feature_bound": [2.0, 3.0]}

@@ -8,14 +8,12 @@ common. `named.py` has features by name, as the [features] table of a configurat
 
 from __future__ import annotations
 
-from winsor.features.mirror import MirrorShared
-from winsor.features.oriented import oriented_gradients
 from winsor.features.pretrained import Pretrained, frozen_features
 from winsor.features.private_axes import PrivateAxes
 from winsor.features.private_norm import PrivateNorm
 from winsor.features.private_whitening import PrivateWhitening
-from winsor.features.random import RandomFeatures
-from winsor.features.scattering import Scattering, scattering_features
+from winsor.features.public import RandomFeatures, oriented_gradients
+from winsor.features.scattering import MirrorShared, Scattering, scattering_features
 
 __all__ = [
     "MirrorShared",

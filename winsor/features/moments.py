@@ -7,32 +7,33 @@ the ledger that paid for them, so that a run that goes on releases nothing twice
 
 from __future__ import annotations
 
+import math
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, Self
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from winsor.core.checks import as_delta, as_relation
-from winsor.core.contract import (
-    ConfigurationError,
-    Guarantee,
-    Neighbouring,
-    ProtocolError,
-    Sensitivity,
-)
+from winsor.core.contract import ConfigurationError, Guarantee, ProtocolError, Sensitivity
 from winsor.core.ledger.guarantee import guarantee
 from winsor.core.ledger.ledger import Ledger
-from winsor.core.noise.gaussian import Gaussian
-from winsor.core.prepaid import PrepaidDoor, Receipt
+from winsor.core.prepaid import Receipt
 from winsor.core.randomness import key_for
 from winsor.core.sampling.samplers import FullBatch
-from winsor.planning.budget import Payment, Target, noise_multiplier
+from winsor.planning.budget import Payment
+from winsor.planning.shares import noise_of, one_of, single_payment
 
 Array = NDArray[np.float64]
+
+MEAN_SHARE = 0.25
+"""w: means bear far more noise than variances do."""
+LEVELS, MOST = 16, 127
+"""A coordinate of usual size is 16 after rounding, the longest 127."""
 
 
 class ReleasedMoments(ABC):
@@ -43,27 +44,21 @@ class ReleasedMoments(ABC):
 
     kept: tuple[str, ...] = ()
     """Attributes that the transform consists of: tensors, numbers, lists of them."""
+    epsilon: float | None
+    delta: float | None
+    noise_multiplier: float | None
+    seed: int | None
+    allow_large_delta: bool
+    ledger: str | os.PathLike[str] | None
     ledger_: Ledger
     guarantee_: Guarantee
 
-    def __init__(
-        self,
-        epsilon: float | None,
-        delta: float | None,
-        noise_multiplier: float | None,
-        relation: str | Neighbouring,
-        seed: int | None,
-        allow_large_delta: bool,
-        ledger: str | os.PathLike[str] | None,
-    ) -> None:
-        if (epsilon is None) == (noise_multiplier is None):
-            raise ConfigurationError(
-                "give either epsilon or noise_multiplier. Got "
-                f"epsilon={epsilon!r}, noise_multiplier={noise_multiplier!r} instead."
-            )
-        self.epsilon, self.delta, self.noise_multiplier = epsilon, delta, noise_multiplier
-        self.relation = as_relation(relation)
-        self.seed, self.allow_large_delta, self.ledger = seed, allow_large_delta, ledger
+    def _store(self, given: dict[str, Any]) -> None:
+        """Check and keep what the constructors of all transforms take."""
+        one_of(given["epsilon"], given["noise_multiplier"])
+        for name in ("epsilon", "delta", "noise_multiplier", "seed", "allow_large_delta", "ledger"):
+            setattr(self, name, given[name])
+        self.relation = as_relation(given["relation"])
 
     @abstractmethod
     def fit(self, features: Tensor) -> Self:
@@ -71,29 +66,32 @@ class ReleasedMoments(ABC):
 
     @abstractmethod
     def __call__(self, features: Tensor) -> Tensor:
-        """The rows, transformed by what was released."""
+        """Transform the rows by what was released."""
 
     def _paid(
         self, n: int, sensitivity: Sensitivity, releases: tuple[int, int], bound_to: tuple[Any, ...]
     ) -> Receipt:
-        """The right to ``releases`` (how many, of how many numbers each); a seed's noise is bound
-        to what it covers, for seeds are reused: other rows or settings, other noise."""
+        """The right to ``releases`` (how many, of how many numbers each).
+
+        Noise from a seed is bound to what it covers, for seeds are reused: other rows or settings,
+        other noise.
+        """
         steps, size = releases
-        delta = as_delta(self.delta, n, self.allow_large_delta)
-        multiplier = self.noise_multiplier
-        if multiplier is None:
-            target = Target(self.epsilon, delta, None, self.relation)
-            multiplier = noise_multiplier([Payment(FullBatch(n), sensitivity, steps)], target)
-        key = key_for(self.seed, None, *bound_to, multiplier)
+        delta, plan = self._delta(n), Payment(FullBatch(n), sensitivity, steps)
+        noise = noise_of(plan, self.epsilon, self.noise_multiplier, delta, self.relation)
+        key = key_for(self.seed, None, *bound_to, noise)
         settings = {"method": type(self).__name__, "n": n, "numbers": size, "releases": steps}
-        self._door = PrepaidDoor(Ledger(settings, self.ledger), self.relation, key)
-        return self._door.pay(Gaussian(multiplier), FullBatch(n), sensitivity, steps, (size,))
+        ledger = Ledger(settings, self.ledger)
+        self._door, receipt = single_payment(plan, size, noise, self.relation, key, ledger)
+        return receipt
+
+    def _delta(self, n: int) -> float:
+        return as_delta(self.delta, n, self.allow_large_delta)
 
     def _certified(self, n: int) -> Self:
         """After the last release: what it cost."""
-        delta = as_delta(self.delta, n, self.allow_large_delta)
         self.ledger_ = self._door.ledger
-        self.guarantee_ = self._door.guarantee(delta, (f"n = {n} is public",))
+        self.guarantee_ = self._door.guarantee(self._delta(n), (f"n = {n} is public",))
         del self._door  # it holds the key
         return self
 
@@ -103,12 +101,12 @@ class ReleasedMoments(ABC):
             raise ProtocolError(f"{name} must be fitted before it is used: .fit(features).")
 
     def state_dict(self) -> dict[str, Any]:
-        """The public numbers of a fitted transform."""
+        """Return the public numbers of a fitted transform."""
         self._refuse_unfitted()
         return {name: getattr(self, name) for name in self.kept}
 
     def load_state_dict(self, state: Mapping[str, Any], ledger: Ledger) -> None:
-        """As fitted, with numbers that ``ledger`` has paid for."""
+        """Put back the numbers of a fitted transform, which ``ledger`` has paid for."""
         n = int(ledger.config["n"])
         if ledger.config.get("method") != type(self).__name__ or not len(ledger):
             raise ConfigurationError(
@@ -117,6 +115,37 @@ class ReleasedMoments(ABC):
             )
         for name in self.kept:
             setattr(self, name, state[name])
-        delta = as_delta(self.delta, n, self.allow_large_delta)
         self.ledger_ = ledger
-        self.guarantee_ = guarantee([ledger], delta, self.relation, [str(FullBatch(n))])
+        self.guarantee_ = guarantee([ledger], self._delta(n), self.relation, [str(FullBatch(n))])
+
+
+# -------------------------------------------------------------------------- second moments of rows
+
+
+def whole_numbers(rows: Tensor, bound: float) -> Tensor:
+    """Return rows cut to norm ``bound``, which becomes `LEVELS` sqrt(d), in whole numbers; a row
+    with odd values is zero."""
+    d = rows.shape[1]
+    length = LEVELS * math.sqrt(d)
+    rows = torch.where(rows.isfinite().all(1, keepdim=True), rows, 0.0)
+    found = (rows * (length / bound)).clamp(-MOST, MOST).trunc()
+    norms = torch.linalg.vector_norm(found, dim=1, keepdim=True, dtype=torch.float64)
+    shorter = torch.clamp(length * (1 - 1e-9) / norms, max=1.0)  # the norm of zero is never above
+    return (found * shorter).trunc()
+
+
+def packed(moments: Tensor) -> Tensor:
+    """Return a symmetric matrix (or its upper triangle), which is overwritten, as a vector of the
+    same norm."""
+    weighed = moments.mul_(math.sqrt(2))
+    weighed.diagonal().div_(math.sqrt(2))
+    return weighed[tuple(torch.triu_indices(len(moments), len(moments)))]
+
+
+def symmetric(pairs: Array, d: int) -> Tensor:
+    """Return the matrix of pairs of coordinates, each once and weighed by sqrt(2)."""
+    upper = torch.zeros(d, d, dtype=torch.float64)
+    upper[tuple(torch.triu_indices(d, d))] = torch.from_numpy(pairs)
+    diagonal = upper.diagonal().clone()
+    upper.fill_diagonal_(0.0)
+    return (upper + upper.T) / math.sqrt(2) + torch.diag(diagonal)

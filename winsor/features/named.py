@@ -16,15 +16,14 @@ from torch import Tensor
 from winsor.core.contract import ConfigurationError
 from winsor.features import pretrained
 from winsor.features import scattering as wavelets
-from winsor.features.kept import Features
-from winsor.features.kept import kept as cached
-from winsor.features.oriented import oriented_gradients
-from winsor.features.random import RandomFeatures
+from winsor.features.public import Features, RandomFeatures, oriented_gradients
+from winsor.features.public import kept as cached
 
 __all__ = ["FEATURES", "Features", "cached"]
 
 
 def none() -> Features:
+    """Leave images as they are."""
     return lambda images: images
 
 
@@ -36,6 +35,7 @@ def scattering(
     centred: bool = False,
     floor: float | None = None,
 ) -> Features:
+    """Return scattering coefficients of images (`Scattering`)."""
     wavelets.transform_of((32, 32))  # refuses where kymatio is missing, before any row is read
     if (scales, angles, centred, floor) == (2, 8, False, None):
         return lambda images: wavelets.scattering_features(images, groups)
@@ -43,10 +43,12 @@ def scattering(
 
 
 def oriented(*, orientations: int = 9) -> Features:
+    """Return histograms of oriented gradients."""
     return lambda images: oriented_gradients(_with_channel(images), orientations)
 
 
 def efficientnet(*, side: int = pretrained.SIDE) -> Features:
+    """Return features of EfficientNet-Lite0, trained on public images."""
     pretrained.efficientnet_lite0()
     return lambda images: pretrained.frozen_features(images, side=side)
 
@@ -54,6 +56,7 @@ def efficientnet(*, side: int = pretrained.SIDE) -> Features:
 def random_features(
     *, count: int = 2000, bandwidth: float | None = None, seed: int = 0
 ) -> Features:
+    """Return public random features (`RandomFeatures`)."""
     return RandomFeatures(count, bandwidth, seed)
 
 

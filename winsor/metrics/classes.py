@@ -36,10 +36,12 @@ class Accuracy(Metric):
     proof = "a row adds 1/2 or -1/2 to the number of right answers"
 
     def total(self, columns: Columns) -> Array:
+        """Return the sum of all rows' contributions."""
         right = columns.need("predictions") == columns.need("targets")
         return np.array([np.count_nonzero(right) - columns.n / 2])
 
     def read(self, total: Array, std: float, size: Size, level: float) -> Estimate:
+        """Read a noisy total."""
         if not size.known:
             return unknown(0.0, 1.0, level)
         n, lead = size.count, float(total[0]) / size.count
@@ -48,7 +50,7 @@ class Accuracy(Metric):
 
 
 def share_interval(share: float, n: float, noise: float, level: float) -> Estimate:
-    """All p with (share - p)^2 <= z^2 (p (1-p)/n + noise), ``noise`` a variance."""
+    """Return all p with (share - p)^2 <= z^2 (p (1-p)/n + noise), ``noise`` a variance."""
     z2 = deviations(level) ** 2
     a, half_b = 1 + z2 / n, share + z2 / (2 * n)
     root = math.sqrt(max(0.0, half_b**2 - a * (share**2 - z2 * noise)))
@@ -74,9 +76,11 @@ class ConfusionMatrix(Metric):
 
     @property
     def width(self) -> int:
+        """Length of the sum."""
         return len(self.classes) ** 2
 
     def total(self, columns: Columns) -> Array:
+        """Return the sum of all rows' contributions."""
         count = len(self.classes)
         true = cells_of(columns.need("targets"), self.classes)
         named = cells_of(columns.need("predictions"), self.classes)
@@ -84,6 +88,7 @@ class ConfusionMatrix(Metric):
         return tally(cells, count**2)
 
     def read(self, total: Array, std: float, size: Size, level: float) -> Estimate:
+        """Read a noisy total."""
         count = len(self.classes)
         cells = total.reshape(count, count)
         everything = max(1.0, float(cells.sum()))
@@ -100,7 +105,8 @@ class ConfusionMatrix(Metric):
 
 
 def ratio(part: float, whole: float, inside: int, cells: int, std: float, level: float) -> Estimate:
-    """part/whole, where ``inside`` of the ``cells`` noisy cells of the whole make up the part."""
+    """Return part/whole, where ``inside`` of the ``cells`` noisy cells of the whole make up the
+    part."""
     size = Size(float(whole), std * math.sqrt(cells))
     if not size.known:
         return unknown(0.0, 1.0, level)

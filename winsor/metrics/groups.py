@@ -33,6 +33,7 @@ class ByGroup(Metric):
 
     @property
     def width(self) -> int:
+        """Length of the sum."""
         return len(self.groups) * self._block
 
     @property
@@ -41,6 +42,7 @@ class ByGroup(Metric):
 
     @property
     def bound(self) -> float:
+        """Largest norm of a row's contribution: that of one block."""
         return math.hypot(self.metric.bound, self._count)
 
     @property
@@ -50,9 +52,11 @@ class ByGroup(Metric):
 
     @property
     def proof(self) -> str:
+        """Why `bound` holds."""
         return f"a row is in one group's block; there, {self.metric.proof}"
 
     def total(self, columns: Columns) -> Array:
+        """Return the sums of all groups, one after the other."""
         cells = cells_of(columns.need("groups"), self.groups)
         blocks = []
         for index in range(len(self.groups)):
@@ -62,6 +66,7 @@ class ByGroup(Metric):
         return np.concatenate(blocks)
 
     def read(self, total: Array, std: float, size: Size, level: float) -> dict[Any, Any]:
+        """Read the block of each group."""
         found = {}
         for group, block in zip(self.groups, total.reshape(-1, self._block), strict=True):
             sums, inside = block, size

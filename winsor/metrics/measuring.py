@@ -25,11 +25,11 @@ from winsor.core.checks import as_delta, as_relation, positive, probability, ref
 from winsor.core.contract import Bounded, ConfigurationError, Guarantee, Neighbouring, Sensitivity
 from winsor.core.ledger.ledger import Ledger
 from winsor.core.noise.gaussian import Gaussian
-from winsor.core.prepaid import PrepaidDoor
 from winsor.core.randomness import key_for
 from winsor.core.sampling.samplers import FullBatch
 from winsor.metrics.metric import Array, Columns, Metric, Size
-from winsor.planning import budget
+from winsor.planning.budget import Payment
+from winsor.planning.shares import noise_of, single_payment
 
 _ROUNDING = 1 + 1e-9  # float64 sums of a million bounded rows err by far less
 
@@ -45,6 +45,7 @@ class Measurement:
     """Standard deviation of the noise on every entry of each metric's sum."""
 
     def __getitem__(self, name: str) -> Any:
+        """Return the estimate of one metric."""
         return self.estimates[name]
 
 
@@ -106,7 +107,7 @@ def measure(
 
 
 def totals_of(named: Mapping[str, Metric], columns: Columns) -> Array:
-    """The sums of all metrics, one after the other."""
+    """Return the sums of all metrics, one after the other."""
     return np.concatenate([metric.total(columns) for metric in named.values()])
 
 
@@ -115,7 +116,7 @@ def measure_sums(
     summed: Callable[[Mapping[str, Metric]], tuple[int, Array]],
     **terms: Unpack[Terms],
 ) -> Measurement:
-    """`measure` where rows are out of reach: ``summed`` says how many there are, and what
+    """Measure where rows are out of reach: ``summed`` says how many there are, and what
     `totals_of` would of them all."""
     refuse_unknown("measure", terms, Terms.__annotations__, {})
     named = _named(metrics)
@@ -126,13 +127,14 @@ def measure_sums(
     n, totals = summed(named)
     certified = as_delta(terms.get("delta"), n, terms.get("allow_large_delta", False))
     related = as_relation(terms.get("relation", Neighbouring.ADD_OR_REMOVE_ONE))
-    sampler, sensitivity = FullBatch(n), _sensitivity(named, weights)
-    multiplier = _multiplier(terms, budget.Payment(sampler, sensitivity, 1), certified, related)
+    plan = Payment(FullBatch(n), _sensitivity(named, weights), 1)
+    stated = terms.get("epsilon"), terms.get("noise_multiplier")
+    multiplier = noise_of(plan, *stated, certified, related)
     factors = {name: math.sqrt(weights[name]) / (m.bound * _ROUNDING) for name, m in named.items()}
     value = np.repeat(list(factors.values()), [metric.width for metric in named.values()]) * totals
     book = Ledger({"method": "metrics", "n": n}) if book is None else book
-    door = PrepaidDoor(book, related, key_for(terms.get("random_state"), None, value, multiplier))
-    receipt = door.pay(Gaussian(multiplier), sampler, sensitivity, 1, value.shape)
+    key = key_for(terms.get("random_state"), None, value, multiplier)
+    door, receipt = single_payment(plan, value.shape, multiplier, related, key, book)
     released = receipt.release(value)
     return Measurement(
         estimates=_read(named, factors, released, receipt.std, n, level),
@@ -140,21 +142,6 @@ def measure_sums(
         ledger=book,
         noise_std={name: receipt.std / factor for name, factor in factors.items()},
     )
-
-
-def _multiplier(
-    terms: Terms, payment: budget.Payment, delta: float, relation: Neighbouring
-) -> float:
-    """The noise that was asked for, or that the budget allows."""
-    epsilon, given = terms.get("epsilon"), terms.get("noise_multiplier")
-    if (epsilon is None) == (given is None):
-        raise ConfigurationError(
-            f"give either epsilon or noise_multiplier. Got epsilon={epsilon!r}, "
-            f"noise_multiplier={given!r} instead."
-        )
-    if given is None:
-        given = budget.noise_multiplier([payment], budget.Target(epsilon, delta, None, relation))
-    return positive("noise_multiplier", given)
 
 
 def _refuse_units(ledger: Ledger | None) -> None:
@@ -171,7 +158,7 @@ def event_of(
     relation: str | Neighbouring = Neighbouring.ADD_OR_REMOVE_ONE,
     shares: Mapping[str, float] | None = None,
 ) -> DpEvent:
-    """What a `measure` with this ``noise_multiplier`` will write to its ledger.
+    """Return what a `measure` with this ``noise_multiplier`` will write to its ledger.
 
     >>> from winsor.metrics import Accuracy
     >>> event_of(Accuracy(), 20.0)

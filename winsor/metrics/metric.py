@@ -35,7 +35,7 @@ class Columns:
 
     @staticmethod
     def of(**given: Any) -> Columns:
-        """Columns from anything NumPy can read, all of one length."""
+        """Read columns from anything NumPy can, all of one length."""
         known = {name: np.asarray(value) for name, value in given.items() if value is not None}
         lengths = {name: value.shape for name, value in known.items()}
         if (
@@ -55,6 +55,7 @@ class Columns:
         return next(len(value) for value in self._given().values())
 
     def need(self, name: str) -> NDArray[Any]:
+        """Return a column, which must have been given."""
         value = getattr(self, name)
         if value is None:
             raise ConfigurationError(
@@ -63,7 +64,7 @@ class Columns:
         return np.asarray(value)
 
     def numbers(self, name: str, low: float, high: float, odd: float) -> Array:
-        """A column clipped to [low, high] row by row; NaN becomes ``odd``."""
+        """Return a column clipped to [low, high] row by row; NaN becomes ``odd``."""
         column = self.need(name)
         try:
             values = column.astype(np.float64)
@@ -74,7 +75,7 @@ class Columns:
         return np.clip(np.where(np.isnan(values), odd, values), low, high)
 
     def where(self, chosen: NDArray[np.bool_]) -> Columns:
-        """The rows that are chosen."""
+        """Return the rows that are chosen."""
         return replace(self, **{name: value[chosen] for name, value in self._given().items()})
 
     def _given(self) -> dict[str, NDArray[Any]]:
@@ -119,7 +120,7 @@ class Estimate:
 
 
 def around(value: Any, std: Any, level: float, least: float = -np.inf, most: float = np.inf) -> Any:
-    """value -+ z std inside [least, most]."""
+    """Return value -+ z std inside [least, most]."""
     half = deviations(level) * np.asarray(std)
     low, high = np.clip(value - half, least, most), np.clip(value + half, least, most)
     middle = np.clip(value, least, most)
@@ -129,12 +130,12 @@ def around(value: Any, std: Any, level: float, least: float = -np.inf, most: flo
 
 
 def unknown(least: float, most: float, level: float) -> Estimate:
-    """What is said where the noise leaves nothing to say."""
+    """Return the interval of a value of which noise leaves nothing to say."""
     return Estimate((least + most) / 2, least, most, level)
 
 
 def deviations(level: float) -> float:
-    """z with P(|N(0,1)| <= z) = level."""
+    """Return z with P(|N(0,1)| <= z) = level."""
     return float(special.ndtri((1 + level) / 2))
 
 
@@ -166,15 +167,15 @@ class Metric(ABC):
 
     @abstractmethod
     def total(self, columns: Columns) -> Array:
-        """(width,) sum of all rows' contributions: private until noise is added."""
+        """Return (width,) sum of all rows' contributions: private until noise is added."""
 
     @abstractmethod
     def read(self, total: Array, std: float, size: Size, level: float) -> Any:
-        """What a noisy total with noise ``std`` on every entry says."""
+        """Read a noisy total with noise ``std`` on every entry."""
 
 
 def cells_of(values: NDArray[Any], options: Sequence[Any]) -> NDArray[np.int64]:
-    """The index of each value among the public options; -1 where it is none of them."""
+    """Return the index of each value among the public options; -1 where it is none of them."""
     order = {option: index for index, option in enumerate(options)}
     if len(order) != len(options) or not order:
         raise ConfigurationError(
@@ -188,11 +189,11 @@ def cells_of(values: NDArray[Any], options: Sequence[Any]) -> NDArray[np.int64]:
 
 
 def bins_of(values: Array, low: float, high: float, bins: int) -> NDArray[np.int64]:
-    """The index of the equal bin of [low, high] each (clipped) value falls into."""
+    """Return the index of the equal bin of [low, high] each (clipped) value falls into."""
     shares = (values - low) / (high - low)
     return np.minimum((shares * bins).astype(np.int64), bins - 1)
 
 
 def tally(cells: NDArray[np.int64], count: int) -> Array:
-    """How many rows are in each cell; a row in no cell (-1) is not counted."""
+    """Count the rows of each cell; a row in no cell (-1) is not counted."""
     return np.bincount(cells[cells >= 0], minlength=count).astype(np.float64)

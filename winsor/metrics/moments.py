@@ -32,17 +32,19 @@ class Moments(Metric):
 
     @property
     def width(self) -> int:
+        """Length of the sum."""
         return self.dimension + self.dimension * (self.dimension + 1) // 2
 
     @abstractmethod
     def vectors(self, columns: Columns) -> Array:
-        """(n, dimension) rows of norm at most 1."""
+        """Return (n, dimension) rows of norm at most 1."""
 
     @abstractmethod
     def functions(self) -> dict[str, Callable[[Array], float]]:
-        """Functions of the mean vector; the first is the metric's value."""
+        """Return functions of the mean vector; the first is the metric's value."""
 
     def total(self, columns: Columns) -> Array:
+        """Return the sum of all rows' contributions."""
         x = self.vectors(columns)
         norms = np.sqrt(np.einsum("ij,ij->i", x, x))
         x = x / np.maximum(norms, 1.0)[:, None]  # rounding must not carry a row over the bound
@@ -57,6 +59,7 @@ class Moments(Metric):
         return np.concatenate([first, _SECOND * weights * second[rows, cols]])
 
     def read(self, total: Array, std: float, size: Size, level: float) -> Estimate:
+        """Read a noisy total."""
         if not size.known:
             return unknown(*self.range, level)
         d, n = self.dimension, size.count
@@ -114,10 +117,12 @@ class ClippedLoss(Moments):
         self.range = (0.0, self.most)
 
     def vectors(self, columns: Columns) -> Array:
+        """Return (n, dimension) rows of norm at most 1."""
         losses = columns.numbers("losses", 0.0, self.most, odd=self.most)
         return 2 * losses[:, None] / self.most - 1
 
     def functions(self) -> dict[str, Callable[[Array], float]]:
+        """Return functions of the mean vector; the first is the value."""
         return {"loss": lambda mean: self.most * (1 + float(mean[0])) / 2}
 
 
@@ -141,6 +146,7 @@ class R2(Moments):
         )
 
     def vectors(self, columns: Columns) -> Array:
+        """Return (n, dimension) rows of norm at most 1."""
         low, high = self.centre - self.half, self.centre + self.half
         targets = columns.numbers("targets", low, high, odd=self.centre)
         guesses = columns.numbers("predictions", low, high, odd=self.centre)
@@ -149,6 +155,8 @@ class R2(Moments):
         return np.stack([2 * residual**2 - 1, u, 2 * u**2 - 1], axis=1) / math.sqrt(3)
 
     def functions(self) -> dict[str, Callable[[Array], float]]:
+        """Return functions of the mean vector; the first is the value."""
+
         def error(mean: Array) -> float:
             return self.residual_bound**2 * (1 + math.sqrt(3) * float(mean[0])) / 2
 
@@ -179,6 +187,7 @@ class DevianceExplained(Moments):
         self.dimension = 1 + len(self.classes)
 
     def vectors(self, columns: Columns) -> Array:
+        """Return (n, dimension) rows of norm at most 1."""
         losses = columns.numbers("losses", 0.0, self.most, odd=self.most)
         cells = cells_of(columns.need("targets"), self.classes)
         one_hot = (cells[:, None] == np.arange(len(self.classes))).astype(np.float64)
@@ -186,6 +195,8 @@ class DevianceExplained(Moments):
         return np.concatenate([scaled, one_hot], axis=1) / math.sqrt(2)
 
     def functions(self) -> dict[str, Callable[[Array], float]]:
+        """Return functions of the mean vector; the first is the value."""
+
         def loss(mean: Array) -> float:
             return self.most * (1 + math.sqrt(2) * float(mean[0])) / 2
 

@@ -8,13 +8,13 @@ cannot differ.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 from dp_accounting import dp_event
 
-from winsor.core.checks import positive, probability
+from winsor.core.checks import as_delta, as_relation, positive, probability
 from winsor.core.contract import Bounded, ConfigurationError, Neighbouring, Sensitivity
 from winsor.core.noise.gaussian import Gaussian
 from winsor.core.sampling.samplers import Sampler
@@ -43,6 +43,19 @@ class Target:
             positive("rho", self.rho)
         probability("delta", self.delta)
 
+    @staticmethod
+    def of(
+        n: int,
+        epsilon: float | None,
+        delta: float | None,
+        relation: str | Neighbouring,
+        allow_large_delta: bool,
+        rho: float | None = None,
+    ) -> Target:
+        """Check what a user may spend on ``n`` rows; the default of ``delta`` depends on n."""
+        certified = as_delta(delta, n, allow_large_delta)
+        return Target(epsilon, certified, rho, as_relation(relation))
+
 
 @dataclass(frozen=True)
 class Payment:
@@ -55,7 +68,7 @@ class Payment:
     scale: float = 1.0
 
     def event(self, multiplier: float, relation: Neighbouring) -> dp_event.DpEvent:
-        """Return the event of one of the releases."""
+        """Return the privacy event of one of the releases."""
         local = Gaussian(multiplier * self.scale).event({"value": Bounded(None, self.sensitivity)})
         return self.sampler.amplify(local, relation)
 
@@ -70,10 +83,31 @@ def _calibrated(plan: tuple[Payment, ...], target: Target) -> float:
     if target.rho is not None:
         return _zcdp(plan, target)
     assert target.epsilon is not None
+    if len(plan) == 1:
+        only = plan[0]
+        return calibrate.noise_multiplier(
+            lambda nm: only.event(nm, target.relation),
+            only.steps,
+            target.epsilon,
+            target.delta,
+            target.relation,
+        )
     return calibrate.noise_multiplier(
-        lambda nm: [(line.event(nm, target.relation), line.steps) for line in plan],
-        calibrate.Budget(target.epsilon, target.delta, target.relation),
+        _composed(plan, target.relation), 1, target.epsilon, target.delta, target.relation
     )
+
+
+def _composed(
+    plan: Sequence[Payment], relation: Neighbouring
+) -> Callable[[float], dp_event.DpEvent]:
+    def event_of(multiplier: float) -> dp_event.DpEvent:
+        lines = [
+            dp_event.SelfComposedDpEvent(line.event(multiplier, relation), line.steps)
+            for line in plan
+        ]
+        return dp_event.ComposedDpEvent(lines)
+
+    return event_of
 
 
 def _zcdp(plan: Sequence[Payment], target: Target) -> float:

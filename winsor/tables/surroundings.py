@@ -39,7 +39,8 @@ _ON_PURPOSE: ContextVar[bool] = ContextVar("rows are fitted again on purpose", d
 
 @contextmanager
 def fitted_on_purpose() -> Iterator[None]:
-    """For those who fit rows again knowingly: audits replay, and a private search counts trials."""
+    """Silence warnings of reuse, for those who fit rows again knowingly: audits and private
+    searches."""
     before = _ON_PURPOSE.set(True)
     try:
         yield
@@ -48,13 +49,12 @@ def fitted_on_purpose() -> Iterator[None]:
 
 
 def begin_fit(estimator: Any) -> None:
-    """What every private estimator asks before it touches rows: who is calling?"""
+    """Warn of where a private estimator is called from, before it touches rows."""
     _warn_of_surroundings(estimator, getattr(estimator, "budget", None) is not None)
 
 
 def count_fit(estimator: Any, X: Any, resumed: bool = False) -> None:
-    """What every private estimator does when a fit is certified: look for rows that were fitted
-    before, and register in its budget."""
+    """Warn of rows that were fitted before, and register a certified fit in its budget."""
     budget = getattr(estimator, "budget", None)
     _warn_of_reuse(X, estimator.random_state is not None or resumed, budget is not None)
     if budget is not None:
@@ -155,4 +155,12 @@ def _sketch(X: NDArray[np.float64]) -> frozenset[int]:
 
 
 def _warn(message: str) -> None:
-    warnings.warn(message, PrivacyLeakWarning, stacklevel=5)
+    """Warn at the line of the first caller outside of winsor and scikit-learn."""
+    level, frame = 1, sys._getframe(0)
+    while frame.f_back is not None and _is_library(frame.f_globals.get("__name__", "")):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, PrivacyLeakWarning, stacklevel=level)
+
+
+def _is_library(module: str) -> bool:
+    return module.split(".")[0] in ("winsor", "sklearn")

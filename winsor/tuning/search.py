@@ -33,7 +33,7 @@ from winsor.core.events.registry import History
 from winsor.core.events.trial_counts import TruncatedNegativeBinomial
 from winsor.core.randomness import key_for, new_key, stream
 from winsor.metrics import R2, Accuracy, Metric
-from winsor.tables.linear.base import data_of
+from winsor.tables.inputs import data_of
 from winsor.tables.surroundings import fitted_on_purpose
 from winsor.tuning.outcome import Job
 from winsor.tuning.price import whole_event

@@ -22,8 +22,7 @@ from numpy.typing import ArrayLike
 from winsor.core.accounting import History
 from winsor.core.checks import positive, probability, whole
 from winsor.core.contract import ConfigurationError, Neighbouring
-from winsor.tables.linear.iterative import Iterative
-from winsor.tables.linear.simple import Simple
+from winsor.tables.linear.simple import Iterative, Simple
 from winsor.tables.means.iterative import iterative_mean
 from winsor.tables.means.result import MeanEstimate
 from winsor_papers.published import PublishedClaim

@@ -13,7 +13,7 @@ from winsor_papers.aclip.claim import AclipRun, theorem_2_std
 from winsor_papers.theory import AclipProblem, aclip_restarts
 
 from winsor.core.contract import ConfigurationError
-from winsor.tables.linear import AveragedDescent, FlatDescent, PrivateLogisticRegression, Restarted
+from winsor.tables import AveragedDescent, FlatDescent, PrivateLogisticRegression, Restarted
 from winsor.tables.linear.batches import BlockPoisson
 
 N, D, M, STEPS, GAMMA = 60, 3, 15, 7, 0.4

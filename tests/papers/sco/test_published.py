@@ -17,9 +17,11 @@ from winsor.core.ledger.ledger import Ledger
 from winsor.core.prepaid import PrepaidDoor, Receipt
 from winsor.core.randomness import new_key
 from winsor.planning.budget import Target
-from winsor.tables.glm_losses import Design, Logistic, Squared
-from winsor.tables.linear import Iterative, PrivateLogisticRegression, Simple
-from winsor.tables.linear.task import LinearTask, Session
+from winsor.planning.shares import Session
+from winsor.tables import Iterative, PrivateLogisticRegression, Simple
+from winsor.tables.design import Design
+from winsor.tables.linear.task import LinearTask
+from winsor.tables.losses import Logistic, Squared
 from winsor.tables.means.groups import Groups
 
 REPLACE = Neighbouring.REPLACE_ONE
@@ -214,7 +216,7 @@ def test_r_and_t_at_twenty_thousand_rows(monkeypatch, method, radius, steps):
         seen["radius"] = arguments[1]
         raise KeyboardInterrupt
 
-    home = "simple.clipped_gradients" if method == "simple" else "iterative.group_gradients"
+    home = "simple.clipped_gradients" if method == "simple" else "simple.group_gradients"
     monkeypatch.setattr(f"winsor.tables.linear.{home}", stop)
     rng = np.random.default_rng(radius)
     x = rng.standard_normal((20_000, 10))

@@ -21,19 +21,21 @@ from torch.utils.data import TensorDataset
 from winsor import rules
 from winsor.core.contract import Neighbouring
 from winsor.rules.l1 import L1
-from winsor.tables.linear import (
+from winsor.tables import (
     AveragedDescent,
     FlatDescent,
     Iterative,
     PrivateLogisticRegression,
+    PrivateRadius,
     PrivateRidge,
     PrivateScaler,
     Restarted,
     RobustGD,
     Ruled,
     Simple,
+    clipped_mean,
+    iterative_mean,
 )
-from winsor.tables.means import PrivateRadius, clipped_mean, iterative_mean
 from winsor.training.make_private import make_private
 
 ROWS, FEATURES, CLASSES = 24, 3, 2

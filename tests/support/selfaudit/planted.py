@@ -47,8 +47,7 @@ from winsor.core.noise.gaussian import Gaussian
 from winsor.core.noise.source import NoiseSource
 from winsor.core.randomness import new_key
 from winsor.core.sampling.samplers import Poisson
-from winsor.tables.linear import FlatDescent, PrivateLogisticRegression
-from winsor.tables.means import clipped_mean
+from winsor.tables import FlatDescent, PrivateLogisticRegression, clipped_mean
 
 Train = Callable[[Any], Any]
 

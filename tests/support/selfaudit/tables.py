@@ -4,8 +4,8 @@ Each experiment calls the very function of the library that makes a release, on 
 differ in the record that moves it most, through a real prepaid door; the adversary projects what
 leaves on the line between the two values before noise.
 
-    masses        hats of every feature
-    overlaps      the same by a record half way between knots, where products of hats move most
+    masses        tents of every feature
+    overlaps      the same by a record half way between knots, where products of tents move most
     descent       one step's sum of rows times cut residuals
     pairs         residuals in the cells of every pair
     residuals     the histogram of residuals
@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -40,23 +40,24 @@ from winsor.core.noise.gaussian import Gaussian
 from winsor.core.noise.thresholded import ThresholdedGaussian
 from winsor.core.prepaid import PrepaidDoor, Receipt
 from winsor.planning.budget import Target
-from winsor.tables import glm_losses as glm
-from winsor.tables.additive import fitting, pairs
-from winsor.tables.additive import knot_counts as masses
+from winsor.planning.shares import Part, Session, Shares
+from winsor.tables.additive import pairs, terms
 from winsor.tables.additive.descent import Descent
-from winsor.tables.additive.losses import Squared
-from winsor.tables.additive.plan import Part, Plan
-from winsor.tables.additive.rows import Table
-from winsor.tables.additive.terms import Design, Term
-from winsor.tables.linear import information, metric, residual_cut, scaler, whitened
-from winsor.tables.linear.bounded import BoundedTask
+from winsor.tables.additive.fitting import Fit, Table
+from winsor.tables.additive.plan import Plan
+from winsor.tables.additive.terms import Design as AdditiveDesign
+from winsor.tables.additive.terms import Term
+from winsor.tables.design import Design
+from winsor.tables.linear import metric, residual_cut, score_rows, whitened
 from winsor.tables.linear.score_rows import ScoreRows
-from winsor.tables.linear.task import Session
+from winsor.tables.linear.task import BoundedTask
+from winsor.tables.losses import Squared
 from winsor.tables.means.winsorised import Cuts, HeavyMean
 from winsor.tables.ranges import categories
-from winsor.tables.ranges.binner import Bins
+from winsor.tables.ranges.bins import Bins
 from winsor.tables.ranges.distribution import Distribution
 from winsor.tables.ranges.zoom import Zoom
+from winsor.tables.transformers import CutMoments, release_moments
 
 History = list[tuple[DpEvent, int]]
 ADD, REPLACE = Neighbouring.ADD_OR_REMOVE_ONE, Neighbouring.REPLACE_ONE
@@ -70,7 +71,7 @@ SHOWN = 1e-6
 """The chance that a category of one record is seen."""
 KNOTS = np.array([0.0, 1.0, 2.0])
 _EVEN = np.full(3, 1 / 3)
-DESIGN = Design(tuple(Term((j,), (KNOTS,), (_EVEN,)) for j in range(2)))
+DESIGN = AdditiveDesign(tuple(Term((j,), (KNOTS,), (_EVEN,)) for j in range(2)))
 
 
 class OpenDoor(PrepaidDoor):
@@ -97,7 +98,7 @@ class OpenDoor(PrepaidDoor):
 
 
 def _masses(rows: Floats, door: PrepaidDoor, noise: Gaussian) -> None:
-    masses.main_effects(_table(rows).hats, len(rows), [KNOTS, KNOTS], door, noise)
+    terms.main_effects(_table(rows).tents, len(rows), [KNOTS, KNOTS], door, noise)
 
 
 def _descent(rows: Floats, door: PrepaidDoor, noise: Gaussian) -> None:
@@ -118,7 +119,7 @@ def _pairs(rows: Floats, door: PrepaidDoor, noise: Gaussian) -> None:
 def _table(rows: Floats) -> Table:
     """Features, and a target whose residual at zero is the third column."""
     table = Table(rows[:, :2], rows[:, 2:])
-    table.begin(lambda values, _: Squared(values[:, 0]), [])
+    table.begin(lambda values, _: (Squared(), values[:, 0]), [])
     return table
 
 
@@ -127,11 +128,11 @@ def _residuals(rows: Floats, door: PrepaidDoor, noise: Gaussian) -> None:
 
 
 def _information(rows: Floats, door: PrepaidDoor, noise: Gaussian) -> None:
-    information.release_information(rows[:, :2], np.full(len(rows), 9.0), 3.0, REACH, door, noise)
+    score_rows.release_information(rows[:, :2], np.full(len(rows), 9.0), 3.0, REACH, door, noise)
 
 
 def _squares(rows: Floats, door: PrepaidDoor, noise: Gaussian) -> None:
-    information.release_squares(rows[:, 2], CLIP, door, noise)
+    score_rows.release_squares(rows[:, 2], CLIP, door, noise)
 
 
 def _histograms(rows: Floats, door: PrepaidDoor, noise: Gaussian) -> None:
@@ -139,17 +140,18 @@ def _histograms(rows: Floats, door: PrepaidDoor, noise: Gaussian) -> None:
 
 
 def _gram(rows: Floats, door: PrepaidDoor, noise: Gaussian) -> None:
-    design = glm.Design(rows[:, :2], False)
+    design = Design(rows[:, :2], False)
     metric.release_triangle(metric.gram_of(design, REACH), REACH, len(rows), door, noise)
 
 
 def _steps(rows: Floats, door: PrepaidDoor, noise: Gaussian) -> None:
-    design, start = glm.Design(rows[:, :2], False), np.zeros(2)
+    design, start = Design(rows[:, :2], False), np.zeros(2)
     bounds = np.tile([-1.0, 1.0], (2, 1))
-    task = BoundedTask(design, rows[:, 2], glm.Squared(), 0.0, start, 1.0, bounds=bounds)
+    task = BoundedTask(design, rows[:, 2], Squared(), 0.0, start, 1.0, bounds=bounds)
     target = Target(1.0, 1e-5, None, door.relation)
     run = whitened.Run(whitened.Whitened(steps=1), task, Session(door, target, b"", 1.0))
-    run.multiplier = noise.noise_multiplier / run.plan["steps"].scale  # all of it on the step
+    whole = noise.noise_multiplier / run.shares.parts["steps"].scale  # all of it on the step
+    run.shares = replace(run.shares, multiplier=whole)
     run.descend(design, rows[:, 2], metric.Metric.of(np.eye(2), 0.0), start, 1.0)
 
 
@@ -161,14 +163,16 @@ def _score(rows: Floats, door: PrepaidDoor, noise: Gaussian) -> None:
 
 def _level(rows: Floats, door: PrepaidDoor, noise: Gaussian) -> None:
     level = Part(Sensitivity.per_sample(1.0, ""), 1, 1.0)
-    whole = Plan({"level": level}, noise.noise_multiplier, Bins(3))
+    whole = Plan(Shares({"level": level}, noise.noise_multiplier), Bins(3))
     table, start = _table(rows), np.zeros((DESIGN.size, 1))
-    fitting.release_level(table.loss, table, DESIGN, start, CLIP, whole, door)
+    fit = Fit(table, 2, whole, door)
+    fit.loss = table.loss
+    fit.release_level(DESIGN, start, CLIP)
 
 
 def _moments(rows: Floats, door: PrepaidDoor, noise: Gaussian) -> None:
-    sums = scaler.moments_of(rows[:, :2], np.zeros(2), np.ones(2))
-    scaler.release_moments(sums, len(rows), door, noise)
+    sums = CutMoments(np.zeros(2), np.ones(2))(rows[:, :2])
+    release_moments(sums, len(rows), door, noise)
 
 
 def _tails(rows: Floats, door: PrepaidDoor, noise: Gaussian) -> None:

@@ -8,7 +8,7 @@ from sklearn.base import clone
 
 from winsor.charts import save
 from winsor.core.contract import ConfigurationError
-from winsor.tables.additive import PrivateAdditiveClassifier, PrivateAdditiveRegressor
+from winsor.tables import PrivateAdditiveClassifier, PrivateAdditiveRegressor
 
 N = 6_000
 

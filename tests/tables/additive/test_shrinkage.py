@@ -7,10 +7,9 @@ import pytest
 
 from winsor.tables.additive import PrivateAdditiveRegressor, fitting
 from winsor.tables.additive.descent import MOMENTUM, Descent
-from winsor.tables.additive.knot_counts import SHARED, hat_sums
 from winsor.tables.additive.pairs import interaction
 from winsor.tables.additive.shrinkage import Chance, curvatures, shrunk
-from winsor.tables.additive.terms import Design, Term
+from winsor.tables.additive.terms import SHARED, Design, Term, tent_sums
 
 EVEN = np.full(8, 1 / 8)
 DESIGN = Design(
@@ -53,11 +52,11 @@ def test_curvatures_are_those_of_the_rows():
 
 
 def test_curvatures_know_of_rows_between_knots():
-    """By the hats and their products; a third of the masses, along the roughest of waves."""
+    """By the tents and their products; a third of the masses, along the roughest of waves."""
     draw = np.random.default_rng(3)
     table = draw.uniform(0, 8, size=(60_000, 2))
     knots = np.arange(9.0), np.array([0.0, 8.0])
-    sums = hat_sums(table, knots, 9) / len(table)
+    sums = tent_sums(table, knots, 9) / len(table)
     terms = [
         Term((j,), (own,), (sums[j, : len(own)],), (sums[j, 9 : 8 + len(own)] / SHARED,))
         for j, own in enumerate(knots)

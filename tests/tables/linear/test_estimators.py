@@ -15,7 +15,7 @@ from sklearn.pipeline import make_pipeline
 
 from winsor.core.accounting.spending import certify
 from winsor.core.contract import ConfigurationError, Neighbouring, PrivacyLeakWarning
-from winsor.tables.linear import (
+from winsor.tables import (
     AveragedDescent,
     FlatDescent,
     PrivacyBudget,
@@ -108,7 +108,7 @@ def test_the_ridge_penalty_shrinks(targets):
 
 @pytest.mark.parametrize("intercept", [True, False])
 def test_sparse_and_dense_agree(labelled, intercept, monkeypatch):
-    monkeypatch.setattr("winsor.tables.glm_losses._DENSE_NUMBERS", 0)
+    monkeypatch.setattr("winsor.tables.design._DENSE_NUMBERS", 0)
     x, y = labelled
     x = np.where(np.abs(x) > 1, x, 0.0)
     for method in ("flat", FlatDescent(batch_size=200, epochs=1)):

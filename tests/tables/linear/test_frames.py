@@ -13,9 +13,9 @@ from scipy import sparse
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 
-from winsor.tables.additive import PrivateAdditiveRegressor
-from winsor.tables.linear import (
+from winsor.tables import (
     PrivacyBudget,
+    PrivateAdditiveRegressor,
     PrivateGammaRegressor,
     PrivateLogisticRegression,
     PrivatePoissonRegressor,

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
-from sklearn.utils.estimator_checks import estimator_checks_generator
 
 from winsor.core.contract import ConfigurationError
 from winsor.core.noise.gaussian import Gaussian
 from winsor.tables.linear import PrivateGammaRegressor, PrivatePoissonRegressor, residual_cut
-from winsor.tables.linear.information import (
+from winsor.tables.linear.score_rows import (
+    Ball,
     Information,
+    ScoreRows,
     information_sensitivity,
     release_information,
     square_sensitivity,
 )
-from winsor.tables.linear.score_rows import Ball, ScoreRows
 from winsor.tables.ranges.distribution import Distribution
 
 WEIGHTS = np.array([0.8, -0.5])
@@ -161,27 +159,6 @@ def test_the_cut_balances_bias_and_noise():
     cuts = [residual_cut.best_cut(shares, noise, 0.0) for noise in (1e-4, 1e-2, 1.0)]
     assert cuts[0] > cuts[1] > cuts[2]
     assert 2.5 < residual_cut.largest_seen(shares) < 6
-
-
-# ----------------------------------------------------------------------------------- scikit-learn
-
-
-def name_of(check) -> str:
-    return (check.func if isinstance(check, partial) else check).__name__
-
-
-CHECKS = [
-    pytest.param(estimator, check, id=f"{type(estimator).__name__}-{number}-{name_of(check)}")
-    for one in (PrivatePoissonRegressor(), PrivateGammaRegressor())
-    for number, (estimator, check) in enumerate(estimator_checks_generator(one))
-    # Array-API namespaces are an opt-in of scikit-learn that NumPy-only estimators do not take.
-    if name_of(check) != "check_array_api_input"
-]
-
-
-@pytest.mark.parametrize(("estimator", "check"), CHECKS)
-def test_check_estimator(estimator, check):
-    check(estimator)
 
 
 @pytest.mark.parametrize("kind", [PrivatePoissonRegressor, PrivateGammaRegressor])

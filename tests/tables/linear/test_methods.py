@@ -14,9 +14,9 @@ from winsor.core.ledger.ledger import Ledger
 from winsor.core.prepaid import PrepaidDoor, Receipt
 from winsor.core.randomness import new_key
 from winsor.planning.budget import Target
+from winsor.planning.shares import Session
 from winsor.rules.flat import Flat as FlatRule
-from winsor.tables.glm_losses import Design, Huber, Logistic, Squared
-from winsor.tables.linear import (
+from winsor.tables import (
     AveragedDescent,
     FlatDescent,
     Iterative,
@@ -25,10 +25,12 @@ from winsor.tables.linear import (
     Ruled,
     Simple,
 )
+from winsor.tables.descent import Schedule, descend
+from winsor.tables.design import Design
 from winsor.tables.linear.averaged import into_ball
 from winsor.tables.linear.base import method_of
-from winsor.tables.linear.descent import Schedule, descend
-from winsor.tables.linear.task import LinearTask, Session
+from winsor.tables.linear.task import LinearTask
+from winsor.tables.losses import Huber, Logistic, Squared
 from winsor.tails.datasets import gaussian_design
 
 ADD, REPLACE = Neighbouring.ADD_OR_REMOVE_ONE, Neighbouring.REPLACE_ONE

@@ -14,8 +14,7 @@ from sklearn.utils.estimator_checks import estimator_checks_generator
 from winsor_papers.theory import AclipProblem, aclip_restarts
 
 from winsor.core.contract import ConfigurationError
-from winsor.tables.glm_losses import Absolute, Hinge
-from winsor.tables.linear import (
+from winsor.tables import (
     AveragedDescent,
     FlatDescent,
     PrivateLinearSVC,
@@ -26,7 +25,8 @@ from winsor.tables.linear import (
     RobustGD,
     Ruled,
 )
-from winsor.tables.linear.restarted import affordable_alpha, affordable_runs
+from winsor.tables.linear.averaged import affordable_alpha, affordable_runs
+from winsor.tables.losses import Absolute, Hinge
 from winsor.tails.datasets import gaussian_design
 
 HAND = {"clip": 0.5, "batch_size": 50, "learning_rate": 0.2}

@@ -7,7 +7,7 @@ import pytest
 
 from winsor.core.contract import ConfigurationError
 from winsor.core.prepaid import Receipt
-from winsor.tables.linear import PrivateScaler
+from winsor.tables import PrivateScaler
 
 
 def test_it_learns_means_and_deviations():

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from winsor.tables.glm_losses import Logistic, Softmax, Squared
-from winsor.tables.linear import PrivateLinearRegression, PrivateLogisticRegression
-from winsor.tables.linear.shrinkage import information, towards_level
+from winsor.tables import PrivateLinearRegression, PrivateLogisticRegression
+from winsor.tables.linear.metric import towards_level
+from winsor.tables.losses import Logistic, Softmax, Squared
 
 
 def test_the_level_stays_and_noise_goes():
@@ -36,9 +36,9 @@ def test_it_never_costs_much_and_gains_where_signals_are_weak(signal):
 
 
 def test_information_is_that_of_the_loss():
-    assert information(Squared(), np.array([7.0])).tolist() == [1.0]
-    assert information(Logistic(), np.zeros(1)).tolist() == [0.25]
-    assert information(Softmax(3), np.zeros(3)) == pytest.approx(np.full(3, 2 / 9))
+    assert Squared().information(np.array([7.0])).tolist() == [1.0]
+    assert Logistic().information(np.zeros(1)).tolist() == [0.25]
+    assert Softmax(3).information(np.zeros(3)) == pytest.approx(np.full(3, 2 / 9))
 
 
 @pytest.mark.parametrize("stated", [True, False])

@@ -5,8 +5,8 @@ import pytest
 from scipy import sparse
 
 from winsor.core.contract import ConfigurationError
-from winsor.tables.linear import FlatDescent, PrivateLogisticRegression, PrivateRidge
-from winsor.tables.linear.units import one_row_each
+from winsor.tables import FlatDescent, PrivateLogisticRegression, PrivateRidge
+from winsor.tables.units import one_row_each
 
 DRAW = np.random.default_rng(0)
 IDS = np.repeat(np.arange(300), np.r_[50, 1 + np.arange(299) % 5])

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from winsor.core.contract import ConfigurationError, Neighbouring
 from winsor.core.prepaid import PrepaidDoor, Receipt
-from winsor.tables.linear import (
+from winsor.tables import (
     PrivateHuberRegressor,
     PrivateLinearRegression,
     PrivateLogisticRegression,

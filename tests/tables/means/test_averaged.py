@@ -11,7 +11,7 @@ from winsor.audit import replay
 from winsor.core.accounting import account
 from winsor.core.contract import ConfigurationError, Neighbouring
 from winsor.core.sampling.samplers import Poisson
-from winsor.tables.means import averaged_mean, clipped_mean
+from winsor.tables import averaged_mean, clipped_mean
 from winsor.tables.means.averaged import averaged_sensitivity, clipped_average
 from winsor.tails.datasets import moment_rows
 

@@ -10,7 +10,7 @@ from winsor_papers.theory import simple_clipping_radius
 
 from winsor.core.contract import ConfigurationError, Neighbouring
 from winsor.core.prepaid import Receipt
-from winsor.tables.means import PrivateRadius, clipped_mean
+from winsor.tables import PrivateRadius, clipped_mean
 from winsor.tables.means.clipped import clipped_sum, distances
 from winsor.tails.datasets import moment_rows
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from winsor.core.contract import ConfigurationError
-from winsor.tables.means import describe
+from winsor.tables import describe
 
 
 def test_everything_comes_from_one_budget():

@@ -8,9 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import optimize
 
-from winsor.tables.means.direction import distance_and_direction, lexicographic, nearest_in_hull
-from winsor.tables.means.medians import coordinate_median, geometric_median
-from winsor.tables.means.updating import COMBINATIONS, combined
+from winsor.tables.means.updating import (
+    COMBINATIONS,
+    combined,
+    coordinate_median,
+    distance_and_direction,
+    geometric_median,
+    lexicographic,
+    nearest_in_hull,
+)
 
 SEEDS = st.integers(0, 2**32 - 1)
 

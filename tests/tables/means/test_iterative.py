@@ -12,7 +12,7 @@ from winsor.core.accounting.spending import account
 from winsor.core.contract import ConfigurationError, Neighbouring
 from winsor.core.prepaid import Receipt
 from winsor.core.randomness import new_key
-from winsor.tables.means import PrivateRadius, iterative_mean
+from winsor.tables import PrivateRadius, iterative_mean
 from winsor.tables.means.groups import Groups
 from winsor.tails.datasets import moment_rows
 

@@ -10,7 +10,7 @@ from winsor.core.ledger.ledger import Ledger
 from winsor.core.noise.gaussian import Gaussian
 from winsor.core.prepaid import PrepaidDoor, Receipt
 from winsor.core.randomness import new_key
-from winsor.tables.means import PrivateRadius
+from winsor.tables import PrivateRadius
 
 
 def door(relation=Neighbouring.ADD_OR_REMOVE_ONE) -> PrepaidDoor:

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from winsor.core.contract import ConfigurationError
-from winsor.tables.means import averaged_mean, clipped_mean, iterative_mean, winsorised_mean
+from winsor.tables import averaged_mean, clipped_mean, iterative_mean, winsorised_mean
 from winsor.tables.means.clipped import clipped_sum, distances
-from winsor.tables.means.units import protected_rows
+from winsor.tables.units import protected_rows
 
 DRAW = np.random.default_rng(0)
 SIZES = np.r_[50, 1 + np.arange(199) % 5]

@@ -12,7 +12,7 @@ from winsor_papers.theory import iterative_groups
 from winsor.core.contract import ConfigurationError, Neighbouring
 from winsor.core.prepaid import Receipt
 from winsor.core.randomness import new_key
-from winsor.tables.means import iterative_mean
+from winsor.tables import iterative_mean
 from winsor.tables.means.groups import Groups
 from winsor.tables.means.updating import combined, iterative_centre, least_constant, lemma_8_steps
 from winsor.tails.datasets import moment_rows

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from winsor.core.contract import ConfigurationError, Neighbouring
-from winsor.tables.means import winsorised_mean
+from winsor.tables import winsorised_mean
 from winsor.tables.means.tail_cut import Tail
 from winsor.tables.means.winsorised import HeavyMean
 

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from winsor.core.contract import ConfigurationError
-from winsor.tables import partitions
-from winsor.tables.additive import PrivateAdditiveClassifier, PrivateAdditiveRegressor
+from winsor.tables import PrivateAdditiveClassifier, PrivateAdditiveRegressor, partitions
 
 KEY = bytes(range(32))
 

@@ -7,11 +7,16 @@ from hypothesis import strategies as st
 
 from winsor import metrics
 from winsor.core.contract import ConfigurationError, ProtocolError
-from winsor.tables import partitions, ranges
-from winsor.tables.linear import PrivateHuberRegressor, PrivateLinearRegression, PrivateRidge
-from winsor.tables.linear.scaler import PrivateScaler
+from winsor.tables import (
+    PrivateHuberRegressor,
+    PrivateLinearRegression,
+    PrivateRidge,
+    partitions,
+    ranges,
+)
 from winsor.tables.linear.sufficient import SufficientStatistics
-from winsor.tables.partitions.passes import Passes, row_digest
+from winsor.tables.partitions.source import Passes, row_digest
+from winsor.tables.transformers import PrivateScaler
 
 KEY = bytes(range(32))
 CUTS = [[], [1], [10, 10, 4_000], range(100, 9_000, 400)]

@@ -14,8 +14,7 @@ from distributed import Client, LocalCluster
 from fragile_loaders import Fragile
 
 from winsor.core.contract import ConfigurationError
-from winsor.tables import means, partitions
-from winsor.tables.linear import PrivateRidge
+from winsor.tables import PrivateRidge, means, partitions
 from winsor.tables.partitions.on_dask import delayed_parts
 
 KEY = bytes(range(32))

@@ -10,7 +10,8 @@ import pytest
 
 from winsor.core.contract import ConfigurationError
 from winsor.tables import means, partitions
-from winsor.tables.partitions.moments import Triangle, _unpacked
+from winsor.tables.linear.metric import unpacked_triangle
+from winsor.tables.partitions.statistics import Triangle
 
 KEY = bytes(range(32))
 
@@ -85,7 +86,7 @@ def test_partitions_are_computed_where_the_map_says_and_again_after_a_failure(ta
 def test_a_row_moves_the_moments_by_at_most_the_square_of_the_bound(row):
     moved = Triangle(np.zeros(3), 2.0, 1.0)(np.array([row], dtype=float))
     assert np.linalg.norm(moved) <= 4.0
-    square = _unpacked(moved, 4)
+    square = unpacked_triangle(moved, 4)
     assert np.allclose(square, square.T)
     assert np.linalg.norm(square) == pytest.approx(np.linalg.norm(moved))
 

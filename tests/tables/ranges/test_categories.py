@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -13,7 +12,6 @@ from hypothesis import strategies as st
 from scipy.stats import norm
 from sklearn.compose import make_column_transformer
 from sklearn.pipeline import make_pipeline
-from sklearn.utils.estimator_checks import estimator_checks_generator
 
 from winsor.audit import replay
 from winsor.core.accounting import account_delta, event_from_json, event_to_json
@@ -23,9 +21,14 @@ from winsor.core.ledger.ledger import Ledger
 from winsor.core.noise.thresholded import ThresholdedGaussian
 from winsor.core.prepaid import PrepaidDoor
 from winsor.core.sampling.samplers import FullBatch, Poisson
-from winsor.tables.additive import PrivateAdditiveRegressor
-from winsor.tables.linear import PrivacyBudget, PrivateRidge, total_guarantee
-from winsor.tables.ranges import PrivateEncoder, private_categories
+from winsor.tables import (
+    PrivacyBudget,
+    PrivateAdditiveRegressor,
+    PrivateEncoder,
+    PrivateRidge,
+    private_categories,
+    total_guarantee,
+)
 from winsor.tables.ranges.categories import as_texts, release, sensitivity
 
 ADD, REPLACE = Neighbouring.ADD_OR_REMOVE_ONE, Neighbouring.REPLACE_ONE
@@ -215,19 +218,3 @@ def test_what_cannot_be_is_refused():
         private_categories(["a", "b"], epsilon=1.0)
     with pytest.raises(ConfigurationError, match="at most 5 rows"):
         release(as_texts(towns(6)), Silent(), Loose(), 5)
-
-
-def name_of(check) -> str:
-    return (check.func if isinstance(check, partial) else check).__name__
-
-
-CHECKS = [
-    pytest.param(estimator, check, id=f"{number}-{name_of(check)}")
-    for number, (estimator, check) in enumerate(estimator_checks_generator(PrivateEncoder()))
-    if name_of(check) != "check_array_api_input"  # an opt-in that NumPy-only estimators leave out
-]
-
-
-@pytest.mark.parametrize(("estimator", "check"), CHECKS)
-def test_check_estimator(estimator, check):
-    check(estimator)

@@ -10,11 +10,11 @@ from winsor.core.contract import Neighbouring
 from winsor.core.ledger.ledger import Ledger
 from winsor.core.noise.gaussian import Gaussian
 from winsor.core.prepaid import PrepaidDoor
+from winsor.tables import Distribution, PrivateLogisticRegression
 from winsor.tables.additive import PrivateAdditiveClassifier, PrivateAdditiveRegressor, plan
-from winsor.tables.linear import PrivateLogisticRegression
 from winsor.tables.linear.scaled import learnt_range
-from winsor.tables.ranges import Distribution
-from winsor.tables.ranges.coarse import Coarse, enough, share_of_one_round, share_of_ranges
+from winsor.tables.ranges.coarse import Coarse
+from winsor.tables.ranges.plan import enough, share_of_one_round, share_of_ranges
 
 
 def units(n: int = 400) -> np.ndarray:

@@ -9,8 +9,7 @@ from winsor.core.contract import Neighbouring
 from winsor.core.ledger.ledger import Ledger
 from winsor.core.noise.gaussian import Gaussian
 from winsor.core.prepaid import PrepaidDoor
-from winsor.tables.ranges.grid import signed_log_grid
-from winsor.tables.ranges.indicators import with_narrow_cells
+from winsor.tables.ranges.grid import signed_log_grid, with_narrow_cells
 from winsor.tables.ranges.zoom import Zoom, counts_between
 
 N = 20_000

@@ -11,7 +11,7 @@ from winsor.core.contract import ConfigurationError, Neighbouring
 from winsor.core.ledger.ledger import Ledger
 from winsor.core.noise.gaussian import Gaussian
 from winsor.core.prepaid import PrepaidDoor
-from winsor.tables.ranges import Distribution, Zoom, as_bounds, private_bins
+from winsor.tables import Distribution, Zoom, as_bounds, private_bins
 from winsor.tables.ranges.grid import signed_log_grid
 from winsor.tables.ranges.zoom import counts_between
 

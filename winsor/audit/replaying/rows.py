@@ -17,7 +17,7 @@ import numpy as np
 
 from winsor.core.sampling.samplers import FixedSize, Indices, Sampler
 from winsor.core.sampling.units import UnitRows
-from winsor.tables.glm_losses import Design
+from winsor.tables.design import Design
 from winsor.tables.linear.batches import BlockPoisson
 from winsor.tables.means import clipped
 from winsor.tables.means.groups import Groups

@@ -1,9 +1,6 @@
-"""Private additive models: a shape function for every feature, in scikit-learn's style."""
+"""Additive models: a shape function for every feature.
 
-from __future__ import annotations
+Public names are those of `winsor.tables`.
+"""
 
-from winsor.tables.additive.classifier import PrivateAdditiveClassifier
-from winsor.tables.additive.regressor import PrivateAdditiveRegressor
-from winsor.tables.additive.shapes import Shape
-
-__all__ = ["PrivateAdditiveClassifier", "PrivateAdditiveRegressor", "Shape"]
+from winsor.tables import __getattr__ as __getattr__  # type: ignore[attr-defined]

@@ -1,8 +1,4 @@
-"""What the additive estimators share: checking input, one private fit, what is kept.
-
-Learned attributes: ``terms_`` (the shape functions), ``interactions_`` (pairs that were chosen),
-``epsilon_`` and ``delta_`` (certified, for everything in ``ledger_``), ``guarantee_``, ``ledger_``.
-"""
+"""What the additive estimators share: checking input, one private fit, what is kept."""
 
 from __future__ import annotations
 
@@ -10,25 +6,17 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from winsor.charts import Chart
-from winsor.core.checks import as_delta, as_relation, whole
-from winsor.core.contract import ConfigurationError, Guarantee
-from winsor.core.ledger.ledger import Ledger
-from winsor.core.ledger.shared_budget import PrivacyBudget, settings_of
-from winsor.core.prepaid import PrepaidDoor
-from winsor.core.randomness import key_for
-from winsor.planning.budget import Target
-from winsor.tables.additive.fitting import Fitted, fit
+from winsor.core.checks import whole
+from winsor.core.contract import ConfigurationError
+from winsor.tables.additive.fitting import AdditiveRows, Fit, Fitted, LossOf, Table
 from winsor.tables.additive.plan import Plan
-from winsor.tables.additive.rows import LossOf, Rows, Table
 from winsor.tables.additive.shapes import Shape, chart_of, shapes_of
-from winsor.tables.ranges.binner import Bins
-from winsor.tables.ranges.bounds import as_bounds
-from winsor.tables.ranges.refused_tables import in_own_words, known_table
-from winsor.tables.surroundings import begin_fit, count_fit
+from winsor.tables.estimator import PrivateEstimator
+from winsor.tables.inputs import as_bounds, in_own_words, known_table
+from winsor.tables.ranges.bins import Bins
 
 Array = NDArray[np.float64]
 
@@ -36,19 +24,15 @@ BINS = 32
 """Cells of equal mass of the distributions that knots are read from (half their number)."""
 
 
-class PrivateAdditiveModel(BaseEstimator):
-    """Base of the estimators. Subclasses give the loss and read scores."""
+class PrivateAdditiveModel(PrivateEstimator):
+    """Base of the additive estimators. Subclasses give the loss and read scores.
 
-    epsilon: float
-    delta: float | None
+    Learned attributes: ``terms_`` (the shape functions), ``interactions_`` (pairs that were
+    chosen), ``n_iter_`` (private steps), and those of `PrivateEstimator`.
+    """
+
     interactions: int
     bounds: Any
-    relation: str
-    random_state: Any
-    allow_large_delta: bool
-    budget: PrivacyBudget | None
-    ledger_: Ledger
-    guarantee_: Guarantee
     _fitted: Fitted
 
     def _check_table(self, X: Any, y: Any) -> tuple[Array, Any]:
@@ -60,7 +44,7 @@ class PrivateAdditiveModel(BaseEstimator):
 
     def _fit(
         self,
-        rows: Rows,
+        rows: AdditiveRows,
         features: int,
         value_bounds: list[Any],
         loss_of: LossOf,
@@ -69,27 +53,19 @@ class PrivateAdditiveModel(BaseEstimator):
     ) -> None:
         """``value_bounds`` has a place for each value of a row, such as a target, whose
         distribution the loss needs. A key from a seed belongs to ``data``."""
-        begin_fit(self)
         n = rows.n
         whole("interactions", self.interactions, 0)
         bounds = _all_bounds(self.bounds, features, value_bounds)
+        config = {"estimator": type(self).__name__, "n": n, "d": features}
+        session = self._open(n, config, *data)
         bins = Bins(features + len(value_bounds), BINS, bounds, indicators=True)
-        delta = as_delta(self.delta, n, self.allow_large_delta)
-        target = Target(self.epsilon, delta, None, as_relation(self.relation))
-        plan = Plan.of(bins, len(value_bounds), self.interactions > 0, n, target)
-        key = key_for(self.random_state, 0, settings_of(self), *data)
-        ledger = Ledger({"estimator": type(self).__name__, "n": n, "d": features})
-        door = PrepaidDoor(ledger, target.relation, key)
-        self._fitted = fit(rows, features, loss_of, plan, self.interactions, door)
-        if self.random_state is not None:
-            conditions += ("noise from a known seed: whoever knows the seed can subtract it",)
-        self.ledger_ = ledger
-        self.guarantee_ = door.guarantee(target.delta, (f"n = {n} is public", *conditions))
-        self.epsilon_, self.delta_ = self.guarantee_.epsilon, self.guarantee_.delta
-        self.n_iter_ = plan.parts["first"].steps + plan.parts["last"].steps
+        plan = Plan.of(bins, len(value_bounds), self.interactions > 0, n, session.target)
+        self._fitted = Fit(rows, features, plan, session.door).run(loss_of, self.interactions)
+        self.n_iter_ = plan.shares.parts["first"].steps + plan.shares.parts["last"].steps
         self.terms_ = shapes_of(self._fitted, self._names(), self._score_unit())
         self.interactions_ = [term.features for term in self.terms_ if len(term.features) == 2]
-        count_fit(self, rows.features if isinstance(rows, Table) else None)
+        table = rows.features if isinstance(rows, Table) else None
+        self._close(session, n, table, conditions)
 
     def _score_unit(self) -> float:
         """What shape functions are drawn in: log-odds and logarithms of means as they are."""
@@ -108,7 +84,7 @@ class PrivateAdditiveModel(BaseEstimator):
         return self._fitted.scores(table)
 
     def shape(self, term: int | str) -> Shape:
-        """The shape function of a feature (its number or its name), or of a pair (its name)."""
+        """Return the shape function of a feature (its number or name), or of a pair (its name)."""
         check_is_fitted(self)
         for shape in self.terms_:
             if term == shape.name or shape.features == (term,):
@@ -119,7 +95,7 @@ class PrivateAdditiveModel(BaseEstimator):
         )
 
     def plot(self, term: int | str) -> Chart:
-        """A chart of one shape function; `winsor.charts.save` writes it to a file."""
+        """Draw one shape function; `winsor.charts.save` writes the chart to a file."""
         return chart_of(self.shape(term))
 
 

@@ -24,11 +24,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from winsor.core.arithmetic.rows import clip_rows
 from winsor.core.contract import Sensitivity
 from winsor.core.noise.gaussian import Gaussian
 from winsor.core.prepaid import PrepaidDoor
 from winsor.core.sampling.samplers import FullBatch
 from winsor.tables.additive.terms import Design
+from winsor.tables.descent import mean_of_last
 
 Array = NDArray[np.float64]
 Gradient = Callable[[Array], Array]
@@ -43,6 +45,7 @@ PROOF = "rows of a design of known length times residuals of clipped length"
 
 
 def sensitivity(design: Design, clip: float) -> Sensitivity:
+    """Return how far a row moves the sum of a step."""
     return Sensitivity.per_sample(clip * design.reach * ROUNDING, PROOF)
 
 
@@ -55,7 +58,7 @@ class Descent:
     curvature: float = 1.0
 
     def rate(self, design: Design, n: int, multiplier: float) -> float:
-        """Length of a step. ``multiplier`` is that of each of the steps."""
+        """Return length of a step. ``multiplier`` is that of each of the steps."""
         stable = 1.0 / (self.curvature * design.curvature)
         noise = multiplier / math.sqrt(self.steps) * self.clip * design.reach / n
         smallest = noise * math.sqrt(2.0 * design.size) / self.clip  # curvature included
@@ -71,27 +74,26 @@ class Descent:
         door: PrepaidDoor,
         mechanism: Gaussian,
     ) -> Array:
-        """Parameters (size, outputs), from ``start`` on; ``gradient(parameters)`` is the sum over
-        all ``n`` rows of phi_i r_i', residuals cut at `clip`."""
+        """Return parameters (size, outputs), from ``start`` on; ``gradient(parameters)`` is the sum
+        over all ``n`` rows of phi_i r_i', residuals cut at `clip`."""
         rate = self.rate(design, n, mechanism.noise_multiplier) / n
         receipt = door.pay(
             mechanism, FullBatch(n), sensitivity(design, self.clip), self.steps, start.shape
         )
-        here = ahead = start
-        total = np.zeros_like(start)
-        kept = max(1, round(KEPT * self.steps))
-        for step in range(self.steps):
-            released = receipt.release(gradient(ahead))
-            there = ahead + rate * design.centred(released)
-            here, ahead = there, there + MOMENTUM * (there - here)
-            if step >= self.steps - kept:
-                total += here
-        return total / kept
+
+        def advance(ahead: Array) -> Array:
+            return ahead + rate * design.centred(receipt.release(gradient(ahead)))
+
+        return mean_of_last(start, advance, self.steps, self._kept, MOMENTUM)
+
+    @property
+    def _kept(self) -> int:
+        return max(1, round(KEPT * self.steps))
 
     def response(self, along: Array, rate: float) -> tuple[Array, Array]:
-        """Of coordinates with the second derivatives ``along`` per row: what is left of where they
+        """Return what is left of where coordinates with the second derivatives ``along`` per row
         started, and the deviation of the answer per unit of that of a step's noise per row."""
-        kept = max(1, round(KEPT * self.steps))
+        kept = self._kept
         factor, one = 1 - rate * along, np.ones_like(along)
         left = _path(factor, one, one, self.steps)[-kept:].mean(axis=0)
         pulse = np.full((1, *along.shape), rate)
@@ -114,10 +116,8 @@ def _path(factor: Array, here: Array, ahead: Array, steps: int) -> Array:
 
 
 def cut_rows(residuals: Array, clip: float) -> Array:
-    """Rows no longer than ``clip``; what is not a number counts as zero."""
+    """Return rows no longer than ``clip``; what is not a number counts as zero."""
     residuals = np.nan_to_num(residuals, nan=0.0, posinf=clip, neginf=-clip)
     if residuals.shape[1] == 1:
         return np.clip(residuals, -clip, clip)
-    bounded = np.clip(residuals, -clip, clip)
-    lengths = np.sqrt(np.einsum("ij,ij->i", bounded, bounded))
-    return bounded * np.minimum(1.0, clip / np.maximum(lengths, 1e-300))[:, None]
+    return clip_rows(np.clip(residuals, -clip, clip), clip)

@@ -1,9 +1,9 @@
-"""Where a shape function may bend: knots from a released distribution, and the hats between them.
+"""Where a shape function may bend: knots from a released distribution, and the tents between them.
 
-    hat_k(x)   1 at knot k, 0 at its neighbours, linear between: a row has two of them, w and 1 - w
+    tent_k(x)   1 at knot k, 0 at its neighbours, linear between: a row has two of them, w and 1 - w
     knots      quantiles of equal mass; a value that many rows share is one knot
 
-Everything here is post-processing of what `winsor.tables.ranges` released, but for `Hats`, which
+Everything here is post-processing of what `winsor.tables.ranges` released, but for `Tents`, which
 reads one row at a time.
 """
 
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from winsor.tables.ranges.distribution import Distribution
+from winsor.tables.ranges.distribution import Distribution, range_of_means
 
 Array = NDArray[np.float64]
 Indices = NDArray[np.int64]
@@ -26,7 +26,7 @@ _CLOSEST = 0.01  # knots closer than this share of the middle of a column are on
 
 
 def knots_of(found: Distribution, count: int) -> Array:
-    """At most ``count`` knots, ascending; a single one if the column looks constant.
+    """Return at most ``count`` knots, ascending; a single one if the column looks constant.
 
     >>> even = Distribution(np.linspace(0, 1, 33), np.full(32, 1 / 32))
     >>> knots_of(even, 5).tolist()
@@ -69,13 +69,13 @@ def _apart(knots: Array, gap: float) -> Array:
 
 
 @dataclass(frozen=True)
-class Hats:
+class Tents:
     """Piecewise linear functions on at least two ``knots``; rows outside count at the ends."""
 
     knots: Array
 
     def places(self, column: Array) -> tuple[Indices, Array]:
-        """(k, w) of every row: hat k has the value 1 - w, hat k + 1 the value w."""
+        """Return (k, w) of every row: tent k has the value 1 - w, tent k + 1 the value w."""
         inside = np.clip(column, self.knots[0], self.knots[-1])
         left = np.searchsorted(self.knots, inside, side="right") - 1
         left = np.clip(left, 0, len(self.knots) - 2).astype(np.int64)
@@ -83,9 +83,47 @@ class Hats:
         return left, np.clip((inside - start) / width, 0.0, 1.0)
 
     def sums(self, column: Array) -> tuple[Array, Array]:
-        """The sums over the rows of every hat, and of the product of each with the next."""
+        """Return the sums over the rows of every tent, and of the product of each with the next."""
         left, weight = self.places(column)
         size = len(self.knots)
         counts = np.bincount(left, 1 - weight, size) + np.bincount(left + 1, weight, size)
         products = np.bincount(left, weight * (1 - weight), size - 1)
         return counts.astype(np.float64), products.astype(np.float64)
+
+
+ROOM = 0.1
+"""How far beyond the released range of a target predictions may lie, as a share of its width."""
+
+
+@dataclass(frozen=True)
+class Units:
+    """Targets count as (y - centre) / scale inside; few exceed ``high`` there."""
+
+    centre: float
+    scale: float
+    high: float
+    ends: tuple[float, float]
+    """Predictions stay between these: no mean lies beyond what it is the mean of."""
+
+
+def units_of(found: list[Distribution], linked: bool) -> Units:
+    """Return median and spread; for a log link, zero and the mean per exposure (the second of
+    ``found``, if there is one)."""
+    y = found[0]
+    if not linked:
+        q05, q16, middle, q84, q95 = y.quantile([0.05, 0.16, 0.5, 0.84, 0.95])
+        spread = max((q84 - q16) / 2, (q95 - q05) / 3.3, (y.high - y.low) / 100, 1e-300)
+        ends = y.low - ROOM * (y.high - y.low), y.high + ROOM * (y.high - y.low)
+        high = (y.high - float(middle)) / float(spread)
+        return Units(float(middle), float(spread), high, ends)
+    mean, exposure = _mean(y), found[1] if len(found) > 1 else None
+    if exposure is not None:
+        mean /= _mean(exposure)
+    ends = range_of_means(y, exposure, mean)
+    return Units(0.0, mean, float(y.quantile(0.999)) / mean, ends)
+
+
+def _mean(found: Distribution) -> float:
+    """Of a positive column, without the long empty ends of outer cells."""
+    values = cut_ends(found.quantile(np.linspace(0.0, 1.0, 65)))
+    return max(float(np.mean((values[1:] + values[:-1]) / 2)), 1e-300)

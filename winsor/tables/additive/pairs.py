@@ -28,7 +28,7 @@ from winsor.core.noise.gaussian import Gaussian
 from winsor.core.prepaid import PrepaidDoor
 from winsor.core.sampling.samplers import FullBatch
 from winsor.tables.additive.descent import ROUNDING
-from winsor.tables.additive.knots import Hats
+from winsor.tables.additive.knots import Tents
 from winsor.tables.additive.terms import Design, Term
 
 Array = NDArray[np.float64]
@@ -42,11 +42,12 @@ PROOF = "clipped residuals in one cell of each pair"
 
 
 def sensitivity(pairs: int, clip: float) -> Sensitivity:
+    """Return how far a row moves the residual sums of so many ``pairs``."""
     return Sensitivity.per_sample(clip * math.sqrt(max(pairs, 1)) * ROUNDING, PROOF)
 
 
 def candidates(design: Design, parameters: Array) -> list[Pair]:
-    """Pairs of the terms whose shape functions vary most."""
+    """Return pairs of the terms whose shape functions vary most."""
     strengths = []
     for term, part in zip(design.terms, design.parts(parameters), strict=True):
         heights, mass = term.heights(part), term.masses[0]
@@ -57,7 +58,7 @@ def candidates(design: Design, parameters: Array) -> list[Pair]:
 
 
 def coarse(term: Term) -> Array:
-    """Inner edges of about `CELLS` cells of equal mass."""
+    """Return inner edges of about `CELLS` cells of equal mass."""
     knots, masses = term.knots[0], term.masses[0]
     if len(knots) <= CELLS:
         return (knots[:-1] + knots[1:]) / 2
@@ -77,7 +78,7 @@ class Residuals:
 
 
 def pair_sums(table: Array, design: Design, pairs: Sequence[Pair], cut: Array) -> Array:
-    """(pairs, outputs, cells) sums of the residuals ``cut`` in the cells of every pair."""
+    """Return (pairs, outputs, cells) sums of the residuals ``cut`` in the cells of every pair."""
     codes = {
         number: np.searchsorted(coarse(design.terms[number]), table[:, feature], side="right")
         for number in {number for pair in pairs for number in pair}
@@ -101,7 +102,8 @@ def interacting(
     door: PrepaidDoor,
     mechanism: Gaussian,
 ) -> list[Pair]:
-    """At most ``most`` of the ``pairs`` of terms whose score is clearly not noise, best first.
+    """Return at most ``most`` of the ``pairs`` of terms whose score is clearly not noise, best
+    first.
 
     ``sums`` are the `pair_sums` of all rows."""
     n, outputs = residuals.n, residuals.outputs
@@ -129,7 +131,7 @@ def _score(tables: Array, sizes: tuple[int, int]) -> float:
 
 
 def interaction(one: Term, other: Term, knots: int) -> Term:
-    """The pair as a term, on about ``knots`` knots of each of its features."""
+    """Return the pair as a term, on about ``knots`` knots of each of its features."""
     coarser = [_thinned(term, knots) for term in (one, other)]
     features, (first, second) = (one.features[0], other.features[0]), coarser
     return Term(features, *((one, two) for one, two in zip(first, second, strict=True)))
@@ -142,7 +144,7 @@ def _thinned(term: Term, knots: int) -> tuple[Array, Array, Array]:
         return own, masses, term.overlaps[0] if term.overlaps else np.zeros(len(own) - 1)
     kept = np.unique(np.round(np.linspace(0, len(own) - 1, knots)).astype(int))
     nearest = np.abs(own[:, None] - own[kept]).argmin(axis=1)
-    left, share = Hats(own[kept]).places(own)
+    left, share = Tents(own[kept]).places(own)
     overlaps = np.bincount(left, masses * share * (1 - share), len(kept) - 1)
     counted = np.bincount(nearest, masses, len(kept))
     return own[kept], counted.astype(np.float64), overlaps.astype(np.float64)

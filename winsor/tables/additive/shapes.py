@@ -39,7 +39,7 @@ class Shape:
 
 
 def shapes_of(fitted: Fitted, names: list[str], unit: float) -> list[Shape]:
-    """Every term, the most important first."""
+    """Return every term, the most important first."""
     found = []
     for term, part in zip(fitted.design.terms, fitted.design.parts(fitted.parameters), strict=True):
         heights = unit * term.heights(part)
@@ -52,7 +52,7 @@ def shapes_of(fitted: Fitted, names: list[str], unit: float) -> list[Shape]:
 
 
 def chart_of(shape: Shape) -> Chart:
-    """One line per output over the feature; for a pair, one line per knot of the second."""
+    """Draw one line per output over the feature; for a pair, one line per knot of the second."""
     x = shape.knots[0].tolist()
     if len(shape.features) == 1:
         columns = [(f"class {k}", shape.heights[:, k]) for k in range(shape.heights.shape[1])]

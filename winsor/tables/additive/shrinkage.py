@@ -1,23 +1,19 @@
 """Shape functions without the part that chance explains: post-processing of what was released.
 
-    basis    of the heights of a term, orthonormal under its masses: constant, line, then waves of
-             rising frequency; of a pair, the products
+    basis    for the heights of a term, orthonormal under its masses: constant, line, then waves of
+             rising frequency; for a pair, the products
     blocks   frequencies 1, 2 to 3, 4 to 7, ... of a term; of a pair, products of blocks
-    shrink   every block to the share of it that chance and a penalty do not explain
-             (`winsor/tables/linear/shrinkage.py`)
+    shrink   every block to the share of it that chance and a penalty do not explain (`kept_share`)
     penalty  the largest variance in the block over their sum, to the power `GAMMA`, times chance;
              none on a feature that has a line alone
 
 In dyadic blocks this is within a constant of the best estimate at any smoothness (Cai 1999), and
-with the penalty about as good as if the smoothness were known (Cavalier & Tsybakov 2002): a block
-of nothing but chance exceeds it a third of the time, and a table has dozens. Chance is both the
-noise of the releases and the randomness of rows: in a table of little signal the second is what
-bends shapes, at any epsilon. The level stays where it was.
+with the penalty about as good as if the smoothness were known (Cavalier & Tsybakov 2002). Chance is
+the noise of the releases and the randomness of rows. The level stays where it was.
 
-Rows between two knots tell the knots apart badly: the roughest of waves varies three times as much
-as with rows at the knots. The released overlaps of hats say how much, along every principal
-direction of a term. Features are taken for uncorrelated: where they are not, chance is larger than
-here, and shapes are shrunk too little rather than too much.
+Rows between two knots tell the knots apart badly, and the released overlaps of tents say how much,
+along every principal direction of a term. Features are taken for uncorrelated: where they are not,
+shapes are shrunk too little rather than too much.
 """
 
 from __future__ import annotations
@@ -29,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from winsor.tables.additive.terms import Design, Term
-from winsor.tables.linear.shrinkage import kept_share
+from winsor.tables.linear.metric import kept_share
 
 Array = NDArray[np.float64]
 
@@ -55,8 +51,8 @@ class Chance:
 
 
 def curvatures(design: Design) -> Array:
-    """(size,) the curvature of the design along each principal direction, by masses and overlaps;
-    1 of the intercept."""
+    """Return (size,) the curvature of the design along each principal direction, by masses and
+    overlaps; 1 of the intercept."""
     parts = [_principal(term)[0] for term in design.terms]
     return np.concatenate([*parts, np.ones(1)])
 
@@ -76,7 +72,8 @@ def _principal(term: Term) -> tuple[Array, Array]:
 
 
 def _mean_square(mass: Array, overlaps: tuple[Array, ...]) -> Array:
-    """The mean of hats times hats over rows; a row's hats add up to 1, hence its rows to masses."""
+    """The mean of tents times tents over rows; a row's tents add up to 1, hence its rows to
+    masses."""
     if not overlaps:
         return np.diag(mass)
     beside, root = overlaps[0], np.sqrt(mass)
@@ -96,7 +93,7 @@ def _mass(term: Term) -> Array:
 
 
 def shrunk(design: Design, parameters: Array, chance: Chance) -> Array:
-    """The ``parameters`` (size, outputs) of ``design`` without what chance explains."""
+    """Return the ``parameters`` (size, outputs) of ``design`` without what chance explains."""
     along = np.maximum(curvatures(design), 1e-12)
     variance = chance.noise + chance.reached**2 * chance.rows / along
     kept = parameters.copy()

@@ -1,8 +1,7 @@
-"""What the estimators share: checking input, choosing a method, one private fit, what is kept.
+"""What the linear estimators share: checking input, choosing a method, one private fit.
 
-Learned attributes: ``coef_``, ``intercept_``, ``n_iter_`` (private steps), ``epsilon_`` and
-``delta_`` (certified, for everything in ``ledger_``), ``guarantee_``, ``ledger_``; and
-``trajectory_``, if the method was told to ``record``.
+Learned attributes: ``coef_``, ``intercept_``, ``n_iter_`` (private steps), those of
+`winsor.tables.estimator.PrivateEstimator`; ``trajectory_``, if the method was told to ``record``.
 """
 
 from __future__ import annotations
@@ -13,35 +12,24 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
-from sklearn.base import BaseEstimator
 from sklearn.utils.validation import validate_data
 
-from winsor import rules
-from winsor.core.checks import as_delta, as_relation, at_least, choice, nearest_first, positive
-from winsor.core.contract import ConfigurationError, Guarantee
-from winsor.core.ledger.ledger import Ledger
-from winsor.core.ledger.shared_budget import settings_of
-from winsor.core.prepaid import PrepaidDoor
+from winsor.core.checks import at_least, choice, nearest_first, positive
+from winsor.core.contract import ConfigurationError
 from winsor.core.randomness import key_for
-from winsor.planning.budget import Target
-from winsor.rules.rule import Rule
-from winsor.tables.glm_losses import Design, Loss
-from winsor.tables.linear.averaged import AveragedDescent
-from winsor.tables.linear.bounded import BoundedSolution, BoundedTask
+from winsor.tables.design import Design
+from winsor.tables.estimator import PrivateEstimator
+from winsor.tables.inputs import as_bounds, data_of, in_own_words, refuse_odd_sparse
+from winsor.tables.linear.averaged import AveragedDescent, Restarted
 from winsor.tables.linear.flat import FlatDescent
-from winsor.tables.linear.iterative import Iterative
-from winsor.tables.linear.options import Method
-from winsor.tables.linear.restarted import Restarted
 from winsor.tables.linear.robust_gd import RobustGD
-from winsor.tables.linear.ruled import Ruled
-from winsor.tables.linear.simple import Simple
+from winsor.tables.linear.ruled import Ruled, needs_torch
+from winsor.tables.linear.simple import Iterative, Simple
 from winsor.tables.linear.sufficient import SufficientStatistics
-from winsor.tables.linear.task import Session
-from winsor.tables.linear.units import SAID, Unit, one_row_each
+from winsor.tables.linear.task import BoundedSolution, BoundedTask, Method
 from winsor.tables.linear.whitened import Whitened
-from winsor.tables.ranges.bounds import as_bounds
-from winsor.tables.ranges.refused_tables import in_own_words
-from winsor.tables.surroundings import begin_fit, count_fit
+from winsor.tables.losses import Loss
+from winsor.tables.units import ONE_ROW_EACH, Unit, one_row_each
 
 Array = NDArray[np.float64]
 
@@ -69,13 +57,19 @@ _OTHERS = "DP-SGD is 'flat'. A clipping rule or its name (automatic, quantile, .
 
 
 def method_of(method: Any) -> Method:
-    """A `Method`: by its name, by the name of a clipping rule, from a rule, or as it is."""
+    """Return a `Method`: by its name, by the name of a clipping rule, from a rule, or as it is."""
     if isinstance(method, Method):
         return method
+    if isinstance(method, str) and method in METHODS:
+        return METHODS[method]()
+    with needs_torch(method):  # here: other methods need no rules
+        from winsor import rules
+        from winsor.rules.rule import Rule
+
     if isinstance(method, str):
-        if method not in METHODS and not rules.is_known(method):
+        if not rules.is_known(method):
             choice("method", method, nearest_first(method, METHODS), _OTHERS)
-        return METHODS[method]() if method in METHODS else Ruled(method)
+        return Ruled(method)
     if isinstance(method, Rule):
         return Ruled(method)
     raise ConfigurationError(
@@ -84,32 +78,20 @@ def method_of(method: Any) -> Method:
     )
 
 
-class PrivateLinearModel(BaseEstimator, ABC):
-    """Base of the estimators. Subclasses give the loss and translate targets."""
+class PrivateLinearModel(PrivateEstimator, ABC):
+    """Base of the linear estimators. Subclasses give the loss and translate targets."""
 
-    epsilon: float
-    delta: float | None
     method: Any
     alpha: float
     fit_intercept: bool
     feature_bound: float | None
     noise_multiplier: float | None
-    relation: str
-    random_state: Any
-    allow_large_delta: bool
     _theta: Array
     feature_range_: Array
     """(d, 2): where ``method="whitened"`` winsorised the columns."""
     coef_: Array
     intercept_: Any
     trajectory_: list[Recorded]
-    ledger_: Ledger
-    guarantee_: Guarantee
-
-    def _store(self, given: dict[str, Any]) -> None:
-        """Keep the arguments of a constructor as they are, which is all that it may do."""
-        for name in self._get_param_names():
-            setattr(self, name, given[name])
 
     def _check_continues(self) -> None:
         if not method_of(self.method).continues:
@@ -139,24 +121,16 @@ class PrivateLinearModel(BaseEstimator, ABC):
         if unit is None:
             return X, y, ()
         kept = one_row_each(X.shape[0], unit, key_for(self.random_state, 0, "rows of units"))
-        return X[kept], y[kept], (SAID,)
+        return X[kept], y[kept], (ONE_ROW_EACH,)
 
     def _fit(
-        self,
-        X: Any,
-        y: Array,
-        loss: Loss,
-        resume: bool = False,
-        conditions: tuple[str, ...] = (),
+        self, X: Any, y: Array, loss: Loss, resume: bool = False, conditions: tuple[str, ...] = ()
     ) -> Self:
         """One private fit of ``loss``; with ``resume``, on from the present parameters and in the
         same ledger. The key is never kept: a saved model must not carry what undoes its noise."""
-        unit = self._unit()
-        design = Design(X, bool(self.fit_intercept), unit)
-        data = (*data_of(X), y)
-        self._fit_design(method_of(self.method), design, y, loss, data, resume, conditions)
-        count_fit(self, X, resume)
-        return self
+        design, data = Design(X, bool(self.fit_intercept), self._unit()), (*data_of(X), y)
+        method = method_of(self.method)
+        return self._fit_design(method, design, y, loss, data, X, resume, conditions)
 
     def _unit(self) -> float:
         """What features are multiplied by: one over their public bound."""
@@ -170,45 +144,28 @@ class PrivateLinearModel(BaseEstimator, ABC):
         y: Array,
         loss: Loss,
         data: tuple[Any, ...],
+        rows: Any = None,
         resume: bool = False,
         conditions: tuple[str, ...] = (),
-    ) -> None:
+    ) -> Self:
         """A fit by ``method``, whose rows may be elsewhere than in ``design``; a key from a seed
-        belongs to ``data``. The caller counts it."""
-        begin_fit(self)
+        belongs to ``data``, and reuse of ``rows`` is warned of."""
         at_least("alpha", self.alpha, 0)
-        unit, bound = design.unit, self.feature_bound
-        relation = as_relation(self.relation)
-        delta = as_delta(self.delta, design.n, self.allow_large_delta)
-        target = Target(self.epsilon, delta, None, relation)
-        earlier: tuple[str, ...] = ()
-        if resume and hasattr(self, "_theta"):
-            start, ledger, earlier = self._theta, self.ledger_, self.guarantee_.conditions
-        else:
-            start = np.zeros(design.shape(loss.outputs))
-            ledger = Ledger(self._config(method, design))
-        key = key_for(self.random_state, len(ledger), settings_of(self), *data)
-        door = PrepaidDoor(ledger, relation, key)
+        goes_on = resume and hasattr(self, "_theta")
+        start = self._theta if goes_on else np.zeros(design.shape(loss.outputs))
         multiplier = self.noise_multiplier
         if multiplier is not None:
             multiplier = positive("noise_multiplier", multiplier)
-        row_bound = None if bound is None else float(np.sqrt(1.0 + design.intercept))
-        task = BoundedTask(
-            design,
-            y,
-            loss,
-            float(self.alpha),
-            start,
-            row_bound,
-            bounds=self._bounds(design.d, unit),
-            target_range=getattr(self, "target_range", None),
-            learn_threshold=all(
-                getattr(self, name, None) is None for name in ("threshold", "target_range")
-            ),
+        session = self._open(
+            design.n,
+            self._config(method, design),
+            *data,
+            resumed=self.ledger_ if goes_on else None,
+            noise_multiplier=multiplier,
         )
-        solution = method.solve(task, Session(door, target, key, multiplier))
-        self._theta = solution.theta
-        self.n_iter_ = solution.steps
+        solution = method.solve(self._task(design, y, loss, start), session)
+        self._theta, self.n_iter_ = solution.theta, solution.steps
+        unit = design.unit
         if isinstance(solution, BoundedSolution) and solution.scaling is not None:
             # Rows are winsorised in predictions as they were in the fit.
             low, high = solution.scaling.low / unit, solution.scaling.high / unit
@@ -220,12 +177,24 @@ class PrivateLinearModel(BaseEstimator, ABC):
                 self._recorded(step, theta, unit) for step, theta in solution.trajectory
             ]
         self._keep_parameters(solution.theta, unit)
-        self.ledger_ = ledger
-        if self.random_state is not None:
-            conditions += ("noise from a known seed: whoever knows the seed can subtract it",)
-        conditions = (f"n = {design.n} is public", *conditions, *earlier)
-        self.guarantee_ = door.guarantee(target.delta, conditions)
-        self.epsilon_, self.delta_ = self.guarantee_.epsilon, self.guarantee_.delta
+        earlier = self.guarantee_.conditions if goes_on else ()
+        return self._close(session, design.n, rows, conditions, earlier, resume)
+
+    def _task(self, design: Design, y: Array, loss: Loss, start: Array) -> BoundedTask:
+        bounded = self.feature_bound is not None
+        return BoundedTask(
+            design,
+            y,
+            loss,
+            float(self.alpha),
+            start,
+            float(np.sqrt(1.0 + design.intercept)) if bounded else None,
+            bounds=self._bounds(design.d, design.unit),
+            target_range=getattr(self, "target_range", None),
+            learn_threshold=all(
+                getattr(self, name, None) is None for name in ("threshold", "target_range")
+            ),
+        )
 
     def _bounds(self, d: int, unit: float) -> Array:
         """Public bounds of columns in the design's units; NaN where there are none."""
@@ -249,12 +218,8 @@ class PrivateLinearModel(BaseEstimator, ABC):
         return cut
 
     def _config(self, method: Method, design: Design) -> dict[str, Any]:
-        return {
-            "estimator": type(self).__name__,
-            "method": type(method).__name__,
-            "n": design.n,
-            "d": design.d,
-        }
+        names = {"estimator": type(self).__name__, "method": type(method).__name__}
+        return {**names, "n": design.n, "d": design.d}
 
     def _recorded(self, step: int, theta: Array, unit: float) -> Recorded:
         """What the fit would have learned had it stopped there: post-processing of releases."""
@@ -270,20 +235,6 @@ class PrivateLinearModel(BaseEstimator, ABC):
         return tags
 
 
-def data_of(X: Any) -> list[Array]:
-    """The arrays that hold a table, dense or sparse."""
-    return [X] if isinstance(X, np.ndarray) else [X.data, X.indices, X.indptr]
-
-
-def refuse_odd_sparse(X: Any) -> None:
-    """Sparse tables of objects, strings or complex numbers, with a hint how to convert them."""
-    if sparse.issparse(X) and X.dtype.kind not in "biuf":
-        raise ConfigurationError(
-            f"X must hold real numbers if sparse. Got dtype {X.dtype} instead (Complex data not "
-            "supported). Convert it with X.astype(float)."
-        )
-
-
 def theta_parts(theta: Array, intercept: bool) -> tuple[Array, Any]:
-    """(weights, intercept) of theta; the intercept is 0 if there is none."""
+    """Return (weights, intercept) of theta; the intercept is 0 if there is none."""
     return (theta[:-1], theta[-1]) if intercept else (theta, np.zeros(theta.shape[1:]))

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from winsor.core.prepaid import Receipt
 from winsor.core.randomness import stream
 from winsor.core.sampling.samplers import FullBatch, Indices, Poisson, Sampler
-from winsor.tables.glm_losses import clip_residuals
+from winsor.tables.design import clip_residuals
 from winsor.tables.linear.task import LinearTask
 
 Array = NDArray[np.float64]
@@ -30,12 +30,12 @@ _BLOCK_PICKS = 1 << 16
 
 
 def sampler_of(n: int, batch_size: float) -> Sampler:
-    """Poisson batches of this expected size, or all records if that is all of them."""
+    """Return Poisson batches of this expected size, or all records if that is all of them."""
     return FullBatch(n) if batch_size >= n else BlockPoisson.of_batch_size(n, batch_size)
 
 
 def batches_of(sampler: Sampler, key: bytes, first: int, steps: int) -> Iterator[Indices]:
-    """The batches of steps first, first + 1, ... in turn."""
+    """Return the batches of steps first, first + 1, ... in turn."""
     if isinstance(sampler, BlockPoisson):
         return sampler.batches(key, first, steps)
     return (sampler.indices(key, step) for step in range(first, first + steps))
@@ -44,7 +44,7 @@ def batches_of(sampler: Sampler, key: bytes, first: int, steps: int) -> Iterator
 def batch_sums(
     task: LinearTask, sampler: Sampler, receipt: Receipt, key: bytes, limits: Array | None = None
 ) -> Callable[[Array], Array]:
-    """Each call gives the sum of per-sample gradients over the next batch. Private.
+    """Return a function that gives the sum of per-sample gradients over the next batch. Private.
 
     ``limits`` bounds the residuals row by row, and with them the gradients.
     """
@@ -80,6 +80,7 @@ class BlockPoisson(Poisson):
 
     @staticmethod
     def of_batch_size(n: int, batch_size: float) -> BlockPoisson:
+        """Return the sampler with this expected batch size."""
         plain = Poisson.of_batch_size(n, batch_size)
         return BlockPoisson(plain.n, plain.q)
 
@@ -89,11 +90,12 @@ class BlockPoisson(Poisson):
         return max(1, int(_BLOCK_PICKS / max(1.0, self.expected_size)))
 
     def indices(self, key: bytes, step: int) -> Indices:
+        """Return the batch of one step."""
         number, offset = divmod(step, self.drawn_together)
         return self._draw(key, number)[offset]
 
     def batches(self, key: bytes, first: int, steps: int) -> Iterator[Indices]:
-        """The batches of steps first, first + 1, ... in turn."""
+        """Return the batches of steps first, first + 1, ... in turn."""
         step, end = first, first + steps
         while step < end:
             number, offset = divmod(step, self.drawn_together)

@@ -3,17 +3,11 @@
     g_t = (1/(q n)) [ sum_{i in B_t} min(1, C/|g_i|) g_i + N(0, (nm C)^2 I) ]
     theta <- theta - eta_t g_t,   eta_t falls linearly to zero;  the last quarter is averaged
 
-Abadi et al. 2016; the baseline of Das et al. 2023 in paper 4. For a linear model |g_i| is
-|r_i| |(x_i, 1)|, so clipping is a limit on the residual.
-
-The defaults take all records at each step up to 65,536 of them: for a convex problem, large batches
-give the same signal for less noise, and the account is then one Gaussian, exact and instant. The
-number of steps is (n mu)^2 / p, within 10..150: beyond it the noise of a step exceeds its signal.
-Features of any scale are safe: if ``cautious``, the step size is halved when released gradients
-swing back and forth (`descent.py`), which looks at released values only.
-
-Plain DP-SGD, the papers' baseline, is ``FlatDescent.plain(...)``: constant steps, and the average
-of all iterates, which is what the methods it is compared with return.
+Abadi et al. 2016; the baseline of Das et al. 2023 in paper 4, which is ``FlatDescent.plain(...)``:
+constant steps, and the average of all iterates. For a linear model |g_i| is |r_i| |(x_i, 1)|, so
+clipping is a limit on the residual. The defaults take all records at each step up to 65,536 of
+them: for a convex problem, large batches give the same signal for less noise. The number of steps
+is (n mu)^2 / p, within 10..150: beyond it the noise of a step exceeds its signal.
 
 Guarantee
 ---------
@@ -36,10 +30,9 @@ from winsor.core.prepaid import Receipt
 from winsor.core.sampling.samplers import Sampler
 from winsor.planning.budget import Payment
 from winsor.planning.choose import planned_steps
+from winsor.tables.descent import Schedule, Trail, descend
 from winsor.tables.linear.batches import batch_sums, sampler_of
-from winsor.tables.linear.descent import Schedule, Trail, descend
-from winsor.tables.linear.options import Method
-from winsor.tables.linear.task import LinearTask, Session, Solution
+from winsor.tables.linear.task import LinearTask, Method, Session, Solution
 
 Array = NDArray[np.float64]
 
@@ -68,10 +61,12 @@ class FlatDescent(Method):
 
     @classmethod
     def plain(cls, max_grad_norm: float = 1.0, **options: Any) -> FlatDescent:
-        """Constant steps and the average of all iterates: the baseline of the tables."""
+        """Return options with constant steps and the average of all iterates: the baseline of the
+        tables."""
         return cls(max_grad_norm, decay=False, tail=1.0, cautious=False, **options)
 
     def solve(self, task: LinearTask, session: Session) -> Solution:
+        """Descend on sums of per-sample clipped gradients."""
         bound = positive("max_grad_norm", self.max_grad_norm)
         self._check("batch_size", "learning_rate", "radius")
         positive("tail", self.tail)
@@ -101,6 +96,7 @@ class FlatDescent(Method):
 def clipped_gradients(
     task: LinearTask, sampler: Sampler, bound: float, receipt: Receipt, key: bytes
 ) -> Callable[[Array], Array]:
-    """Each call releases the next step's noisy mean of per-sample clipped gradients."""
+    """Return a function that releases the next step's noisy mean of per-sample clipped
+    gradients."""
     total = batch_sums(task, sampler, receipt, key, task.design.limits(bound))
     return lambda theta: receipt.release(total(theta)) / sampler.expected_size

@@ -33,31 +33,28 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.stats import norm
-from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
-from winsor.core.checks import as_delta, as_relation, probability
-from winsor.core.contract import ConfigurationError, Guarantee, Sensitivity
-from winsor.core.ledger.ledger import Ledger
-from winsor.core.ledger.shared_budget import PrivacyBudget, settings_of
-from winsor.core.noise.gaussian import Gaussian
-from winsor.core.prepaid import PrepaidDoor
-from winsor.core.randomness import key_for
-from winsor.core.sampling.samplers import FullBatch
-from winsor.planning.budget import Payment, Target, noise_multiplier
+from winsor.core.checks import probability
+from winsor.core.contract import ConfigurationError, Sensitivity
+from winsor.core.ledger.shared_budget import PrivacyBudget
+from winsor.planning.shares import Part, Shares
+from winsor.tables.descent import mean_of_last
+from winsor.tables.estimator import PrivateEstimator
+from winsor.tables.inputs import as_bounds, as_exposure, as_targets, in_own_words, known_table
 from winsor.tables.linear import residual_cut
-from winsor.tables.linear.information import (
+from winsor.tables.linear.score_rows import (
+    ScoreRows,
     information_sensitivity,
     release_information,
     release_squares,
     square_sensitivity,
 )
-from winsor.tables.linear.score_rows import ScoreRows
-from winsor.tables.ranges.binner import Bins
-from winsor.tables.ranges.bounds import as_bounds
-from winsor.tables.ranges.distribution import Distribution
-from winsor.tables.ranges.refused_tables import as_targets, in_own_words, known_table
-from winsor.tables.surroundings import begin_fit, count_fit
+from winsor.tables.losses import FARTHEST
+from winsor.tables.ranges.bins import Bins
+from winsor.tables.ranges.distribution import Distribution, range_of_means
+from winsor.tables.ranges.zoom import Zoom
 
 Array = NDArray[np.float64]
 
@@ -72,50 +69,35 @@ DAMPING = 0.25
 """Of Newton steps: iterates that jump with the noise of one release are biased, for the link is
 curved; damped ones wander less, and their mean is as precise."""
 MOMENTUM = 0.9
-FARTHEST = 12.0
-"""Logarithms of means lie within this distance of that of the overall mean."""
 _GRADIENT = Sensitivity.per_sample(1.0, "yardstick of a descent")
 
 
-class _Budget:
-    """The multipliers of all parts, certified together."""
-
-    def __init__(self, bins: Bins, n: int, target: Target) -> None:
-        ranges = bins.payment(n)
-        whole = {
-            "ranges": ranges.sensitivity,
-            "rough": _GRADIENT,
-            "residuals": residual_cut.SENSITIVITY,
-            "squares": square_sensitivity(1.0),
-            "information": information_sensitivity(1.0, 1.0),
-            "newton": _GRADIENT,
-        }
-        steps = {name: STEPS.get(name, 1) for name in whole} | {"ranges": ranges.steps}
-        self._scales = {name: math.sqrt(steps[name] / SHARES[name]) for name in whole}
-        lines = [
-            Payment(FullBatch(n), sensitivity, steps[name], self._scales[name])
-            for name, sensitivity in whole.items()
-        ]
-        self._multiplier = noise_multiplier(lines, target)
-
-    def noise(self, name: str) -> Gaussian:
-        return Gaussian(self._multiplier * self._scales[name])
+def parts_of(zoom: Zoom) -> dict[str, Part]:
+    """Return everything that a fit releases, in shares of its budget."""
+    whole = {
+        "ranges": zoom.sensitivity,
+        "rough": _GRADIENT,
+        "residuals": residual_cut.SENSITIVITY,
+        "squares": square_sensitivity(1.0),
+        "information": information_sensitivity(1.0, 1.0),
+        "newton": _GRADIENT,
+    }
+    steps = {name: STEPS.get(name, 1) for name in whole} | {"ranges": zoom.rounds}
+    return {name: Part(each, steps[name], SHARES[name]) for name, each in whole.items()}
 
 
-class PrivateLogLinkRegressor(RegressorMixin, BaseEstimator, ABC):
+class PrivateLogLinkRegressor(RegressorMixin, PrivateEstimator, ABC):
     """Base of `PrivatePoissonRegressor` and `PrivateGammaRegressor`.
 
     Parameters
     ----------
-    epsilon, delta
-        The budget of one `fit`. ``delta=None`` means 1e-5, or 1/(2n) if that is smaller.
+    epsilon, delta, relation, random_state, allow_large_delta, budget
+        As in `PrivateLogisticRegression`.
     bounds
         Public bounds of the features: None (learnt within the budget), a pair, or a pair or None
         per feature. Rows outside have no influence.
     level
         Confidence level of the intervals.
-    relation, random_state, allow_large_delta, budget
-        As in `PrivateLogisticRegression`.
 
     Attributes
     ----------
@@ -132,8 +114,6 @@ class PrivateLogLinkRegressor(RegressorMixin, BaseEstimator, ABC):
 
     _heaviest: float
     """Weights of the information, in units of the mean, are cut here."""
-    ledger_: Ledger
-    guarantee_: Guarantee
 
     def __init__(
         self,
@@ -146,14 +126,7 @@ class PrivateLogLinkRegressor(RegressorMixin, BaseEstimator, ABC):
         allow_large_delta: bool = False,
         budget: PrivacyBudget | None = None,
     ) -> None:
-        self.epsilon = epsilon
-        self.delta = delta
-        self.bounds = bounds
-        self.level = level
-        self.relation = relation
-        self.random_state = random_state
-        self.allow_large_delta = allow_large_delta
-        self.budget = budget
+        self._store(locals())
 
     # -- what differs: residuals r and weights m with Var r = phi m, both in units of the mean
 
@@ -174,33 +147,22 @@ class PrivateLogLinkRegressor(RegressorMixin, BaseEstimator, ABC):
 
     def fit(self, X: ArrayLike, y: ArrayLike, exposure: ArrayLike | None = None) -> Self:
         """Fit to all rows within the budget. ``exposure`` (positive) multiplies the means."""
-        begin_fit(self)
         table, targets, periods = self._checked(X, y, exposure)
         n, features = table.shape
         known = as_bounds(self.bounds, features)
         if known is not None:
             known = np.concatenate([known, np.full((2, 2), np.nan)])
         bins = Bins(features + 2, 32, known)
-        delta = as_delta(self.delta, n, self.allow_large_delta)
-        target = Target(self.epsilon, delta, None, as_relation(self.relation))
-        budget = _Budget(bins, n, target)
-        key = key_for(self.random_state, 0, settings_of(self), table, targets, periods)
-        ledger = Ledger({"estimator": type(self).__name__, "n": n, "d": features})
-        door = PrepaidDoor(ledger, target.relation, key)
-        _, found = bins.release(np.c_[table, targets, periods], door, budget.noise("ranges"))
+        config = {"estimator": type(self).__name__, "n": n, "d": features}
+        session = self._open(n, config, table, targets, periods)
+        shares = session.shares(n, parts_of(bins.zoom))
+        _, found = bins.release(np.c_[table, targets, periods], *shares["ranges"])
         rows = ScoreRows(table, found[:features], known)
         mean = _mean(found[-2]) / _mean(found[-1])
         self._means = range_of_means(found[-2], found[-1], mean)
-        self._solve(rows, targets / mean, periods, found[-2], mean, budget, door)
-        conditions: tuple[str, ...] = (f"n = {n} is public",)
-        if self.random_state is not None:
-            conditions += ("noise from a known seed: whoever knows the seed can subtract it",)
-        self.ledger_ = ledger
-        self.guarantee_ = door.guarantee(target.delta, conditions)
-        self.epsilon_, self.delta_ = self.guarantee_.epsilon, self.guarantee_.delta
+        self._solve(rows, targets / mean, periods, self._largest(found[-2], mean), mean, shares)
         self.n_iter_ = sum(STEPS.values())
-        count_fit(self, table)
-        return self
+        return self._close(session, n, table)
 
     def _checked(self, X: Any, y: Any, exposure: Any) -> tuple[Array, Array, Array]:
         probability("level", self.level)
@@ -215,16 +177,9 @@ class PrivateLogLinkRegressor(RegressorMixin, BaseEstimator, ABC):
         return table, targets, as_exposure(exposure, len(table))
 
     def _solve(
-        self,
-        rows: ScoreRows,
-        y: Array,
-        exposure: Array,
-        found: Distribution,
-        mean: float,
-        budget: _Budget,
-        door: PrepaidDoor,
+        self, rows: ScoreRows, y: Array, exposure: Array, cut: float, mean: float, shares: Shares
     ) -> None:
-        """``y`` is in units of ``mean`` per exposure."""
+        """``y`` is in units of ``mean`` per exposure; residuals are cut at ``cut`` at first."""
 
         def means(theta: Array) -> Array:
             scores = np.clip(rows.values @ theta, -FARTHEST, FARTHEST)
@@ -234,37 +189,35 @@ class PrivateLogLinkRegressor(RegressorMixin, BaseEstimator, ABC):
             return np.where(rows.inside, self._residuals(y, means(theta)), 0.0)
 
         n, size = rows.values.shape
-        cut = self._largest(found, mean)
-        receipt = rows.pay(door, budget.noise("rough"), cut, STEPS["rough"])
-        here = ahead = np.zeros(size)
-        kept = np.zeros(size)
-        for step in range(STEPS["rough"]):
-            gradient = receipt.release(rows.score(residuals(ahead), cut))
-            there = ahead + gradient / (2 * n * rows.reach**2)
-            here, ahead = there, there + MOMENTUM * (there - here)
-            kept += here * (step >= STEPS["rough"] // 2)
-        theta = kept / (STEPS["rough"] - STEPS["rough"] // 2)
-        shares = residual_cut.residual_counts(residuals(theta), door, budget.noise("residuals"))
-        cut = 2 * residual_cut.largest_seen(shares)
-        wide = min(cut, 6 * residual_cut.root_mean_square(shares))
-        squares = release_squares(residuals(theta), wide, door, budget.noise("squares"))
+        half = STEPS["rough"] // 2
+        rough = rows.pay(*shares["rough"], cut, STEPS["rough"])
+        length = 2 * n * rows.reach**2
+
+        def walk(theta: Array) -> Array:
+            return theta + rough.release(rows.score(residuals(theta), cut)) / length
+
+        theta = mean_of_last(np.zeros(size), walk, STEPS["rough"], STEPS["rough"] - half, MOMENTUM)
+        counts = residual_cut.residual_counts(residuals(theta), *shares["residuals"])
+        last_cut = 2 * residual_cut.largest_seen(counts)
+        wide = min(last_cut, 6 * residual_cut.root_mean_square(counts))
+        squares = release_squares(residuals(theta), wide, *shares["squares"])
         weights = np.where(rows.inside, self._weights(means(theta)), 0.0)
         information = release_information(
-            rows.values, weights, self._heaviest, rows.reach, door, budget.noise("information")
+            rows.values, weights, self._heaviest, rows.reach, *shares["information"]
         )
-        theta = information.known(theta)
-        receipt = rows.pay(door, budget.noise("newton"), cut, STEPS["newton"])
-        total = np.zeros(size)
-        for step in range(STEPS["newton"]):
-            gradient = receipt.release(rows.score(residuals(theta), cut))
-            theta = theta + DAMPING * information.steps(gradient)
-            total += theta * (step >= STEPS["newton"] - KEPT)
+        newton = rows.pay(*shares["newton"], last_cut, STEPS["newton"])
+
+        def step(theta: Array) -> Array:
+            gradient = newton.release(rows.score(residuals(theta), last_cut))
+            return theta + DAMPING * information.steps(gradient)
+
+        theta = mean_of_last(information.known(theta), step, STEPS["newton"], KEPT)
         ratio = max(squares, 0.0) / max(information.matrix[-1, -1], 1.0)
-        covariance = information.covariance(ratio, receipt.std * noise_of_mean())
-        self._keep(rows, total / KEPT, covariance, mean)
+        covariance = information.covariance(ratio, newton.std * noise_of_mean())
+        self._describe(rows, theta, covariance, mean)
         self.dispersion_ = self._dispersion(ratio, mean)
 
-    def _keep(self, rows: ScoreRows, theta: Array, covariance: Array, mean: float) -> None:
+    def _describe(self, rows: ScoreRows, theta: Array, covariance: Array, mean: float) -> None:
         values, spread = rows.in_units(theta, covariance)
         errors = np.sqrt(np.diag(spread))
         reach = float(norm.ppf((1 + self.level) / 2))
@@ -276,8 +229,8 @@ class PrivateLogLinkRegressor(RegressorMixin, BaseEstimator, ABC):
         self._ball = rows.ball
 
     def predict(self, X: ArrayLike, exposure: ArrayLike | None = None) -> Array:
-        """Means for this ``exposure`` (1 by default), within the released range of y; for a row
-        outside the features' range, of the nearest one that had a vote."""
+        """Return means for this ``exposure`` (1 by default), within the released range of y; for a
+        row outside the features' range, of the nearest one that had a vote."""
         check_is_fitted(self)
         table = known_table(self, X)
         scores = self._ball.nearest(table) @ self.coef_ + self.intercept_
@@ -348,7 +301,7 @@ class PrivateGammaRegressor(PrivateLogLinkRegressor):
 
 @functools.cache
 def noise_of_mean() -> float:
-    """Deviation of the mean of the kept Newton iterates per unit of the noise of a release.
+    """Return deviation of the mean of the kept Newton iterates per unit of the noise of a release.
 
     Iterate t holds the noise of step s <= t with the weight DAMPING (1 - DAMPING)^(t - s).
 
@@ -361,31 +314,6 @@ def noise_of_mean() -> float:
         for s in range(steps)
     ]
     return math.sqrt(math.fsum(weight**2 for weight in weights))
-
-
-def as_exposure(given: Any, n: int) -> Array:
-    """(n,) positive numbers; ones if not given."""
-    if given is None:
-        return np.ones(n)
-    column = np.asarray(given, dtype=np.float64)
-    if column.shape != (n,) or not (np.isfinite(column).all() and (column > 0).all()):
-        raise ConfigurationError(
-            f"exposure must be a positive finite number for each of {n} rows. Got shape "
-            f"{column.shape} instead, or values that are not. Drop rows without exposure."
-        )
-    return column
-
-
-def range_of_means(
-    y: Distribution, exposure: Distribution | None, mean: float
-) -> tuple[float, float]:
-    """No mean per exposure lies beyond the smallest and the largest y per exposure that were seen,
-    nor farther than `FARTHEST` from ``mean``: a link that is exponentiated must end somewhere."""
-    near, far = mean * math.exp(-FARTHEST), mean * math.exp(FARTHEST)
-    longest, shortest = (1.0, 1.0) if exposure is None else (exposure.high, exposure.low)
-    low = max(y.low, 0.0) / longest if longest > 0 else 0.0
-    high = max(y.high, 0.0) / shortest if shortest > 0 else math.inf
-    return min(max(low, near), mean), max(min(high, far), mean)
 
 
 def _mean(found: Distribution) -> float:

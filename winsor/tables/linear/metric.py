@@ -24,7 +24,7 @@ from winsor.core.contract import Sensitivity
 from winsor.core.noise.gaussian import Gaussian
 from winsor.core.prepaid import PrepaidDoor
 from winsor.core.sampling.samplers import FullBatch
-from winsor.tables.glm_losses import Design
+from winsor.tables.design import Design
 
 Array = NDArray[np.float64]
 
@@ -41,7 +41,7 @@ class Metric:
 
     @staticmethod
     def of(gram: Array, noise: float) -> Metric:
-        """From a released ``gram`` with this ``noise`` of an entry of its diagonal."""
+        """Invert a released ``gram`` with this ``noise`` of an entry of its diagonal."""
         values, vectors = np.linalg.eigh(gram)
         # Twice the largest eigenvalue that the noise has by itself, sqrt(2 p) times its deviation.
         raised = np.maximum(values, 2 * noise * math.sqrt(2 * len(gram)))
@@ -53,19 +53,15 @@ class Metric:
 def release_triangle(
     total: Array, bound: float, n: int, door: PrepaidDoor, mechanism: Gaussian
 ) -> tuple[Array, float]:
-    """A symmetric sum of outer products of rows no longer than ``bound``, per row, and the noise of
-    an entry of its diagonal."""
-    upper = np.triu_indices(len(total))
-    weight = np.where(upper[0] == upper[1], 1.0, math.sqrt(2))
-    sensitivity = Sensitivity.per_sample(bound**2, _PROOF_GRAM)
-    receipt = door.pay(mechanism, FullBatch(n), sensitivity, 1, (len(weight),))
-    table = np.zeros_like(total)
-    table[upper] = receipt.release(total[upper] * weight) / weight / n
-    return table + np.triu(table, 1).T, receipt.std / n
+    """Release a symmetric sum of outer products of rows no longer than ``bound``, per row; also
+    return the noise of an entry of its diagonal."""
+    sensitivity, packed = Sensitivity.per_sample(bound**2, _PROOF_GRAM), packed_triangle(total)
+    receipt = door.pay(mechanism, FullBatch(n), sensitivity, 1, (len(packed),))
+    return unpacked_triangle(receipt.release(packed), len(total)) / n, receipt.std / n
 
 
 def gram_of(design: Design, bound: float) -> Array:
-    """sum_i (u_i, 1)(u_i, 1)' with rows cut to length ``bound``, a chunk at a time."""
+    """Return sum_i (u_i, 1)(u_i, 1)' with rows cut to length ``bound``, a chunk at a time."""
     total = np.zeros((design.size, design.size))
     for piece, rows in design.chunks(1 << 20):
         cut = np.minimum(1.0, bound / (design.norms[piece] * _SLACK + 1e-300))
@@ -73,3 +69,47 @@ def gram_of(design: Design, bound: float) -> Array:
         table = table * cut[:, None]
         total += table.T @ table
     return total
+
+
+def packed_triangle(square: Array) -> Array:
+    """Return the upper triangle of a symmetric matrix as a vector of the same norm."""
+    rows, columns = np.triu_indices(len(square))
+    return np.where(rows == columns, 1.0, math.sqrt(2)) * square[rows, columns]
+
+
+def unpacked_triangle(packed: Array, size: int) -> Array:
+    """Return the symmetric matrix of a `packed_triangle`."""
+    rows, columns = np.triu_indices(size)
+    square = np.zeros((size, size))
+    square[rows, columns] = packed / np.where(rows == columns, 1.0, math.sqrt(2))
+    return np.asarray(square + np.triu(square, 1).T)
+
+
+# ---------------------------------------------------------- estimates without what chance explains
+
+
+def kept_share(squares: Array, chance: Array | float) -> Array:
+    """Return the share of estimates with these sums of ``squares`` that chance does not explain,
+    1 - v / |c|^2 or nothing: v is the sum of the variances of the coordinates of c.
+
+    This is James & Stein's (1961) shrinkage, a Wiener filter whose signal is estimated. Chance is
+    the noise of the releases and the randomness of rows together.
+
+    >>> kept_share(np.array([0.5, 2.0, 100.0]), 1.0).tolist()
+    [0.0, 0.5, 0.99]
+    """
+    return np.maximum(0.0, 1.0 - chance / np.maximum(squares, 1e-300))
+
+
+def towards_level(theta: Array, constant: Array | None, variance: Array) -> Array:
+    """Draw whitened parameters (p, outputs) towards their part along ``constant``, the parameters
+    of a model without slopes, or towards zero: where noise is all there is, the mean remains.
+
+    Every coordinate has this ``variance`` (outputs,) by chance.
+    """
+    level, free = np.zeros_like(theta), len(theta)
+    if constant is not None:
+        level = np.outer(constant, constant @ theta) / (constant @ constant)
+        free -= 1
+    slopes = theta - level
+    return level + kept_share(np.sum(slopes**2, axis=0), free * variance) * slopes

@@ -31,37 +31,38 @@ _CERTAIN = 5.0  # deviations of noise: a phantom far out would let the noise of 
 
 
 def grid() -> Array:
-    """Lengths at which residuals may be cut."""
+    """Return lengths at which residuals may be cut."""
     doublings = round(math.log2(LARGEST / SMALLEST))
     return np.geomspace(SMALLEST, LARGEST, doublings * PER_DOUBLING + 1)
 
 
 def cells() -> Array:
+    """Return the edges of the signed cells."""
     edges = grid()
     return np.concatenate([-edges[::-1], edges])
 
 
 def residual_counts(residuals: Array, door: PrepaidDoor, mechanism: Gaussian) -> Array:
-    """Released counts of residuals below, between and above `cells`, as shares of the rows."""
+    """Release counts of residuals below, between and above `cells`, as shares of the rows."""
     return release_counts(counts_in_cells(residuals), len(residuals), door, mechanism)
 
 
 def counts_in_cells(residuals: Array) -> Array:
-    """How many residuals stand below, between and above `cells`."""
+    """Count the residuals below, between and above `cells`."""
     edges = cells()
     places = np.searchsorted(edges, np.nan_to_num(residuals, nan=0.0), side="right")
     return np.bincount(places, minlength=len(edges) + 1).astype(np.float64)
 
 
 def release_counts(counts: Array, n: int, door: PrepaidDoor, mechanism: Gaussian) -> Array:
-    """Counts of ``n`` rows with noise, as shares; what noise alone explains is none."""
+    """Release counts of ``n`` rows, as shares; what noise alone explains is none."""
     receipt = door.pay(mechanism, FullBatch(n), SENSITIVITY, 1, len(counts))
     released = receipt.release(counts)
     return np.where(released > _CERTAIN * receipt.std, released, 0.0) / n
 
 
 def best_cut(shares: Array, noise: float, least: float) -> float:
-    """The cut with the best balance, at least ``least``; ``noise`` is per unit of it."""
+    """Return the cut with the best balance, at least ``least``; ``noise`` is per unit of it."""
     edges = cells()
     middles = np.concatenate([[edges[0]], (edges[:-1] + edges[1:]) / 2, [edges[-1]]])
     found, best = math.inf, LARGEST
@@ -78,7 +79,7 @@ def best_cut(shares: Array, noise: float, least: float) -> float:
 
 
 def typical(shares: Array) -> float:
-    """The length that about two thirds of the residuals do not exceed."""
+    """Return the length that about two thirds of the residuals do not exceed."""
     edges = grid()
     half = len(edges)
     inner = shares[half]
@@ -91,7 +92,7 @@ def typical(shares: Array) -> float:
 
 
 def largest_seen(shares: Array) -> float:
-    """The end of the outermost cell that noise cannot explain."""
+    """Return the end of the outermost cell that noise cannot explain."""
     edges = np.append(grid(), LARGEST)
     half = len(edges) - 1
     ring = np.append(0.0, shares[half + 1 :] + shares[:half][::-1])
@@ -100,7 +101,7 @@ def largest_seen(shares: Array) -> float:
 
 
 def root_mean_square(shares: Array) -> float:
-    """About: cells count at their middles."""
+    """Return about the root mean square of residuals: cells count at their middles."""
     edges = cells()
     middles = np.concatenate([[edges[0]], (edges[:-1] + edges[1:]) / 2, [edges[-1]]])
     mass = float(shares.sum())

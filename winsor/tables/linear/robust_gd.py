@@ -29,9 +29,8 @@ from winsor.core.contract import Sensitivity
 from winsor.core.prepaid import Receipt
 from winsor.core.sampling.samplers import FullBatch
 from winsor.planning.budget import Payment
-from winsor.tables.linear.descent import Schedule, Trail, descend
-from winsor.tables.linear.options import Method
-from winsor.tables.linear.task import LinearTask, Session, Solution
+from winsor.tables.descent import Schedule, Trail, descend
+from winsor.tables.linear.task import LinearTask, Method, Session, Solution
 
 Array = NDArray[np.float64]
 
@@ -55,6 +54,7 @@ class RobustGD(Method):
     record: int | None = None
 
     def solve(self, task: LinearTask, session: Session) -> Solution:
+        """Descend on truncated mean gradients."""
         self._check("scale", "learning_rate", "deviation", "radius")
         smoothing = positive("smoothing", self.smoothing)
         steps = whole("steps", self.steps)
@@ -79,7 +79,7 @@ class RobustGD(Method):
 def truncated_gradients(
     task: LinearTask, scale: float, smoothing: float, receipt: Receipt
 ) -> Callable[[Array], Array]:
-    """Each call releases the next noisy coordinate-wise truncated mean gradient."""
+    """Return a function that releases the next noisy coordinate-wise truncated mean gradient."""
 
     def gradient(theta: Array) -> Array:
         total = np.zeros_like(theta)
@@ -95,7 +95,7 @@ def truncated_gradients(
 
 
 def smoothed(u: Array, smoothing: float) -> Array:
-    """E phi(u (1 + eta)), eta ~ N(0, 1/smoothing), elementwise; never beyond the ceiling.
+    """Return E phi(u (1 + eta)), eta ~ N(0, 1/smoothing), elementwise; never beyond the ceiling.
 
     Catoni & Giulini 2017, with a = u and b = |u|/sqrt(smoothing):
     E phi(a + b Z) = a (1 - b^2/2) - a^3/6 + C(a, b), where C gathers the mass outside the cubic.

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from winsor.tables.ranges.bounds import scaled
+from winsor.tables.inputs import scaled
 from winsor.tables.ranges.distribution import Distribution
 
 Array = NDArray[np.float64]
@@ -41,11 +41,13 @@ class Scaling:
 
     @property
     def reach(self) -> Array:
+        """Half width of each column about its centre."""
         return np.maximum(self.high - self.centre, self.centre - self.low)
 
     @staticmethod
     def of(bounds: Array, found: Sequence[Distribution]) -> Scaling:
-        """``bounds`` (d, 2) with NaN where unknown; ``found`` in the order of those columns."""
+        """Scale by ``bounds`` (d, 2), NaN where unknown, and by ``found`` in the order of those
+        columns."""
         low, high = bounds[:, 0].copy(), bounds[:, 1].copy()
         centre = np.clip(0.0, low, high)
         centre = np.where(scaled(bounds), centre, (low + high) / 2)
@@ -54,24 +56,37 @@ class Scaling:
         return Scaling(low, high, centre)
 
     def within(self, bounds: Array) -> Scaling:
-        """The same, nowhere beyond public ``bounds`` (d, 2), NaN where there are none: what a noisy
-        look saw there is nothing."""
+        """Cut the ranges to public ``bounds`` (d, 2), NaN where there are none: what a noisy look
+        saw beyond them is nothing."""
         low, high = np.fmax(self.low, bounds[:, 0]), np.fmin(self.high, bounds[:, 1])
         outside = low >= high
         low, high = np.where(outside, self.low, low), np.where(outside, self.high, high)
         return Scaling(low, high, np.clip(self.centre, low, high))
 
+    def outside(self, theta: Array, intercept: bool, centre: float) -> Array:
+        """Return parameters of the raw columns for y, of those of scaled columns for y - centre."""
+        if not intercept:
+            return theta / column(self.reach, theta)
+        weights = theta[:-1] / column(self.reach, theta[:-1])
+        level = theta[-1] + centre - self.centre @ weights
+        return np.concatenate([weights, np.asarray(level)[None]])
+
     def apply(self, table: Array) -> Array:
-        """A new table in [-1, 1]."""
+        """Return a new table in [-1, 1]."""
         inside = np.clip(table, self.low, self.high)
         inside -= self.centre
         inside /= self.reach * (1 + 1e-12)
         return inside
 
 
+def column(reach: Array, like: Array) -> Array:
+    """Return ``reach`` in the shape of one output, or of several."""
+    return reach[:, None] if like.ndim == 2 else reach
+
+
 def learnt_range(found: Distribution) -> tuple[float, float, float]:
-    """(low, high, centre). An indicator reaches from 0 to 1. A column that shows nothing but zeros
-    is taken for a rare one: between -1 and 1, as far as anyone can see."""
+    """Return (low, high, centre). An indicator reaches from 0 to 1. A column that shows nothing but
+    zeros is taken for a rare one: between -1 and 1, as far as anyone can see."""
     low, centre, high = found.quantile([TAIL, 0.5, 1 - TAIL]).tolist()
     if found.indicator:
         return 0.0, 1.0, float(centre > 0.5)

@@ -23,6 +23,7 @@ function of row i and of what was released before.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,19 +31,17 @@ from numpy.typing import NDArray
 
 from winsor.core.checks import choice, positive, probability, whole
 from winsor.core.contract import ConfigurationError, Sensitivity
-from winsor.core.sampling.samplers import FullBatch
-from winsor.planning.budget import Payment
-from winsor.tables.glm_losses import Design, Squared
-from winsor.tables.linear.bounded import BoundedSolution, BoundedTask
-from winsor.tables.linear.metric import Metric
-from winsor.tables.linear.options import Method
+from winsor.planning.shares import Part, Session
+from winsor.tables.design import Design
+from winsor.tables.linear.metric import Metric, release_triangle
 from winsor.tables.linear.scaled import Scaling
-from winsor.tables.linear.task import LinearTask, Session, Solution
-from winsor.tables.linear.whitened import WIDEST, Run, Whitened
+from winsor.tables.linear.task import BoundedSolution, BoundedTask, LinearTask, Method, Solution
+from winsor.tables.linear.whitened import WIDEST, Run, Summed, Whitened
+from winsor.tables.losses import Squared
+from winsor.tables.ranges.zoom import counts_between
 
 Array = NDArray[np.float64]
 
-_PROOF = "rows (u, 1, t) cut to length B: the triangle of a a' has length at most B^2"
 _SLACK = 1 + 1e-9
 
 
@@ -63,7 +62,7 @@ class Statistics:
     """y = centre + unit t."""
 
     def inside(self, alpha: float = 0.0) -> Array:
-        """Parameters of (u, 1) for t, with a penalty alpha/2 |w|^2 on those of u."""
+        """Return parameters of (u, 1) for t, with a penalty alpha/2 |w|^2 on those of u."""
         p = len(self.gram)
         values, vectors = np.linalg.eigh(self.gram)
         if self.regulariser == "adassp":
@@ -78,20 +77,16 @@ class Statistics:
         return np.asarray(np.linalg.solve(system, self.moment))
 
     def theta(self, alpha: float = 0.0) -> Array:
-        """Parameters of the raw columns for y."""
+        """Return parameters of the raw columns for y."""
         return self.outside(self.inside(alpha))
 
     def outside(self, inside: Array) -> Array:
-        """Parameters of (u, 1) for t as those of the raw columns for y."""
-        scaled = self.unit * inside
-        if not self.intercept:
-            return scaled / self.scaling.reach
-        weights = scaled[:-1] / self.scaling.reach
-        level = scaled[-1] + self.centre - self.scaling.centre @ weights
-        return np.concatenate([weights, [level]])
+        """Return parameters of (u, 1) for t as those of the raw columns for y."""
+        return self.scaling.outside(self.unit * inside, self.intercept, self.centre)
 
     def residual_deviation(self, inside: Array) -> float:
-        """Of t about its prediction, by the statistics; never below a tenth of that of t."""
+        """Return the deviation of t about its prediction, by the statistics; at least a tenth of
+        that of t."""
         explained = float(2 * inside @ self.moment - inside @ self.gram @ inside)
         return math.sqrt(max(self.square - explained, 0.01 * self.square, 1e-6))
 
@@ -108,10 +103,11 @@ class SufficientStatistics(Method):
     clip: float | None = None
 
     def solve(self, task: LinearTask, session: Session) -> Solution:
+        """Release the statistics and solve; refine, if so asked."""
         return SufficientRun(self, self.check(task), session).solution()
 
     def check(self, task: LinearTask) -> BoundedTask:
-        """The task, if it has sufficient statistics that can be held."""
+        """Return the task, if it has sufficient statistics that can be held."""
         choice("regulariser", self.regulariser, ("floor", "adassp"))
         whole("refine", self.refine, 0)
         self._check("clip")
@@ -133,24 +129,30 @@ class SufficientStatistics(Method):
 class SufficientRun(Run):
     """The same ranges and lengths as `Whitened`; one matrix in place of its gram and steps."""
 
-    def __init__(self, options: SufficientStatistics, task: BoundedTask, session: Session) -> None:
+    def __init__(
+        self,
+        options: SufficientStatistics,
+        task: BoundedTask,
+        session: Session,
+        summed: Summed | None = None,
+    ) -> None:
+        """``summed`` adds up functions of rows that are not in ``task``."""
         self.sufficient = options
         shares = Whitened(ranges=options.ranges, norms=options.norms, level=0.0, clip=options.clip)
-        super().__init__(shares, task, session)
+        super().__init__(shares, task, session, summed)
 
-    def _plan(self) -> dict[str, Payment]:
-        options, everyone = self.sufficient, FullBatch(self.n)
-        lines, spent = self._looks()
-        unit, rest = Sensitivity.per_sample(1.0, ""), 1 - spent
+    def _parts(self) -> dict[str, Part]:
+        options, unit, parts = self.sufficient, Sensitivity.per_sample(1.0, ""), self._looks()
+        rest = 1 - sum(part.share for part in parts.values())
         if options.refine:
             steps = rest * options.steps_share
-            scale = math.sqrt(options.refine / steps)
-            lines["steps"] = Payment(everyone, unit, options.refine, scale)
+            parts["steps"] = Part(unit, options.refine, steps)
             rest -= steps
-        lines["gram"] = Payment(everyone, unit, 1, math.sqrt(1 / rest))
-        return lines
+        parts["gram"] = Part(unit, 1, rest)
+        return parts
 
     def solution(self) -> Solution:
+        """Make all releases in turn."""
         task, options = self.task, self.sufficient
         found = self._distributions()
         scaling = self._scaling(found[:-1])
@@ -166,47 +168,70 @@ class SufficientRun(Run):
             y = (task.y - centre) / unit
             whitened = self.descend(design, y, metric, start, deviation, options.refine)
             theta = metric.root @ whitened
-        releases = sum(line.steps for line in self.plan.values())
-        return BoundedSolution(
-            statistics.outside(theta), releases, scaling=scaling, statistics=statistics
-        )
+        outside = statistics.outside(theta)
+        releases = self.shares.releases
+        return BoundedSolution(outside, releases, scaling=scaling, statistics=statistics)
 
     def _design(self, scaling: Scaling) -> Design:
         """The rows in scaled units."""
-        design = self.task.design
-        raw = design.x if design.unit == 1.0 else design.x * design.unit
-        return Design(scaling.apply(raw), design.intercept)
+        return Design(scaling.apply(self._features), self.task.design.intercept)
 
     def _statistics(self, scaling: Scaling, centre: float, unit: float) -> Statistics:
-        design = self._design(scaling)
-        bound = math.hypot(self._longest(design), 1.0)
-        total = outer_products(design, scaled_target(self.task.y, centre, unit), bound)
-        return self._released(total, bound, scaling, centre, unit)
+        intercept = self.task.design.intercept
 
-    def _released(
-        self, total: Array, bound: float, scaling: Scaling, centre: float, unit: float
-    ) -> Statistics:
-        """The sum of a a' over rows no longer than ``bound``, with noise."""
-        released, std = self._release_triangle(total, bound)
+        def counted(edges: Sequence[Array], width: int) -> Array:
+            return self.summed(LengthCounts(scaling, intercept, tuple(edges), width))
+
+        bound = math.hypot(self._longest(counted), 1.0)
+        total = self.summed(OuterProducts(scaling, intercept, centre, unit, bound))
+        released, std = release_triangle(total, bound, self.n, *self.shares["gram"])
         return Statistics(
             gram=released[:-1, :-1],
             moment=released[:-1, -1],
             square=float(released[-1, -1]),
             noise=std,
             regulariser=self.sufficient.regulariser,
-            intercept=self.task.design.intercept,
+            intercept=intercept,
             scaling=scaling,
             centre=centre,
             unit=unit,
         )
 
 
-def scaled_target(y: Array, centre: float, unit: float) -> Array:
-    return np.clip((y - centre) / unit, -1.0, 1.0)
+@dataclass(frozen=True)
+class LengthCounts:
+    """Cells of the lengths of rows in scaled units."""
+
+    scaling: Scaling
+    intercept: bool
+    edges: tuple[Array, ...]
+    width: int
+
+    def __call__(self, features: Array, target: Array) -> Array:
+        """Count lengths below, between and above the edges."""
+        design = Design(self.scaling.apply(features), self.intercept)
+        return counts_between(design.norms[:, None], self.edges, self.width)
+
+
+@dataclass(frozen=True)
+class OuterProducts:
+    """sum_i a_i a_i', rows cut to length ``bound``."""
+
+    scaling: Scaling
+    intercept: bool
+    centre: float
+    unit: float
+    bound: float
+
+    def __call__(self, features: Array, target: Array) -> Array:
+        """Return the matrix of these rows."""
+        design = Design(self.scaling.apply(features), self.intercept)
+        scaled = np.clip((target - self.centre) / self.unit, -1.0, 1.0)
+        return outer_products(design, scaled, self.bound)
 
 
 def outer_products(design: Design, t: Array, bound: float) -> Array:
-    """sum_i a_i a_i', a = (u, 1, t) cut to length ``bound``, a chunk at a time."""
+    """Return sum_i a_i a_i', a = (u, 1, t) cut to length ``bound``, a chunk at a time."""
     lengths = np.hypot(design.norms, t)
     cut = np.minimum(1.0, bound / (lengths * _SLACK + 1e-300))
     total = np.zeros((design.size + 1, design.size + 1))

@@ -1,20 +1,22 @@
-"""One private fit: the problem, what may be spent, and the door."""
+"""One private fit of a linear model: the problem, the options of a method, the solution."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
 
-from winsor.core.contract import ConfigurationError, PrivacyLeakWarning, Sensitivity
-from winsor.core.noise.gaussian import Gaussian
-from winsor.core.prepaid import PrepaidDoor, Receipt
-from winsor.core.sampling.samplers import FullBatch
-from winsor.planning.budget import Payment, Target, noise_multiplier
-from winsor.tables.glm_losses import Design, Loss
+from winsor.core.checks import positive
+from winsor.core.contract import ConfigurationError, PrivacyLeakWarning
+from winsor.planning.shares import Session
+from winsor.tables.design import Design
+from winsor.tables.linear.scaled import Scaling
+from winsor.tables.losses import Loss
 
 Array = NDArray[np.float64]
 
@@ -33,14 +35,16 @@ class LinearTask:
 
     @property
     def n(self) -> int:
+        """Number of rows."""
         return int(self.design.n)
 
     @property
     def parameters(self) -> int:
+        """Number of parameters."""
         return self.start.size
 
     def reach(self) -> float:
-        """A bound on |(x, 1)|: the user's, else the largest in the data, with a warning."""
+        """Return a bound on |(x, 1)|: the user's, else the largest in the data, with a warning."""
         if self.row_bound is not None:
             return self.row_bound
         warnings.warn(
@@ -58,7 +62,7 @@ class LinearTask:
         return self.loss.curvature if np.isfinite(self.loss.curvature) else 1.0
 
     def smoothness(self) -> float:
-        """L of the mean loss: curvature in the score times the squared row bound."""
+        """Return L of the mean loss: curvature in the score times the squared row bound."""
         if not np.isfinite(self.loss.curvature):
             raise ConfigurationError(
                 "the loss must be smooth for this method's theorem. Got a loss with a kink "
@@ -68,7 +72,8 @@ class LinearTask:
         return self.loss.curvature * self.reach() ** 2
 
     def hoelder(self, exponent: float, radius: float) -> float:
-        """M_nu of the mean loss on a ball of radius 7R: |grad f(x) - grad f(y)| <= M |x - y|^nu.
+        """Return M_nu of the mean loss on a ball of radius 7R: |grad f(x) - grad f(y)| <= M |x -
+        y|^nu.
 
         Gradients differ by at most L|x - y| and by at most twice their bound G, so by at most
         (L|x - y|)^nu (2G)^(1-nu); and |x - y| <= 14R there, so by at most L (14R)^(1-nu)|x - y|^nu.
@@ -83,40 +88,14 @@ class LinearTask:
         return float(min(choices))
 
     def deviation(self) -> float:
-        """A bound on the standard deviation of per-sample gradients, for losses that have one."""
+        """Return a bound on the standard deviation of per-sample gradients, for losses that have
+        one."""
         if not np.isfinite(self.loss.slope):
             raise ConfigurationError(
                 "deviation must be given for a squared loss: its gradients have no bound. Got None "
                 "instead. Give the size of a typical per-sample gradient, or use a Huber loss."
             )
         return self.loss.slope * self.reach()
-
-
-@dataclass(frozen=True)
-class Session:
-    """The budget and the door of one fit. ``noise_multiplier`` overrides the budget."""
-
-    door: PrepaidDoor
-    target: Target
-    key: bytes
-    noise_multiplier: float | None = None
-
-    def multiplier(self, plan: Sequence[Payment]) -> float:
-        """Noise over sensitivity for ``plan``, calibrated to the target or given by hand."""
-        if self.noise_multiplier is not None:
-            return self.noise_multiplier
-        return noise_multiplier(plan, self.target)
-
-    def pay(self, plan: Payment, shape: tuple[int, ...]) -> Receipt:
-        """Calibrate the noise of a run that is all ``plan``, and pay for its releases."""
-        mechanism = Gaussian(self.multiplier([plan]))
-        return self.door.pay(mechanism, plan.sampler, plan.sensitivity, plan.steps, shape)
-
-    def yardstick(self, n: int) -> float:
-        """mu of the one Gaussian release that would spend the whole budget: how much signal the
-        budget allows, independent of the method. Uses public values only."""
-        single = Payment(FullBatch(n), Sensitivity(1.0, 2.0, "yardstick"), 1)
-        return 1 / self.multiplier([single])
 
 
 @dataclass(frozen=True)
@@ -132,3 +111,43 @@ class Solution:
     steps: int
     updates: int | None = None
     trajectory: tuple[tuple[int, Array], ...] = ()
+
+
+class Method(BaseEstimator, ABC):
+    """How to fit a linear model privately. Subclasses are dataclasses whose fields are options.
+
+    A scikit-learn object only so that ``method__learning_rate`` works in `GridSearchCV`.
+    """
+
+    continues = False
+    """True if `partial_fit` may go on from the present parameters with further records."""
+
+    @abstractmethod
+    def solve(self, task: LinearTask, session: Session) -> Solution:
+        """Fit ``task`` with what ``session`` may spend."""
+
+    def _check(self, *names: str) -> None:
+        """Each of these options must be None or a positive finite number."""
+        for name in names:
+            if getattr(self, name) is not None:
+                positive(name, getattr(self, name))
+
+
+@dataclass(frozen=True)
+class BoundedTask(LinearTask):
+    """A `LinearTask` with ``bounds`` (d, 2) in the design's units, NaN where they are not known."""
+
+    bounds: Array = field(default_factory=lambda: np.empty((0, 2)))
+    target_range: tuple[float, float] | None = None
+    """Public, in raw units: of the targets here most lie in [-1, 1], then."""
+    learn_threshold: bool = False
+    """The Huber threshold is to follow the scale of y."""
+
+
+@dataclass(frozen=True)
+class BoundedSolution(Solution):
+    """A `Solution` found on winsorised columns, which predictions then winsorise too."""
+
+    scaling: Scaling | None = None
+    statistics: Any = None
+    """Released sufficient statistics: `winsor.tables.linear.sufficient.Statistics`, or None."""

@@ -10,29 +10,16 @@
                                                                                     share 0.10
 
 In whitened coordinates all directions have the same curvature, so twenty steps reach the optimum
-where plain descent needs thousands, and the noise of a step is the same in every direction that
-matters. The mean of the last half of the iterates is kept: with it the noise of the answer does not
-depend on the number of steps. Eigenvalues of H below twice those of its noise are raised to
-that.
+where plain descent needs thousands. The mean of the last half of the iterates is kept: its noise
+does not depend on the number of steps. `metric.py` says what becomes of directions that noise
+hides, `winsor.tables.ranges.plan` which columns step 1 looks at. At the end of step 4 slopes are
+drawn towards zero by what chance explains of them (`towards_level`).
 
 The clipping bound is k s sqrt(m), with s the deviation of the target (1/2 for classes), m at most p
 and k = n mu / (64 sqrt(p m)) between 1 and 4: there the noise adds 2 k^2 p m/(n mu)^2 of the
 variance of the target to the loss, less than 1/2000 until it is the least bound that lets typical
-rows through. These are of length sqrt(p) where X'X is seen, and shorter where noise hides it
-(`metric.py`): m is `PASSING` times their mean square, so that residuals of up to two deviations
-pass, and of classes, which have no tails, up to one and a half.
-
-Bounds that are given save the budget of step 1, if they are those of scaled columns, (0, 1) or
-(-1, 1). Inside others it looks for where the rows are, and finds nothing beyond; where rows are
-few, one round is enough with bounds, for three without (`looks.py`). Where they are fewer still,
-bounds are taken at their word, and a few columns without are looked at. Step 2 may be left out.
-
-Slopes are drawn towards zero by what chance explains of them, at the end of step 4
-(`shrinkage.py`): where that is all, the mean is left.
-
-Steps 1 to 3 are the whitening of Nikolov-style
-preconditioners and of AdaSSP (Wang 2018) used as what they are good for, a metric; the answer comes
-from step 4, whose noise falls with the residual and not with the length of y.
+rows through. m is `PASSING` times the mean square length of rows in whitened coordinates, so that
+residuals of up to two deviations pass, and of classes, which have no tails, up to one and a half.
 
 Guarantee
 ---------
@@ -44,33 +31,35 @@ v_i a function of row i and of what was released. All are Gaussian releases, cal
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from winsor.core.checks import fraction, positive, probability, whole
 from winsor.core.contract import Sensitivity
-from winsor.core.noise.gaussian import Gaussian
 from winsor.core.prepaid import Receipt
 from winsor.core.sampling.samplers import FullBatch
-from winsor.planning.budget import Payment
-from winsor.tables.glm_losses import Design, Huber, Loss, Squared, clip_residuals
-from winsor.tables.linear.bounded import BoundedSolution, BoundedTask
+from winsor.planning.shares import Part, Session
+from winsor.tables.descent import mean_of_last
+from winsor.tables.design import Design, clip_residuals
 from winsor.tables.linear.flat import FlatDescent
-from winsor.tables.linear.looks import look_of, share_of_lengths
-from winsor.tables.linear.metric import Metric, gram_of, release_triangle
-from winsor.tables.linear.options import Method
-from winsor.tables.linear.scaled import Scaling
-from winsor.tables.linear.shrinkage import information, towards_level
-from winsor.tables.linear.task import LinearTask, Session, Solution
+from winsor.tables.linear.metric import Metric, gram_of, release_triangle, towards_level
+from winsor.tables.linear.scaled import Scaling, column
+from winsor.tables.linear.task import BoundedSolution, BoundedTask, LinearTask, Method, Solution
+from winsor.tables.losses import Huber, Loss, Squared
 from winsor.tables.means.winsorised import HeavyMean
 from winsor.tables.ranges.coarse import anywhere
 from winsor.tables.ranges.distribution import Distribution
+from winsor.tables.ranges.plan import PublicFacts, RangePlan, share_of_lengths
 from winsor.tables.ranges.zoom import Counted, Zoom, counts_between
 
 Array = NDArray[np.float64]
+
+Summed = Callable[[Callable[[Array, Array], Array]], Array]
+"""The sum over all rows of a function of features, in the design's units, and targets."""
 
 WIDEST = 2000
 """With more columns, or a table kept sparse, X'X is out of reach: `FlatDescent` takes over."""
@@ -102,6 +91,7 @@ class Whitened(Method):
     continues = True
 
     def solve(self, task: LinearTask, session: Session) -> Solution:
+        """Release ranges, lengths, X'X and steps; wide or sparse tables take `FlatDescent`."""
         whole("steps", self.steps)
         self._check("clip")
         for name in ("ranges", "norms", "gram"):
@@ -116,13 +106,16 @@ class Whitened(Method):
 class Run:
     """One fit: the plan, then its five steps."""
 
-    def __init__(self, options: Whitened, task: BoundedTask, session: Session) -> None:
-        self.options, self.task, self.session = options, task, session
-        self.n = task.n
+    def __init__(
+        self, options: Whitened, task: BoundedTask, session: Session, summed: Summed | None = None
+    ) -> None:
+        self.options, self.task, self.door = options, task, session.door
+        self.n, self.summed = task.n, summed or self._summed_here
         self.regression = isinstance(task.loss, Squared | Huber)
         most = 0.7 * (1 - options.norms - options.gram)
         mu = session.yardstick(self.n)
-        self.look = look_of(task, self.regression, (options.ranges, most), mu)
+        public = task.design.size, task.bounds, self.regression, task.target_range
+        self.look = RangePlan.of(PublicFacts(self.n, mu, *public), options.ranges, most)
         self.used = np.append(self.look.used, [True] * task.design.intercept)
         self.p = int(self.used.sum())
         # A public bound on rows leaves nothing to find out about their lengths.
@@ -132,45 +125,40 @@ class Run:
         visible = options.level * (mu * self.n) ** 2 > FEW_ROWS
         has_level = isinstance(task.loss, Squared) and task.design.intercept and visible
         self.level = HeavyMean(self.n, share=options.level) if has_level else None
-        self.plan = self._plan()
-        self.multiplier = session.multiplier(list(self.plan.values()))
+        self.shares = session.shares(self.n, self._parts())
         self.loss: Loss = task.loss
 
-    def _looks(self) -> tuple[dict[str, Payment], float]:
-        """The lines for ranges and lengths, and their share."""
-        lines, spent = {}, 0.0
-        for name, zoom, share in (
-            ("ranges", self.look.zoom, self.look.share),
-            ("norms", self.norms, self.norms_share or 0.0),
-        ):
-            if zoom is not None:
-                lines[name] = zoom.payment(self.n, math.sqrt(zoom.rounds / share))
-                spent += share
-        return lines, spent
+    def _looks(self) -> dict[str, Part]:
+        """The parts for ranges and lengths."""
+        looks = {
+            "ranges": (self.look.zoom, self.look.share),
+            "norms": (self.norms, self.norms_share or 0.0),
+        }
+        return {
+            name: Part(zoom.sensitivity, zoom.rounds, share)
+            for name, (zoom, share) in looks.items()
+            if zoom is not None
+        }
 
-    def _plan(self) -> dict[str, Payment]:
-        """A line for every step; one calibration serves them all."""
-        options, everyone = self.options, FullBatch(self.n)
-        unit = Sensitivity.per_sample(1.0, "")
-        lines, spent = self._looks()
-        lines["gram"] = Payment(everyone, unit, 1, math.sqrt(1 / options.gram))
-        spent += options.gram
+    def _parts(self) -> dict[str, Part]:
+        """A part for every step; one calibration serves them all."""
+        options, unit = self.options, Sensitivity.per_sample(1.0, "")
+        parts = self._looks()
+        spent = sum(part.share for part in parts.values()) + options.gram
+        parts["gram"] = Part(unit, 1, options.gram)
         if self.level is not None:
-            lines |= {f"level {i}": line for i, line in enumerate(self.level.payments())}
+            parts |= self.level.parts()
             spent += options.level
         rest = positive("1 - ranges - norms - gram - level", 1 - spent)
-        lines["steps"] = Payment(everyone, unit, options.steps, math.sqrt(options.steps / rest))
-        return lines
-
-    def _mechanism(self, name: str) -> Gaussian:
-        return Gaussian(self.multiplier * self.plan[name].scale)
+        parts["steps"] = Part(unit, options.steps, rest)
+        return parts
 
     def solution(self) -> Solution:
+        """Make all releases in turn."""
         task = self.task
         found = self._distributions()
-        raw = task.design.x if task.design.unit == 1.0 else task.design.x * task.design.unit
         scaling = self._scaling(found[:-1] if self.regression else found)
-        table = scaling.apply(raw)
+        table = scaling.apply(self._features)
         table = table if self.look.used.all() else np.ascontiguousarray(table[:, self.look.used])
         design = Design(table, task.design.intercept)
         centre, deviation = self._target(found[-1]) if self.regression else (0.0, 0.5)
@@ -182,9 +170,8 @@ class Run:
         if self.level is not None:
             theta[-1] += self._level(design, y, theta)
         inside[self.used] = theta
-        theta = self._outside(inside, scaling, centre)
-        releases = sum(line.steps for line in self.plan.values())
-        return BoundedSolution(theta, releases, scaling=scaling)
+        theta = scaling.outside(inside, task.design.intercept, centre)
+        return BoundedSolution(theta, self.shares.releases, scaling=scaling)
 
     def _scaling(self, found: list[Distribution]) -> Scaling:
         """By the bounds, or by what was found where that was looked for."""
@@ -214,43 +201,44 @@ class Run:
         return self._ranges(zoom, look.start(self.task.target_range)) + stated
 
     def _ranges(self, zoom: Zoom, start: list[Array | None]) -> list[Distribution]:
-        design = self.task.design
-        table = design.x[:, self.look.unknown] * design.unit
-        if self.look.target:
-            table = np.column_stack([table, self.task.y])
-        return zoom.release(table, self.session.door, self._mechanism("ranges"), start, self.n)
+        counts = RangeCounts(self.look.unknown, self.look.target)
 
-    def _longest(self, design: Design) -> float:
+        def counted(edges: Sequence[Array], width: int) -> Array:
+            return self.summed(replace(counts, edges=tuple(edges), width=width))
+
+        return zoom.release_counts(counted, self.n, *self.shares["ranges"], start)
+
+    @cached_property
+    def _features(self) -> Array:
+        """The rows of the task in the design's units."""
+        design = self.task.design
+        return np.asarray(design.x if design.unit == 1.0 else design.x * design.unit)
+
+    def _summed_here(self, f: Callable[[Array, Array], Array]) -> Array:
+        return f(self._features, self.task.y)
+
+    def _longest(self, counted: Counted) -> float:
         """B: the public row bound, or the upper end of the released lengths. Where noise would
         hide these, the length if all columns were even: a length far too small would make a metric
         in which steps are too long."""
         if self.norms is None:
             return self.task.row_bound or math.sqrt(1 + (self.p - 1) / 3)
+        cells = np.linspace(0.0, math.sqrt(self.p) * _SLACK, self.norms.cells + 1)
+        found = self.norms.release_counts(counted, self.n, *self.shares["norms"], [cells])
+        return float(found[0].quantile(0.99))
 
+    def _metric(self, design: Design) -> Metric:
         def counted(edges: Sequence[Array], width: int) -> Array:
             return counts_between(design.norms[:, None], edges, width)
 
-        return self._longest_by(self.norms, counted)
-
-    def _longest_by(self, zoom: Zoom, counted: Counted) -> float:
-        """The upper end of the lengths, by the counts of ``counted``."""
-        cells = np.linspace(0.0, math.sqrt(self.p) * _SLACK, zoom.cells + 1)
-        mechanism = self._mechanism("norms")
-        lengths = zoom.release_counts(counted, self.n, self.session.door, mechanism, [cells])
-        return float(lengths[0].quantile(0.99))
-
-    def _metric(self, design: Design) -> Metric:
-        bound = self._longest(design)
-        return Metric.of(*self._release_triangle(gram_of(design, bound), bound))
-
-    def _release_triangle(self, total: Array, bound: float) -> tuple[Array, float]:
-        mechanism = self._mechanism("gram")
-        return release_triangle(total, bound, self.n, self.session.door, mechanism)
+        bound = self._longest(counted)
+        at_door = self.shares["gram"]
+        return Metric.of(*release_triangle(gram_of(design, bound), bound, self.n, *at_door))
 
     def clipping(self, size: float | None = None) -> float:
-        """k of the clipping bound, for rows of m = ``size`` effective coordinates, or p."""
+        """Return k of the clipping bound, for rows of m = ``size`` effective coordinates, or p."""
         m = self.p if size is None else size
-        affordable = self.n / (self.multiplier * 64 * math.sqrt(self.p * m))
+        affordable = self.n / (self.shares.multiplier * 64 * math.sqrt(self.p * m))
         return self.options.clip or min(4.0, max(1.0, affordable))
 
     def descend(
@@ -262,7 +250,7 @@ class Run:
         deviation: float,
         steps: int | None = None,
     ) -> Array:
-        """The mean of the last half of the iterates, in whitened coordinates."""
+        """Return the mean of the last half of the iterates, in whitened coordinates."""
         task, count = self.task, self.options.steps if steps is None else steps
         root = metric.root
         size = min(PASSING[self.regression] * metric.size, self.p)
@@ -270,23 +258,18 @@ class Run:
         positive("the clipping bound", bound)
         lengths = _lengths(design, root)
         limits = bound / (np.maximum(lengths, 1e-300) * _SLACK)
-        receipt = self.session.door.pay(
-            self._mechanism("steps"),
-            FullBatch(self.n),
-            Sensitivity.per_sample(bound, _PROOF_STEPS),
-            count,
-            start.shape,
-        )
-        theta, kept, total = start.copy(), 0, np.zeros_like(start)
-        for step in range(count):
+        sensitivity = Sensitivity.per_sample(bound, _PROOF_STEPS)
+        mechanism = self.shares.mechanism("steps")
+        receipt = self.door.pay(mechanism, FullBatch(self.n), sensitivity, count, start.shape)
+
+        def advance(theta: Array) -> Array:
             slope = self._slope(design, y, root, theta, limits, receipt)
-            theta = theta - slope / task.loss.curvature
-            if task.alpha:
-                theta = self._shrunk(theta, root)
-            if 2 * step >= count - 1:
-                total += theta
-                kept += 1
-        return self._without_chance(total / kept, root, deviation, receipt.std / math.sqrt(kept))
+            there = theta - slope / task.loss.curvature
+            return self._shrunk(there, root) if task.alpha else there
+
+        kept = (count + 1) // 2
+        theta = mean_of_last(start, advance, count, kept)
+        return self._without_chance(theta, root, deviation, receipt.std / math.sqrt(kept))
 
     def _without_chance(self, theta: Array, root: Array, deviation: float, noise: float) -> Array:
         """Drawn towards a model without slopes by what the ``noise`` of the mean gradient, and rows
@@ -296,19 +279,13 @@ class Run:
         if self.task.design.intercept:
             constant = np.asarray(np.linalg.inv(root)[:, -1], np.float64)
             level = constant @ table / (constant @ constant)
-        known = information(self.loss, level)
+        known = self.loss.information(level)
         square = deviation**2 if self.regression else known
         variance = (square / self.n + (noise / self.n) ** 2) / known**2
         return towards_level(table, constant, variance).reshape(theta.shape)
 
     def _slope(
-        self,
-        design: Design,
-        y: Array,
-        root: Array,
-        theta: Array,
-        limits: Array,
-        receipt: Receipt,
+        self, design: Design, y: Array, root: Array, theta: Array, limits: Array, receipt: Receipt
     ) -> Array:
         total = np.zeros_like(theta)
         inside = root @ theta
@@ -327,17 +304,10 @@ class Run:
     def _inside(self, theta: Array, scaling: Scaling, centre: float) -> Array:
         """Parameters of the raw columns as those of the scaled ones."""
         if not self.task.design.intercept:
-            return theta * _column(scaling.reach, theta)
+            return theta * column(scaling.reach, theta)
         weights = theta[:-1]
         intercept = theta[-1] - (centre if theta.any() else 0.0) + scaling.centre @ weights
-        return np.concatenate([weights * _column(scaling.reach, weights), intercept[None]])
-
-    def _outside(self, theta: Array, scaling: Scaling, centre: float) -> Array:
-        if not self.task.design.intercept:
-            return theta / _column(scaling.reach, theta)
-        weights = theta[:-1] / _column(scaling.reach, theta[:-1])
-        intercept = theta[-1] + centre - scaling.centre @ weights
-        return np.concatenate([weights, np.asarray(intercept)[None]])
+        return np.concatenate([weights * column(scaling.reach, weights), intercept[None]])
 
     def _level(self, design: Design, y: Array, theta: Array) -> float:
         """The heavy-tailed mean of y minus its prediction."""
@@ -345,12 +315,23 @@ class Run:
         residual = np.concatenate(
             [y[piece] - rows.scores(theta) for piece, rows in design.chunks()]
         )
-        cuts, totals, _ = self.level.release(residual[:, None], self.session.door, self.multiplier)
+        cuts, totals, _ = self.level.release(residual[:, None], self.shares)
         return float(cuts.mean(totals.sums[0] / self.n)[0])
 
 
-def _column(reach: Array, like: Array) -> Array:
-    return reach[:, None] if like.ndim == 2 else reach
+@dataclass(frozen=True)
+class RangeCounts:
+    """Cells of the columns whose ranges are looked for, and of the target if it is."""
+
+    columns: NDArray[np.intp]
+    target: bool
+    edges: tuple[Array, ...] = ()
+    width: int = 0
+
+    def __call__(self, features: Array, target: Array) -> Array:
+        """Count rows below, between and above the edges of each."""
+        columns = [features[:, self.columns], *([target] if self.target else [])]
+        return counts_between(np.column_stack(columns), self.edges, self.width)
 
 
 def _lengths(design: Design, root: Array) -> Array:

@@ -23,22 +23,23 @@ sqrt(ln(1/delta))/epsilon), is `winsor_papers.aclip.estimator`, published and no
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from winsor.core.checks import as_delta, as_relation, at_least, positive, probability
+from winsor.core.checks import at_least, positive, probability
 from winsor.core.contract import Neighbouring, Sensitivity
-from winsor.core.ledger.ledger import Ledger
-from winsor.core.noise.gaussian import Gaussian
-from winsor.core.prepaid import PrepaidDoor
 from winsor.core.randomness import key_for
 from winsor.core.sampling.samplers import FullBatch, Poisson, Sampler
-from winsor.planning.budget import Payment, Target, noise_multiplier
-from winsor.tables.inputs import as_centre
+from winsor.planning.budget import Payment, Target
+from winsor.planning.shares import Session
+from winsor.tables.arrays import as_centre
 from winsor.tables.means.result import MeanEstimate
-from winsor.tables.means.units import Unit, protected_rows
-from winsor.tails.theorems import MeanError
+from winsor.tables.units import Unit, protected_rows
+
+if TYPE_CHECKING:
+    from winsor.tails.theorems import MeanError
 
 Array = NDArray[np.float64]
 
@@ -62,7 +63,7 @@ def averaged_mean(
     random_state: int | bytes | None = None,
     allow_large_delta: bool = False,
 ) -> MeanEstimate:
-    """Private mean by clipping the average of a batch once (paper 4, estimator (7)).
+    """Estimate a mean by clipping the average of a batch once (paper 4, estimator (7)).
 
     Parameters
     ----------
@@ -96,35 +97,35 @@ def averaged_mean(
     positive("clip", clip)
     probability("beta", beta)
     sampler = _sampler(n, batch_size)
-    target = Target(epsilon, as_delta(delta, n, allow_large_delta), rho, as_relation(relation))
+    target = Target.of(n, epsilon, delta, relation, allow_large_delta, rho)
     point = as_centre(centre, d)
     key = key_for(random_state, None, "averaged mean", target, clip, batch_size, point, rows)
-    door = PrepaidDoor(Ledger({"method": "averaged_mean", "n": n, "d": d}), target.relation, key)
+    session = Session.open(target, key, {"method": "averaged_mean", "n": n, "d": d})
     sensitivity = averaged_sensitivity(clip)
-    multiplier = noise_multiplier([Payment(sampler, sensitivity, 1)], target)
-    receipt = door.pay(Gaussian(multiplier), sampler, sensitivity, 1, d)
+    receipt = session.pay(Payment(sampler, sensitivity, 1), d)
     picked = rows if isinstance(sampler, FullBatch) else rows[sampler.indices(key, receipt.first)]
     average = clipped_average(picked - point, sampler.expected_size, clip)
     estimate = receipt.release(average) + point
     whole = isinstance(sampler, FullBatch)
     return MeanEstimate(
         estimate=estimate[0] if column else estimate,
-        guarantee=door.guarantee(target.delta, conditions),
+        guarantee=session.guarantee(*conditions),
         error_bound=_error_bound(clip, sampler, receipt.std, d, deviation, beta),
         radius=clip,
         noise_std=receipt.std,
         rho=(sensitivity.under(target.relation) / receipt.std) ** 2 / 2 if whole else None,
-        ledger=door.ledger,
+        ledger=session.ledger,
     )
 
 
 def averaged_sensitivity(clip: float) -> Sensitivity:
+    """Return how far a record moves a clipped average."""
     proof = "the clipped average lies in a ball of radius lambda: one record moves it by 2 lambda"
     return Sensitivity.of_range(clip, proof)
 
 
 def clipped_average(rows: Array, size: float, clip: float) -> Array:
-    """AClip (2) of the rows' sum over the public ``size``; zero where it is not finite."""
+    """Return AClip (2) of the rows' sum over the public ``size``; zero where it is not finite."""
     with np.errstate(over="ignore", invalid="ignore"):
         average: Array = rows.sum(axis=0) / size
         length = math.sqrt(np.vdot(average, average))
@@ -157,6 +158,8 @@ def _error_bound(
     """
     if deviation is None:
         return None
+    from winsor.tails.theorems import MeanError  # here: an estimate needs no theorem
+
     spread = positive("deviation", deviation) ** 2
     if not isinstance(sampler, FullBatch):
         spread += clip**2 / 4

@@ -17,24 +17,26 @@ The paper's moments are about the origin; with ``centre`` they are about c.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from winsor.core.checks import as_delta, as_relation, positive, probability
+from winsor.core.arithmetic import rows as arithmetic
+from winsor.core.checks import positive, probability
 from winsor.core.contract import ConfigurationError, Neighbouring, Sensitivity
-from winsor.core.ledger.ledger import Ledger
 from winsor.core.noise.gaussian import Gaussian
-from winsor.core.prepaid import PrepaidDoor
 from winsor.core.randomness import key_for
 from winsor.core.sampling.samplers import FullBatch
-from winsor.planning.budget import Payment, Target, noise_multiplier
-from winsor.tables.inputs import as_centre
+from winsor.planning.budget import Payment, Target
+from winsor.planning.shares import Session
+from winsor.tables.arrays import as_centre
 from winsor.tables.means.radius import PrivateRadius
 from winsor.tables.means.result import MeanEstimate
-from winsor.tables.means.units import Unit, protected_rows
-from winsor.tails.theorems import MeanError, simple_clipping_error, simple_clipping_radius
+from winsor.tables.units import Unit, protected_rows
+
+if TYPE_CHECKING:
+    from winsor.tails.theorems import MeanError
 
 Array = NDArray[np.float64]
 
@@ -54,6 +56,7 @@ class Moments(NamedTuple):
 
     @staticmethod
     def of(moments: tuple[float, float] | None, d: int, groups: int = 1) -> Moments | None:
+        """Check ``moments`` = (p, M); None stays None."""
         if moments is None:
             return None
         try:
@@ -87,7 +90,7 @@ def clipped_mean(
     random_state: int | bytes | None = None,
     allow_large_delta: bool = False,
 ) -> MeanEstimate:
-    """Private mean of heavy-tailed rows (paper 2, Algorithm 2).
+    """Estimate the mean of heavy-tailed rows (paper 2, Algorithm 2).
 
     Parameters
     ----------
@@ -127,34 +130,25 @@ def clipped_mean(
     rows, column, conditions = protected_rows(x, unit)
     n, d = rows.shape
     probability("beta", beta)
-    target = Target(epsilon, as_delta(delta, n, allow_large_delta), rho, as_relation(relation))
+    target = Target.of(n, epsilon, delta, relation, allow_large_delta, rho)
     point = as_centre(centre, d)
     norms = distances(rows, point)
     key = key_for(random_state, None, "clipped mean", target, radius, moments, point, rows)
-    ledger = Ledger({"method": "clipped_mean", "n": n, "d": d})
-    door = PrepaidDoor(ledger, target.relation, key)
-    assumed = Moments.of(moments, d)
-    reach, multiplier = settle_radius(
-        radius,
-        Payment(FullBatch(n), mean_sensitivity(1.0, n), 1),
-        target,
-        norms,
-        d,
-        assumed,
-        door,
-    )
+    session = Session.open(target, key, {"method": "clipped_mean", "n": n, "d": d})
+    assumed, main = Moments.of(moments, d), Payment(FullBatch(n), mean_sensitivity(1.0, n), 1)
+    reach, multiplier = settle_radius(radius, main, session, norms, d, assumed)
     sensitivity = mean_sensitivity(reach, n)
-    receipt = door.pay(Gaussian(multiplier), FullBatch(n), sensitivity, 1, d)
+    receipt = session.door.pay(Gaussian(multiplier), FullBatch(n), sensitivity, 1, d)
     estimate = receipt.release(clipped_sum(rows, point, norms, reach) / n) + point
     spent_rho = (sensitivity.under(target.relation) / receipt.std) ** 2 / 2
     return MeanEstimate(
         estimate=estimate[0] if column else estimate,
-        guarantee=door.guarantee(target.delta, conditions),
+        guarantee=session.guarantee(*conditions),
         error_bound=_error_bound(assumed, reach, receipt.std, n, beta),
         radius=reach,
         noise_std=receipt.std,
         rho=None if isinstance(radius, PrivateRadius) else spent_rho,
-        ledger=door.ledger,
+        ledger=session.ledger,
     )
 
 
@@ -164,6 +158,8 @@ def _error_bound(
     """(11) at the noise that was really added: (10) has s^2 = 2R^2/(rho n^2)."""
     if assumed is None:
         return None
+    from winsor.tails.theorems import simple_clipping_error  # here: a radius needs no theorem
+
     rho = 2 * (radius / (noise_std * n)) ** 2
     return simple_clipping_error(
         radius, p=assumed.p, moment=assumed.moment, n=n, d=assumed.d, rho=rho, beta=beta
@@ -171,28 +167,28 @@ def _error_bound(
 
 
 def mean_sensitivity(radius: float, divisor: float) -> Sensitivity:
+    """Return how far a record moves the mean of clipped rows."""
     return Sensitivity.per_sample(
         radius / divisor, "rows clipped to radius R one by one, public divisor (paper 2, Lemma 4)"
     )
 
 
 def distances(rows: Array, point: Array) -> Array:
-    """(n,) distances from the public point, without a copy of the data."""
+    """Return (n,) distances from the public point, without a copy of the data."""
     if not point.any():
-        return np.sqrt(np.einsum("ij,ij->i", rows, rows))
+        return arithmetic.row_norms(rows)
     step = max(1, _CHUNK // rows.shape[1])
-    parts = (rows[start : start + step] - point for start in range(0, len(rows), step))
-    return np.concatenate([np.sqrt(np.einsum("ij,ij->i", part, part)) for part in parts])
+    starts = range(0, len(rows), step)
+    return np.concatenate([arithmetic.row_norms(rows[i : i + step], point) for i in starts])
 
 
 def clip_factors(norms: Array, radius: float) -> Array:
-    """min(1, R/|x|) for each row, safe at 0 and where a norm overflowed."""
-    bound = radius / (1 + ROUNDING)
-    return np.where(np.isfinite(norms), bound / np.maximum(norms, bound), 0.0)
+    """Return min(1, R/|x|) for each row, safe at 0 and where a norm overflowed."""
+    return arithmetic.clip_factors(norms, radius / (1 + ROUNDING))
 
 
 def clipped_sum(rows: Array, point: Array, norms: Array, radius: float) -> Array:
-    """sum_i min(1, R/|x_i - c|) (x_i - c), without a copy of the data."""
+    """Return sum_i min(1, R/|x_i - c|) (x_i - c), without a copy of the data."""
     factors = clip_factors(norms, radius)
     if not point.any():
         return factors @ rows
@@ -206,22 +202,21 @@ def clipped_sum(rows: Array, point: Array, norms: Array, radius: float) -> Array
 def settle_radius(
     radius: float | PrivateRadius | None,
     main: Payment,
-    target: Target,
+    session: Session,
     norms: Array,
     d: int,
     assumed: Moments | None,
-    door: PrepaidDoor,
 ) -> tuple[float, float]:
-    """The radius and the noise multiplier of ``main``, whichever way the radius is given.
+    """Return the radius and the noise multiplier of ``main``, whichever way the radius is given.
 
     ``main`` is stated for R = 1: multipliers do not depend on R.
     """
     if isinstance(radius, PrivateRadius):
-        search, level = radius.payment(main, target, len(norms), d)
-        multiplier = noise_multiplier([main, search], target)
-        reach = radius.search(norms, level, door, Gaussian(multiplier * search.scale))
+        search, level = radius.payment(main, session.target, len(norms), d)
+        multiplier = session.multiplier([main, search])
+        reach = radius.search(norms, level, session.door, Gaussian(multiplier * search.scale))
         return reach, multiplier
-    multiplier = noise_multiplier([main], target)
+    multiplier = session.multiplier([main])
     if radius is not None:
         remedy = "Leave it out and give moments, or give a PrivateRadius."
         return positive("radius", radius, remedy), multiplier
@@ -232,6 +227,8 @@ def settle_radius(
             "bound M on the p-th moment; or radius=PrivateRadius(lower, upper), which looks for it "
             "within the budget. winsorised_mean needs none of them."
         )
+    from winsor.tails.theorems import simple_clipping_radius
+
     # (16) writes the noise of the mean as sqrt(2/rho) R/n; here it is multiplier sqrt(groups) R/n.
     rho = 2 / (multiplier**2 * assumed.groups)
     reach = simple_clipping_radius(assumed.p, assumed.moment, len(norms), d, rho)

@@ -12,7 +12,6 @@ variance is measured about a released point, so a row's square depends on that r
 
 from __future__ import annotations
 
-import math
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,14 +19,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from winsor.core.checks import all_probabilities, as_delta, as_relation, probability
+from winsor.core.checks import all_probabilities, probability
 from winsor.core.contract import Guarantee, Neighbouring
 from winsor.core.ledger.ledger import Ledger
-from winsor.core.noise.gaussian import Gaussian
-from winsor.core.prepaid import PrepaidDoor
 from winsor.core.randomness import key_for
-from winsor.planning.budget import Target, noise_multiplier
-from winsor.tables.inputs import as_rows
+from winsor.planning.budget import Target
+from winsor.planning.shares import Part, Session
+from winsor.tables.arrays import as_rows
 from winsor.tables.means.winsorised import HeavyMean, WinsorisedGroup, as_groups, read
 from winsor.tables.ranges.zoom import Zoom
 
@@ -81,22 +79,22 @@ def describe(
     n, d = rows.shape
     probability("level", level)
     all_probabilities(**{f"quantiles[{i}]": each for i, each in enumerate(quantiles)})
-    target = Target(epsilon, as_delta(delta, n, allow_large_delta), rho, as_relation(relation))
+    target = Target.of(n, epsilon, delta, relation, allow_large_delta, rho)
     labels, codes = as_groups(by, n)
     key = key_for(random_state, None, "describe", target, quantiles, rows, codes)
-    door = PrepaidDoor(Ledger({"method": "describe", "n": n, "d": d}), target.relation, key)
-    mean, square = HeavyMean(n, d, len(labels), MEAN), HeavyMean(n, d, share=VARIANCE)
+    session = Session.open(target, key, {"method": "describe", "n": n, "d": d})
+    mean = HeavyMean(n, d, len(labels), MEAN, "mean")
+    square = HeavyMean(n, d, share=VARIANCE, name="variance")
     zoom = Zoom(d, cells=64, rounds=4)
-    scale = math.sqrt(zoom.rounds / QUANTILES)
-    plan = [*mean.payments(), *square.payments(), zoom.payment(n, scale)]
-    multiplier = noise_multiplier(plan, target)
+    histograms = {"quantiles": Part(zoom.sensitivity, zoom.rounds, QUANTILES)}
+    shares = session.shares(n, {**mean.parts(), **square.parts(), **histograms})
 
-    cuts, totals, _ = mean.release(rows, door, multiplier, codes)
+    cuts, totals, _ = mean.release(rows, shares, codes)
     estimate, low, high, groups = read(totals, cuts, n, level, labels, column)
     middle = np.atleast_1d(estimate)
-    spread, sums, _ = square.release((rows - middle) ** 2, door, multiplier)
+    spread, sums, _ = square.release((rows - middle) ** 2, shares)
     variance = np.maximum(spread.mean(sums.sums[0] / n), 0.0)
-    found = zoom.release(rows, door, Gaussian(multiplier * scale))
+    found = zoom.release(rows, *shares["quantiles"])
     at = {each: np.array([one.quantile(each) for one in found]) for each in quantiles}
     conditions: tuple[str, ...] = (f"n = {n} is public",)
     if by is not None:
@@ -108,6 +106,6 @@ def describe(
         variance=float(variance[0]) if column else variance,
         quantiles={each: float(value[0]) if column else value for each, value in at.items()},
         groups=groups,
-        guarantee=door.guarantee(target.delta, conditions),
-        ledger=door.ledger,
+        guarantee=session.guarantee(*conditions),
+        ledger=session.ledger,
     )

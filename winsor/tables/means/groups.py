@@ -52,12 +52,13 @@ class Groups:
         self.sampler = Poisson(n, 1 / self.k) if self.poisson else FullBatch(n)
 
     def payment(self, radius: float, rounds: int = 1) -> Payment:
-        """The line of a plan for ``rounds`` rounds of group means."""
+        """Return the line of a plan for ``rounds`` rounds of group means."""
         return Payment(self.sampler, self.sensitivity(radius), self._releases(rounds))
 
     def pay(
         self, door: PrepaidDoor, mechanism: Gaussian, radius: float, d: int, rounds: int = 1
     ) -> Receipt:
+        """Pay for ``rounds`` rounds of group means of d numbers each."""
         shape = (d,) if self.poisson else (self.k, d)
         return door.pay(
             mechanism, self.sampler, self.sensitivity(radius), self._releases(rounds), shape
@@ -67,13 +68,14 @@ class Groups:
         return rounds * self.k if self.poisson else rounds
 
     def sensitivity(self, radius: float) -> Sensitivity:
+        """Return how far a record moves the group means."""
         return Sensitivity.per_sample(
             radius / self.size,
             "one record touches one group mean by R/m, given the groups of the others, public m",
         )
 
     def members(self, key: bytes, round_: int) -> list[NDArray[np.int64]]:
-        """The records of each group in one round: a function of (key, round)."""
+        """Return the records of each group in one round: a function of (key, round)."""
         if self.poisson:
             return [self.sampler.indices(key, round_ * self.k + j) for j in range(self.k)]
         generator = stream(key, "groups", round_)
@@ -84,7 +86,7 @@ class Groups:
         return np.split(order, np.searchsorted(label[order], np.arange(1, self.k)))
 
     def released_means(self, sums: Array, receipt: Receipt) -> Array:
-        """(k, d) noisy means from the (k, d) sums of clipped rows."""
+        """Return (k, d) noisy means from the (k, d) sums of clipped rows."""
         means = sums / self.size
         if not self.poisson:
             return receipt.release(means)

@@ -4,9 +4,9 @@
     c_1, c_2, ...            from a start outside to the edge of their bulk   (`updating.py`)
 
 Paper 2 (Zhao et al. 2025), Algorithm 3, with k of Lemma 6, t_c of Lemma 8 and a start outside.
-Coordinate median, geometric median and plain mean of the Q_j are offered as other ways to combine
-them. The geometric median of the same Q_j is nearer to the mean: it is in the middle of the bulk,
-where the iteration stops at its edge. `docs/papers.md` sets the two side by side.
+Other ways to combine the Q_j are offered; their geometric median is nearer to the mean, in the
+middle of the bulk, where the iteration stops at its edge. `docs/papers.md` sets the two side by
+side.
 
 Guarantee
 ---------
@@ -18,40 +18,45 @@ paper's amplification by shuffling (Theorem 6) is unsound and is never used; by 
 
 Error
 -----
-(26) with the smallest constant C_0 that Gaussian group means leave possible (`least_constant`): the
-paper does not name it, so that this is a bound up to what the true one has beyond that. The noise
-term carries sqrt(k): for the same budget a partition into k groups has sqrt(k) times the noise of
-`clipped_mean`. Lemma 6 asks for k = 800 ln(1/beta), which is the default as far as groups keep ten
-records. Only its proof needs so many, and the answer is a deviation of one group mean away from the
-mean: ``groups=10`` is far more accurate (20,000 Student rows at epsilon 1: error 0.04 for 4.6).
+(26) with the smallest constant C_0 that Gaussian group means leave possible (`least_constant`), for
+the paper does not name it. For the same budget a partition into k groups has sqrt(k) times the
+noise of `clipped_mean`. Lemma 6 asks for k = 800 ln(1/beta), the default as far as groups keep ten
+records, but only its proof needs so many: ``groups=10`` is far more accurate (20,000 Student rows
+at epsilon 1: error 0.04 for 4.6).
 """
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from winsor.core.checks import as_delta, as_relation, probability
+from winsor.core.checks import probability
 from winsor.core.contract import Neighbouring
-from winsor.core.ledger.ledger import Ledger
 from winsor.core.noise.gaussian import Gaussian
-from winsor.core.prepaid import PrepaidDoor
 from winsor.core.randomness import key_for
 from winsor.planning.budget import Target
-from winsor.tables.inputs import as_centre
+from winsor.planning.shares import Session
+from winsor.tables.arrays import as_centre
 from winsor.tables.means.clipped import Moments, clip_factors, distances, settle_radius
 from winsor.tables.means.groups import Groups
 from winsor.tables.means.radius import PrivateRadius
 from winsor.tables.means.result import MeanEstimate
-from winsor.tables.means.units import Unit, protected_rows
 from winsor.tables.means.updating import checked_updating, combined, least_constant
-from winsor.tails.theorems import MeanError, iterative_error, iterative_groups
+from winsor.tables.units import Unit, protected_rows
+
+if TYPE_CHECKING:
+    from winsor.tails.theorems import MeanError
 
 Array = NDArray[np.float64]
 
 
 def default_groups(beta: float, n: int) -> int:
-    """k of Lemma 6, 800 ln(1/beta), as far as groups keep ten records; at least 10, at most n."""
+    """Return k of Lemma 6, 800 ln(1/beta), as far as groups keep ten records; at least 10, at most
+    n."""
+    from winsor.tails.theorems import iterative_groups
+
     return min(n, max(10, min(iterative_groups(beta), n // 10)))
 
 
@@ -75,7 +80,7 @@ def iterative_mean(
     random_state: int | bytes | None = None,
     allow_large_delta: bool = False,
 ) -> MeanEstimate:
-    """Private mean of heavy-tailed rows from noisy group means (paper 2, Algorithm 3).
+    """Estimate the mean of heavy-tailed rows from noisy group means (paper 2, Algorithm 3).
 
     Parameters as in `clipped_mean`, and
 
@@ -105,7 +110,7 @@ def iterative_mean(
     n, d = rows.shape
     probability("beta", beta)
     first = checked_updating(combine, start, updates, d)
-    target = Target(epsilon, as_delta(delta, n, allow_large_delta), rho, as_relation(relation))
+    target = Target.of(n, epsilon, delta, relation, allow_large_delta, rho)
     point = as_centre(centre, d)
     settings = ("iterative mean", target, radius, moments, groups, grouping, combine)
     key = key_for(random_state, None, *settings, point, rows)
@@ -114,10 +119,10 @@ def iterative_mean(
     )
     norms = distances(rows, point)
     config = {"method": "iterative_mean", "n": n, "d": d, "k": parts.k, "grouping": grouping}
-    door = PrepaidDoor(Ledger(config), target.relation, key)
+    session = Session.open(target, key, config)
     assumed = Moments.of(moments, d, parts.k)
-    reach, multiplier = settle_radius(radius, parts.payment(1.0), target, norms, d, assumed, door)
-    receipt = parts.pay(door, Gaussian(multiplier), reach, d)
+    reach, multiplier = settle_radius(radius, parts.payment(1.0), session, norms, d, assumed)
+    receipt = parts.pay(session.door, Gaussian(multiplier), reach, d)
     members = parts.members(key, receipt.first)
     factors = clip_factors(norms, reach)
     sums = np.stack([factors[who] @ (rows[who] - point) for who in members])
@@ -128,12 +133,12 @@ def iterative_mean(
     shift = parts.sensitivity(reach).under(target.relation)
     return MeanEstimate(
         estimate=estimate[0] if column else estimate,
-        guarantee=door.guarantee(target.delta, conditions),
+        guarantee=session.guarantee(*conditions),
         error_bound=_error_bound(assumed, reach, receipt.std, n, beta),
         radius=reach,
         noise_std=receipt.std,
         rho=None if amplified else (shift / receipt.std) ** 2 / 2,
-        ledger=door.ledger,
+        ledger=session.ledger,
         group_means=means + point,
         updates=found.updates,
     )
@@ -144,6 +149,8 @@ def _error_bound(
 ) -> MeanError | None:
     if assumed is None:
         return None
+    from winsor.tails.theorems import iterative_error
+
     rho = 2 * (radius / (noise_std * (n / assumed.groups))) ** 2  # (19): s^2 = 2R^2/(rho m^2)
     return iterative_error(
         radius,

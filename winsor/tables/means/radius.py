@@ -59,20 +59,23 @@ class PrivateRadius:
             raise ConfigurationError(f"ratio must exceed 1. Got {self.ratio!r} instead.")
 
     def grid(self) -> NDArray[np.float64]:
+        """Return the public radii that are searched."""
         count = 1 + math.ceil(math.log(self.upper / self.lower) / math.log(self.ratio))
         return np.geomspace(self.lower, self.upper, max(2, count))
 
     @property
     def steps(self) -> int:
+        """Number of counts that the search releases."""
         return math.ceil(math.log2(len(self.grid())))
 
     def sensitivity(self, level: float) -> Sensitivity:
+        """Return how far a record moves the centred count."""
         return Sensitivity(
             max(level, 1 - level), 1.0, "centred count: one number in [-level, 1-level] per record"
         )
 
     def payment(self, main: Payment, target: Target, n: int, d: int) -> tuple[Payment, float]:
-        """The search's line of the plan beside ``main``, and the quantile it will look for.
+        """Return the search's line of the plan beside ``main``, and the quantile it will look for.
 
         ``main`` alone at the target has multiplier nm, one Gaussian release alone has 1/mu; the
         search's K steps together get mu^2 ``share``.
@@ -91,11 +94,7 @@ class PrivateRadius:
         )
 
     def search(
-        self,
-        norms: NDArray[np.float64],
-        level: float,
-        door: PrepaidDoor,
-        mechanism: Gaussian,
+        self, norms: NDArray[np.float64], level: float, door: PrepaidDoor, mechanism: Gaussian
     ) -> float:
         """Run the search; ``door`` is paid for every step before the first count is taken."""
         grid = self.grid()

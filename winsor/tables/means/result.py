@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from winsor.charts import notebook_html as cards
 from winsor.core.contract import Guarantee
 from winsor.core.ledger.ledger import Ledger
-from winsor.tails.theorems import MeanError
+
+if TYPE_CHECKING:
+    from winsor.tails.theorems import MeanError
 
 Array = NDArray[np.float64]
 
@@ -43,6 +45,8 @@ class MeanEstimate:
         return "\n  ".join(lines)
 
     def _repr_html_(self) -> str:
+        from winsor.charts import notebook_html as cards
+
         values = np.atleast_1d(self.estimate)
         settings = {"noise std": f"{self.noise_std:.4g}", "radius": f"{self.radius:.4g}"}
         rows = [(str(i), f"{value:.6g}") for i, value in enumerate(values)]

@@ -30,7 +30,7 @@ _SLOPES = (2.0, 4.0)  # least and largest tail index
 
 
 def distance_edges() -> Array:
-    """0, 1, 2, 4, ..., 2^DOUBLINGS."""
+    """Return 0, 1, 2, 4, ..., 2^DOUBLINGS."""
     return np.concatenate([[0.0], 2.0 ** np.arange(DOUBLINGS + 1)])
 
 
@@ -63,7 +63,7 @@ class Tail:
         return cell
 
     def beyond(self, cell: int) -> float:
-        """About how many rows stand in ``cell`` or above."""
+        """Return about how many rows stand in ``cell`` or above."""
         top = self.last + 1 + _ABOVE
         return max(float(self.counts[cell:top].sum()), self.std)
 
@@ -86,7 +86,7 @@ class Tail:
         return min(max(found, _SLOPES[0]), _SLOPES[1])
 
     def cut(self, noise: float) -> Cut:
-        """t* and b(t*) for a ``noise`` of the sum over its largest entry."""
+        """Return t* and b(t*) for a ``noise`` of the sum over its largest entry."""
         start = 2.0**self.last
         places = start * 2.0 ** np.linspace(-1, 8, 200)
         rows = self.outside * (places / start) ** -self.slope
@@ -95,7 +95,8 @@ class Tail:
         return Cut(float(places[best]), float(lost[best]))
 
     def moments(self, at: float) -> Array:
-        """(mass, first, second moment) of this side winsorised at ``at``, per row of the table."""
+        """Return (mass, first, second moment) of this side winsorised at ``at``, per row of the
+        table."""
         edges, last = distance_edges(), self.last
         total = np.array([1.0, 0.5, 1 / 3]) * max(self.counts[0], 0.0)  # uniform in the middle
         for cell in range(1, last + 1):

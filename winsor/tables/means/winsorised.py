@@ -32,18 +32,19 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtri
 
-from winsor.core.checks import as_delta, as_relation, probability
+from winsor.core.checks import probability
 from winsor.core.contract import ConfigurationError, Guarantee, Neighbouring, Sensitivity
 from winsor.core.ledger.ledger import Ledger
 from winsor.core.noise.gaussian import Gaussian
 from winsor.core.prepaid import PrepaidDoor
 from winsor.core.randomness import key_for
 from winsor.core.sampling.samplers import FullBatch
-from winsor.planning.budget import Payment, Target, noise_multiplier
+from winsor.planning.budget import Target
+from winsor.planning.shares import Part, Session, Shares
 from winsor.tables.means.tail_cut import DOUBLINGS, Tail, distance_edges
-from winsor.tables.means.units import Unit, protected_rows
 from winsor.tables.ranges.distribution import Distribution
 from winsor.tables.ranges.zoom import Zoom
+from winsor.tables.units import Unit, protected_rows
 
 Array = NDArray[np.float64]
 
@@ -96,7 +97,7 @@ def winsorised_mean(
     random_state: int | bytes | None = None,
     allow_large_delta: bool = False,
 ) -> WinsorisedMean:
-    """Private mean of heavy-tailed numbers; nothing but the budget has to be given.
+    """Estimate the mean of heavy-tailed numbers; nothing but the budget has to be given.
 
     Parameters
     ----------
@@ -127,13 +128,12 @@ def winsorised_mean(
     rows, column, conditions = protected_rows(x, unit)
     n, d = rows.shape
     probability("level", level)
-    target = Target(epsilon, as_delta(delta, n, allow_large_delta), rho, as_relation(relation))
+    target = Target.of(n, epsilon, delta, relation, allow_large_delta, rho)
     labels, codes = as_groups(by, n)
     key = key_for(random_state, None, "winsorised mean", target, rows, codes)
-    door = PrepaidDoor(Ledger({"method": "winsorised_mean", "n": n, "d": d}), target.relation, key)
+    session = Session.open(target, key, {"method": "winsorised_mean", "n": n, "d": d})
     plan = HeavyMean(n, d, len(labels))
-    multiplier = noise_multiplier(plan.payments(), target)
-    last, totals, found = plan.release(rows, door, multiplier, codes)
+    last, totals, found = plan.release(rows, session.shares(n, plan.parts()), codes)
     estimate, low, high, groups = read(totals, last, n, level, labels, column)
     if by is not None:
         conditions += ("the labels of groups are public: they were read off by",)
@@ -146,8 +146,8 @@ def winsorised_mean(
         noise_std=last.width * totals.std / n,
         lost=last.lost,
         distributions=found,
-        guarantee=door.guarantee(target.delta, conditions),
-        ledger=door.ledger,
+        guarantee=session.guarantee(*conditions),
+        ledger=session.ledger,
         groups=groups,
     )
 
@@ -164,50 +164,38 @@ class Totals:
 
 @dataclass(frozen=True)
 class HeavyMean:
-    """The three steps as lines of a plan, with ``share`` of its budget together."""
+    """The three steps as parts of a plan, with ``share`` of its budget together."""
 
     n: int
     d: int = 1
     groups: int = 0
     share: float = 1.0
+    name: str = "level"
 
     @property
     def zoom(self) -> Zoom:
+        """The plan of the histograms."""
         return Zoom(self.d)
 
-    @property
-    def scales(self) -> tuple[float, float, float]:
-        """Noise of each step relative to that of one release of the whole budget: 1/nm^2 of the
-        steps, times their number, are the shares."""
-        return (
-            math.sqrt(self.zoom.rounds / (ZOOM * self.share)),
-            math.sqrt(1 / (TAILS * self.share)),
-            math.sqrt(1 / ((1 - ZOOM - TAILS) * self.share)),
-        )
+    def parts(self) -> dict[str, Part]:
+        """Return the parts of the plan, called after ``name``."""
+        zoom, rest = self.zoom, 1 - ZOOM - TAILS
+        return {
+            f"{self.name}, ranges": Part(zoom.sensitivity, zoom.rounds, ZOOM * self.share),
+            f"{self.name}, tails": Part(self._cells(), 1, TAILS * self.share),
+            f"{self.name}, sums": Part(self._bounded(), 1, rest * self.share),
+        }
 
     def release(
-        self,
-        rows: Array,
-        door: PrepaidDoor,
-        multiplier: float,
-        codes: NDArray[np.int64] | None = None,
+        self, rows: Array, shares: Shares, codes: NDArray[np.int64] | None = None
     ) -> tuple[Cuts, Totals, list[Distribution]]:
-        """Cuts, noisy sums inside them, and the released distributions."""
-        zoom, tails, mean = (Gaussian(multiplier * scale) for scale in self.scales)
-        found = self.zoom.release(rows, door, zoom, n=self.n)
+        """Return cuts, noisy sums inside them, and the released distributions."""
+        at_ranges, at_tails, at_sums = (shares[name] for name in self.parts())
+        found = self.zoom.release(rows, *at_ranges, n=self.n)
         middle, scale = _units(found)
-        sides = self.tails(rows, middle, scale, door, tails)
-        cuts = Cuts.of(sides, middle, scale, mean.noise_multiplier * math.sqrt(self.d))
-        return cuts, self.totals(rows, cuts, codes, door, mean), found
-
-    def payments(self) -> list[Payment]:
-        whole = FullBatch(self.n)
-        zoom, tails, mean = self.scales
-        return [
-            self.zoom.payment(self.n, zoom),
-            Payment(whole, self._cells(), 1, tails),
-            Payment(whole, self._bounded(), 1, mean),
-        ]
+        sides = self.tails(rows, middle, scale, *at_tails)
+        cuts = Cuts.of(sides, middle, scale, at_sums[1].noise_multiplier * math.sqrt(self.d))
+        return cuts, self.totals(rows, cuts, codes, *at_sums), found
 
     def _cells(self) -> Sensitivity:
         proof = "distances in cells: a record adds 1 to one cell of each column"
@@ -220,7 +208,7 @@ class HeavyMean:
     def tails(
         self, rows: Array, middle: Array, scale: Array, door: PrepaidDoor, mechanism: Gaussian
     ) -> list[tuple[Tail, Tail]]:
-        """The lower and the upper tail of every column."""
+        """Release the lower and the upper tail of every column."""
         cells = DOUBLINGS + 1
         receipt = door.pay(mechanism, FullBatch(self.n), self._cells(), 1, (self.d, 2, cells))
         counts = np.zeros((self.d, 2, cells))
@@ -244,7 +232,8 @@ class HeavyMean:
         door: PrepaidDoor,
         mechanism: Gaussian,
     ) -> Totals:
-        """Sums of u, with sizes if there are groups: |(sqrt(1-s) u, sqrt(s d))| <= sqrt(d)."""
+        """Release sums of u, with sizes if there are groups: |(sqrt(1-s) u, sqrt(s d))| <=
+        sqrt(d)."""
         u = (np.clip(rows, cuts.low, cuts.high) - cuts.centre) / (cuts.width * _ROUNDING)
         sampler, bound = FullBatch(self.n), self._bounded()
         if codes is None:
@@ -277,6 +266,7 @@ class Cuts:
     @staticmethod
     def of(tails: list[tuple[Tail, Tail]], middle: Array, scale: Array, noise: float) -> Cuts:
         # A side that is cut at t makes the range longer by t, and the noise by t/2.
+        """Balance the loss of each tail against the ``noise`` of the sum."""
         found = [[side.cut(noise / 2) for side in sides] for sides in tails]
         at = np.array([[cut.at for cut in cuts] for cuts in found])
         lost = np.array([[cut.lost for cut in cuts] for cuts in found]) * scale[:, None]
@@ -298,18 +288,21 @@ class Cuts:
 
     @property
     def centre(self) -> Array:
+        """Middle of the cut range."""
         return (self.low + self.high) / 2
 
     @property
     def width(self) -> Array:
+        """Half the width of the cut range."""
         return (self.high - self.low) / 2
 
     def mean(self, u: Array) -> Array:
-        """The estimate for a mean of u."""
+        """Return the estimate for a mean of u."""
         return self.centre + self.width * u + self.given_back
 
     @property
     def given_back(self) -> Array:
+        """What is added for the tails beyond the cuts."""
         return (self.lost[:, 1] - self.lost[:, 0]) / 3
 
     @property
@@ -328,6 +321,7 @@ def _units(found: list[Distribution]) -> tuple[Array, Array]:
 
 
 def as_groups(by: ArrayLike | None, n: int) -> tuple[list[Hashable], NDArray[np.int64] | None]:
+    """Return the labels of groups, and the number of each row's group."""
     if by is None:
         return [], None
     given = np.asarray(by)
@@ -349,14 +343,9 @@ def as_groups(by: ArrayLike | None, n: int) -> tuple[list[Hashable], NDArray[np.
 
 
 def read(
-    totals: Totals,
-    cuts: Cuts,
-    n: int,
-    level: float,
-    labels: list[Hashable],
-    column: bool,
+    totals: Totals, cuts: Cuts, n: int, level: float, labels: list[Hashable], column: bool
 ) -> tuple[Any, Any, Any, dict[Hashable, WinsorisedGroup] | None]:
-    """The mean, its interval, and the same for groups."""
+    """Return the mean, its interval, and the same for groups."""
     z = float(ndtri(0.5 + level / 2))
 
     def interval(u: Array, size: float, noise: Array) -> tuple[Any, Any, Any]:

@@ -36,17 +36,17 @@ class DelayedMap:
     def __call__(self, f: Callable[[Any], Any], parts: Iterable[Any]) -> Iterator[Any]:
         from dask import delayed
 
-        asked = [delayed(given, pure=False)(f, part) for part in parts]
-        return iter(self.client.gather(self.client.compute(asked)))
+        sums = [delayed(given, pure=False)(f, part) for part in parts]
+        return iter(self.client.gather(self.client.compute(sums)))
 
 
 def given(f: Callable[[Callable[[], Any]], Any], rows: Any) -> Any:
-    """On a worker: what ``f`` says of a loader that returns ``rows``."""
+    """Return what ``f`` says of a loader that returns ``rows``: runs on a worker."""
     return f(lambda: rows)
 
 
 def delayed_parts(collection: Any, columns: list[Any] | None) -> tuple[list[Any], int]:
-    """Row partitions of a Dask array or data frame as delayed ones, and how many columns."""
+    """Return row partitions of a Dask array or data frame as delayed ones, and how many columns."""
     if hasattr(collection, "to_delayed") and hasattr(collection, "columns"):
         chosen = list(collection.columns) if columns is None else columns
         missing = [name for name in chosen if name not in list(collection.columns)]

@@ -1,14 +1,16 @@
-"""A table in partitions, and sums over all of them.
+"""A table in partitions, sums over all of them, and several passes over the same rows.
 
     Partitions.of_dataset(pyarrow.dataset.dataset("rows/"), ["age", "income"])   one by one, here
     Partitions.of_loaders([load_a, load_b, ...], columns=2, map=pool.map)        where the map says
     Partitions.of_loaders([load_a, load_b, ...], columns=2, client=client)       on a Dask cluster
     Partitions.of_dask(dask.dataframe.read_parquet("rows/"), client)             the same
 
-A loader is a function without arguments that returns (rows, columns) numbers.
+A loader is a function without arguments that returns (rows, columns) numbers. Partitions are summed
+in float64 and added up in their order with what rounding lost, so that the total does not depend on
+where the cuts between partitions are, to about 1e-15 of its size.
 
-Partitions are summed in float64 and added up in their order with what rounding lost, so that the
-total does not depend on where the cuts between partitions are, to about 1e-15 of its size.
+A method that looks twice is calibrated for n rows, so every pass must find as many. The first one
+also takes a digest of the rows, which a key from a seed belongs to.
 """
 
 from __future__ import annotations
@@ -20,9 +22,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from winsor.core.contract import ConfigurationError
-from winsor.tables.inputs import as_rows
+from winsor.core.contract import ConfigurationError, ProtocolError
+from winsor.tables.arrays import as_rows
 from winsor.tables.partitions.on_dask import DaskMap, DelayedMap, delayed_parts
+from winsor.tables.ranges.zoom import counts_between
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -71,8 +74,8 @@ class Partitions:
         map: Map | None = None,
         client: Client | None = None,
     ) -> Partitions:
-        """One partition for each loader. ``map`` says where they are loaded (default: here), or
-        ``client`` (of `dask.distributed`) on whose workers."""
+        """Make one partition for each loader. ``map`` says where they are loaded (default: here),
+        or ``client`` (of `dask.distributed`) on whose workers."""
         if map is not None and client is not None:
             raise ConfigurationError("give map or client, not both.")
         if not loaders or not all(callable(load) for load in loaders):
@@ -87,14 +90,14 @@ class Partitions:
     def of_dask(
         collection: Any, client: Client, columns: Sequence[Any] | None = None
     ) -> Partitions:
-        """The partitions of a Dask data frame (``columns`` by name; default: all), or of an array
-        in chunks of whole rows. Rows stay on the workers of ``client``; their sums do not."""
+        """Return the partitions of a Dask data frame (``columns`` by name; default: all), or of an
+        array in chunks of whole rows. Rows stay on the workers of ``client``; their sums do not."""
         parts, count = delayed_parts(collection, None if columns is None else list(columns))
         return Partitions(lambda: parts, count, DelayedMap(client))
 
     @staticmethod
     def of_dataset(dataset: Dataset, columns: Sequence[str]) -> Partitions:
-        """The batches of a pyarrow dataset, one at a time in memory."""
+        """Return the batches of a pyarrow dataset, one at a time in memory."""
         missing = sorted(set(columns) - set(dataset.schema.names))
         if missing or not columns:
             raise ConfigurationError(
@@ -108,7 +111,7 @@ class Partitions:
         return Partitions(loaders, len(columns), _here)
 
     def sum(self, bounded: Callable[[Array], Array]) -> tuple[int, Array]:
-        """Number of rows, and the sum of ``bounded(rows)`` over all partitions."""
+        """Return number of rows, and the sum of ``bounded(rows)`` over all partitions."""
         n, total, lost = 0, np.zeros(0), np.zeros(0)
         for count, part in self._map(OnPartition(bounded, self.columns), self._loaders()):  # type: ignore[arg-type]
             n += int(count)
@@ -139,3 +142,54 @@ class _Batch:
 
 def _here(f: Callable[[Loader], Any], loaders: Iterable[Loader]) -> Iterator[Any]:
     return (f(load) for load in loaders)
+
+
+_WORDS = 4
+_BITS = 16  # sums of so many bits of 2^37 rows are exact in float64
+
+
+class Passes:
+    """The rows of ``partitions`` as often as a method needs them."""
+
+    def __init__(self, partitions: Partitions) -> None:
+        self.partitions = partitions
+        self.columns = partitions.columns
+        self.n, self.digest = partitions.sum(row_digest)
+
+    def sum(self, bounded: Callable[[Array], Array]) -> Array:
+        """Return the sum of ``bounded(rows)``, over as many rows as the first pass has seen."""
+        n, total = self.partitions.sum(bounded)
+        if n != self.n:
+            raise ProtocolError(
+                f"partitions must hold the same rows in every pass. Got {n} rows after {self.n}. "
+                "Write the table down before, or load it from something that does not change."
+            )
+        return total
+
+    def counted(self, edges: Sequence[Array], width: int) -> Array:
+        """Count the rows between the edges of each column, for `Zoom.release_counts`."""
+        return self.sum(CellCounts(tuple(edges), width))
+
+
+@dataclass(frozen=True)
+class CellCounts:
+    """(columns, width) counts of some rows."""
+
+    edges: tuple[Array, ...]
+    width: int
+
+    def __call__(self, rows: Array) -> Array:
+        return counts_between(rows, self.edges, self.width)
+
+
+def row_digest(rows: Array) -> Array:
+    """Return sums of hashes of rows: the same wherever the cuts between partitions are."""
+    bits = np.ascontiguousarray(rows, dtype=np.float64).view(np.uint64)
+    mixed = np.zeros(len(bits), dtype=np.uint64)
+    with np.errstate(over="ignore"):
+        for column in range(bits.shape[1]):  # in turn, so that swapped columns are other rows
+            mixed = (mixed ^ bits[:, column]) * np.uint64(0x9E3779B97F4A7C15)
+            mixed ^= mixed >> np.uint64(32)
+    lowest = np.uint64((1 << _BITS) - 1)
+    words = [(mixed >> np.uint64(_BITS * word)) & lowest for word in range(_WORDS)]
+    return np.array([word.sum(dtype=np.uint64) for word in words], dtype=np.float64)

@@ -42,7 +42,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from winsor.core.checks import as_delta, as_relation, positive, probability
+from winsor.core.checks import probability
 from winsor.core.contract import Bounded, ConfigurationError, Guarantee, Neighbouring, Sensitivity
 from winsor.core.ledger.ledger import Ledger
 from winsor.core.noise.thresholded import ThresholdedGaussian
@@ -50,6 +50,8 @@ from winsor.core.prepaid import PrepaidDoor
 from winsor.core.randomness import key_for
 from winsor.core.sampling.samplers import FullBatch
 from winsor.planning import calibrate
+from winsor.planning.budget import Target
+from winsor.planning.shares import Session
 
 Texts = NDArray[np.str_]
 
@@ -59,6 +61,7 @@ PROOF = "one category per column and record: sqrt(k) in L2; lonely ones stay bel
 
 
 def sensitivity(columns: int) -> Sensitivity:
+    """Return how far a record moves the counts of categories."""
     return Sensitivity(math.sqrt(columns), math.sqrt(2 * columns), PROOF)
 
 
@@ -81,7 +84,7 @@ def private_categories(
     random_state: int | bytes | None = None,
     allow_large_delta: bool = False,
 ) -> FoundCategories:
-    """The categories of every column of ``columns`` (n, k) that enough rows hold.
+    """Find the categories of every column of ``columns`` (n, k) that enough rows hold.
 
     Examples
     --------
@@ -93,35 +96,34 @@ def private_categories(
     """
     table = as_texts(columns)
     n, k = table.shape
-    positive("epsilon", epsilon)
-    given, between = as_delta(delta, n, allow_large_delta), as_relation(relation)
-    mechanism = calibrated(k, n, epsilon, given, between)
-    key = key_for(random_state, None, "categories", epsilon, given, between, table)
-    door = PrepaidDoor(Ledger({"method": "categories", "n": n, "d": k}), between, key)
-    found, counts = release(table, door, mechanism)
-    guarantee = door.guarantee(given, (f"n = {n} is public",))
-    return FoundCategories(found, counts, guarantee, door.ledger)
+    target = Target.of(n, epsilon, delta, relation, allow_large_delta)
+    mechanism = calibrated(k, n, epsilon, target.delta, target.relation)
+    key = key_for(random_state, None, "categories", epsilon, target.delta, target.relation, table)
+    session = Session.open(target, key, {"method": "categories", "n": n, "d": k})
+    found, counts = release(table, session.door, mechanism)
+    reached = session.guarantee(f"n = {n} is public")
+    return FoundCategories(found, counts, reached, session.ledger)
 
 
 def calibrated(
     columns: int, n: int, epsilon: float, delta: float, relation: Neighbouring, share: float = SHARE
 ) -> ThresholdedGaussian:
-    """The least noise within the budget; the accountant certifies both parts of it together."""
+    """Find the least noise within the budget; the accountant certifies both parts of it
+    together."""
     shown = probability("share", share) * delta
     parts = {"value": Bounded(None, sensitivity(columns))}
 
-    def history_of(multiplier: float) -> Any:
-        return [(ThresholdedGaussian(multiplier, shown).event(parts).whole(relation), 1)]
+    def event_of(multiplier: float) -> Any:
+        return ThresholdedGaussian(multiplier, shown).event(parts).whole(relation)
 
-    budget = calibrate.Budget(epsilon, delta, relation)
-    multiplier = calibrate.noise_multiplier(history_of, budget)
+    multiplier = calibrate.noise_multiplier(event_of, 1, epsilon, delta, relation)
     return ThresholdedGaussian(multiplier, shown)
 
 
 def release(
     table: Texts, door: PrepaidDoor, mechanism: ThresholdedGaussian, n: int | None = None
 ) -> tuple[list[Texts], list[NDArray[np.float64]]]:
-    """The categories of each column of ``table`` that leave, and their noisy counts. ``n`` is the
+    """Release the categories of each column of ``table`` and their noisy counts. ``n`` is the
     public number of rows, where a plan has stated it."""
     rows, k = table.shape
     n = rows if n is None else n
@@ -161,7 +163,7 @@ def _placed(names: Texts, places: int) -> NDArray[np.intp]:
 
 
 def as_texts(columns: Any) -> Texts:
-    """A table (n, k) as texts; what is missing is a category of its own ("None", "nan")."""
+    """Return a table (n, k) as texts; what is missing is a category of its own ("None", "nan")."""
     table = np.asarray(columns)
     if table.ndim != 2 or table.size == 0:
         raise ConfigurationError(
@@ -172,7 +174,7 @@ def as_texts(columns: Any) -> Texts:
 
 
 def one_hot(table: Texts, categories: Sequence[Texts]) -> NDArray[np.float64]:
-    """An indicator for every category, and a last one of each column for all others."""
+    """Return an indicator for every category, and a last one of each column for all others."""
     n = len(table)
     parts = []
     for number, names in enumerate(categories):

@@ -41,8 +41,6 @@ STANDARD = (-4.0, 4.0)
 ONE_SIGN, BOTH_SIGNS = 3.0, 4.0
 """How far a range reaches, in typical magnitudes."""
 _FEW = 0.25  # a share of rows below which a sign is not there
-_MOST_NOISE = 0.12
-_A_SIXTEENTH = 16.0
 
 
 @dataclass(frozen=True)
@@ -59,7 +57,7 @@ class Coarse(Zoom):
         mechanism: Gaussian,
         start: Sequence[Array | None] | None = None,
     ) -> list[Distribution]:
-        """As `Zoom` does, but from the public grid whatever ``start`` says."""
+        """Release as `Zoom` does, but from the public grid whatever ``start`` says."""
         edges = [signed_log_grid()] * self.columns
         edges = [
             _both_signs(_magnitudes(own, counts, std, n))
@@ -69,12 +67,7 @@ class Coarse(Zoom):
         return [_about(own, counts / n) for own, counts, _ in looked]
 
     def _round(
-        self,
-        edges: list[Array],
-        counted: Counted,
-        n: int,
-        door: PrepaidDoor,
-        mechanism: Gaussian,
+        self, edges: list[Array], counted: Counted, n: int, door: PrepaidDoor, mechanism: Gaussian
     ) -> list[tuple[Array, Array, float]]:
         """(edges, counts, noise of a count) of every column."""
         width = max(map(len, edges)) + 1
@@ -121,43 +114,8 @@ def _even(low: float, middle: float, high: float) -> Distribution:
 
 
 def anywhere(low: float, high: float, middle: float | None = None) -> Distribution:
-    """All that bounds say; or half of the rows on either side of a ``middle`` well inside them."""
+    """Return all that bounds say; or half of the rows on either side of a ``middle`` well
+    inside."""
     room = 0.05 * (high - low)
     middle = (low + high) / 2 if middle is None else min(max(middle, low + room), high - room)
     return _even(low, middle, high)
-
-
-def enough(n: int, columns: int, share: float, mu: float) -> bool:
-    """Whether the noise of a count is small beside ``n`` rows, a function of public values. ``mu``
-    is that of the one release that would spend the budget."""
-    return math.sqrt(2 * columns / share) / (mu * n) < _MOST_NOISE
-
-
-def affordable(n: int, share: float, mu: float) -> int:
-    """The largest number of columns for which there are `enough` rows."""
-    return max(math.ceil(share * (_MOST_NOISE * mu * n) ** 2 / 2) - 1, 0)
-
-
-def share_alone(n: int, columns: int, mu: float) -> float:
-    """The share at which a blunt look at so few ``columns`` alone has a count's noise of a
-    sixteenth of the rows, between 0.1 and 0.6: where a target is, is worth that much, for nothing
-    else is learnt without it. A function of public values."""
-    return min(max(2 * columns * (_A_SIXTEENTH / (mu * n)) ** 2, 0.1), 0.6)
-
-
-def share_of_one_round(least: float, n: int, columns: int, mu: float) -> float | None:
-    """The share at which a count's noise in one round is about a twentieth of the rows, between
-    ``least`` and three times that; None if it would still be a tenth. A function of public
-    values."""
-    noise = math.sqrt(columns) / (mu * n)  # at a share of 1
-    share = min(max((noise / 0.05) ** 2, least), 3 * least)
-    return None if noise / math.sqrt(share) > 0.1 else share
-
-
-def share_of_ranges(least: float, n: int, columns: int, mu: float) -> float | None:
-    """The share at which a count's noise in three rounds is about a hundredth of the rows, between
-    ``least`` and three times that; None if it would still be a twentieth: too few rows for
-    histograms. A function of public values."""
-    noise = math.sqrt(3 * columns) / (mu * n)  # at a share of 1
-    share = min(max((noise / 0.01) ** 2, least), 3 * least)
-    return None if noise / math.sqrt(share) > 0.05 else share

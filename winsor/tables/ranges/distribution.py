@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.isotonic import isotonic_regression
 
 from winsor.core.checks import whole
+from winsor.tables.losses import FARTHEST
 
 Array = NDArray[np.float64]
 
@@ -40,11 +41,11 @@ class Distribution:
     """Standard deviation of the noise of a cell's mass."""
     indicator: bool = False
     """Whether the column is taken for one of zeros and ones
-    (`winsor/tables/ranges/indicators.py`)."""
+    (`winsor/tables/ranges/grid.py`)."""
 
     @staticmethod
     def of(edges: Array, counts: Array, std: float, n: int, finer: bool = False) -> Distribution:
-        """From noisy counts below, between and above ``edges``; ``std`` is the noise of each.
+        """Read noisy counts below, between and above ``edges``; ``std`` is the noise of each.
 
         ``finer`` says that an earlier look found rows from the first edge to the last.
         """
@@ -67,10 +68,11 @@ class Distribution:
 
     @property
     def high(self) -> float:
+        """The right end of the cells that are not empty."""
         return float(self.edges[self._present()[1]])
 
     def quantile(self, levels: ArrayLike) -> Array:
-        """Quantiles, linear inside a cell."""
+        """Return quantiles, linear inside a cell."""
         first, last = self._present()
         edges = self.edges[first : last + 1]
         reached = np.concatenate([[0.0], np.cumsum(self.mass[first:last])])
@@ -78,15 +80,16 @@ class Distribution:
         return np.interp(np.asarray(levels, dtype=np.float64), reached, edges)
 
     def cells(self, count: int) -> Array:
-        """Edges of at most ``count`` cells of equal mass, from `low` to `high`, ascending."""
+        """Return edges of at most ``count`` cells of equal mass, from `low` to `high`,
+        ascending."""
         whole("count", count)
         edges = self.quantile(np.linspace(0.0, 1.0, count + 1))
         edges[0], edges[-1] = self.low, self.high
         return _ascending(edges)
 
     def finer(self, count: int) -> Array:
-        """Edges for another look: about ``count`` cells of equal mass, and every cell that is
-        clearly not empty in quarters, so that a small group far out is found where it is."""
+        """Return edges for another look: about ``count`` cells of equal mass, and every cell that
+        is clearly not empty in quarters, so that a small group far out is found where it is."""
         quarters = [
             _quarters(low, high)
             for low, high, mass in zip(self.edges[:-1], self.edges[1:], self.mass, strict=True)
@@ -95,7 +98,7 @@ class Distribution:
         return _ascending(np.sort(np.concatenate([self.cells(count), *quarters])))
 
     def mean_and_deviation(self) -> tuple[float, float]:
-        """Of the winsorised column, with rows uniform inside cells."""
+        """Return both of the winsorised column, with rows uniform inside cells."""
         middle, width = (self.edges[1:] + self.edges[:-1]) / 2, np.diff(self.edges)
         mean = float(self.mass @ middle)
         return mean, float(np.sqrt(self.mass @ ((middle - mean) ** 2 + width**2 / 12)))
@@ -209,3 +212,16 @@ def _ascending(edges: Array) -> Array:
     if len(kept) == 1:
         kept.append(float(np.nextafter(kept[0], np.inf)))
     return np.asarray(kept)
+
+
+def range_of_means(
+    y: Distribution, exposure: Distribution | None, mean: float
+) -> tuple[float, float]:
+    """Return between which values predicted means lie: not beyond the smallest and the largest y
+    per exposure that were seen, nor farther than `FARTHEST` from ``mean`` (a link that is
+    exponentiated must end somewhere)."""
+    near, far = mean * math.exp(-FARTHEST), mean * math.exp(FARTHEST)
+    longest, shortest = (1.0, 1.0) if exposure is None else (exposure.high, exposure.low)
+    low = max(y.low, 0.0) / longest if longest > 0 else 0.0
+    high = max(y.high, 0.0) / shortest if shortest > 0 else math.inf
+    return min(max(low, near), mean), max(min(high, far), mean)

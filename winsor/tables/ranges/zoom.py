@@ -33,8 +33,7 @@ from winsor.core.prepaid import PrepaidDoor
 from winsor.core.sampling.samplers import FullBatch
 from winsor.planning.budget import Payment
 from winsor.tables.ranges.distribution import ALONE, Distribution
-from winsor.tables.ranges.grid import signed_log_grid
-from winsor.tables.ranges.indicators import indicator, with_narrow_cells
+from winsor.tables.ranges.grid import indicator, signed_log_grid, with_narrow_cells
 
 Array = NDArray[np.float64]
 Counted = Callable[[Sequence[Array], int], Array]
@@ -59,10 +58,12 @@ class Zoom:
 
     @property
     def sensitivity(self) -> Sensitivity:
+        """How far a row moves the counts of a round."""
         return _sensitivity(self.columns)
 
     def payment(self, n: int, scale: float = 1.0) -> Payment:
-        """The line of a plan, with ``scale`` times the noise multiplier that is looked for."""
+        """Return the line of a plan, with ``scale`` times the noise multiplier that is looked
+        for."""
         return Payment(FullBatch(n), self.sensitivity, self.rounds, scale)
 
     def release(
@@ -73,7 +74,7 @@ class Zoom:
         start: Sequence[Array | None] | None = None,
         n: int | None = None,
     ) -> list[Distribution]:
-        """One released distribution per column of ``table`` (n, k).
+        """Release one distribution per column of ``table`` (n, k).
 
         ``start`` gives public edges to begin with, column by column; None is the signed grid. ``n``
         is the public number of rows, where a plan has stated it.
@@ -97,8 +98,8 @@ class Zoom:
         mechanism: Gaussian,
         start: Sequence[Array | None] | None = None,
     ) -> list[Distribution]:
-        """The same where rows are out of reach: ``counted(edges, width)`` says how many of the
-        ``n`` stand in each cell, as `counts_between` does."""
+        """Release where rows are out of reach: ``counted(edges, width)`` says how many of the ``n``
+        stand in each cell, as `counts_between` does."""
         public = [None] * self.columns if start is None else list(start)
         edges = [signed_log_grid() if each is None else np.asarray(each) for each in public]
         if self.indicators:
@@ -135,7 +136,7 @@ def _sensitivity(columns: int) -> Sensitivity:
 
 
 def counts_between(table: Array, edges: Sequence[Array], width: int) -> Array:
-    """How many rows stand below, between and above the edges of each column."""
+    """Count the rows below, between and above the edges of each column."""
     counts = np.zeros((len(edges), width))
     for number, own in enumerate(edges):
         places = np.searchsorted(own, table[:, number], side="right")

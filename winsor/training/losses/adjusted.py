@@ -31,11 +31,10 @@ from torch.nn import functional as F
 from winsor.core.checks import as_delta, as_relation, refusal, whole
 from winsor.core.contract import ConfigurationError, Guarantee, Sensitivity
 from winsor.core.ledger.ledger import Ledger
-from winsor.core.noise.gaussian import Gaussian
-from winsor.core.prepaid import PrepaidDoor
 from winsor.core.randomness import key_for
 from winsor.core.sampling.samplers import FullBatch
-from winsor.planning.budget import Payment, Target, noise_multiplier
+from winsor.planning.budget import Payment
+from winsor.planning.shares import noise_of, one_of, single_payment
 
 PROOF = "a row is in one cell of the histogram of classes"
 
@@ -60,12 +59,12 @@ class LogitAdjusted:
             raise refusal("tau", "finite and at least 0", self.tau)
 
     def shift(self) -> Tensor:
-        """Return tau log(prior)."""
+        """tau log(prior)."""
         counts = torch.tensor(self.profile, dtype=torch.float64)
         return (self.tau * (counts / counts.sum()).log()).float()
 
     def __call__(self, logits: Tensor, labels: Tensor, progress: float = 0.0) -> Tensor:
-        """Return losses of the rows, at any moment of the run."""
+        """Losses of the rows, at any moment of the run."""
         del progress
         return F.cross_entropy(logits + self.shift(), labels, reduction="none")
 
@@ -107,27 +106,16 @@ def released_counts(
             f"{seen.dtype} of shape {seen.shape} instead."
         )
     whole("classes", classes, least=2)
-    if (epsilon is None) == (noise_multiplier is None):
-        raise ConfigurationError(
-            f"give either epsilon or noise_multiplier. Got epsilon={epsilon!r}, "
-            f"noise_multiplier={noise_multiplier!r} instead."
-        )
+    one_of(epsilon, noise_multiplier)
     n = len(seen)
     delta = as_delta(delta, n, allow_large_delta)
     neighbours = as_relation(relation)
-    sensitivity = Sensitivity(1.0, float(np.sqrt(2)), PROOF)
-    multiplier = noise_multiplier
-    if multiplier is None:
-        multiplier = _multiplier(n, sensitivity, Target(epsilon, delta, None, neighbours))
+    plan = Payment(FullBatch(n), Sensitivity(1.0, float(np.sqrt(2)), PROOF), 1)
+    noise = noise_of(plan, epsilon, noise_multiplier, delta, neighbours)
     known = seen[(seen >= 0) & (seen < classes)]  # labels outside are in no cell
     sums: Any = np.bincount(known, minlength=classes).astype(np.float64)
-    key = key_for(seed, None, sums, multiplier)
+    key = key_for(seed, None, sums, noise)
     paid = Ledger({"method": "class counts", "classes": classes}, ledger)
-    door = PrepaidDoor(paid, neighbours, key)
-    receipt = door.pay(Gaussian(multiplier), FullBatch(n), sensitivity, 1, classes)
+    door, receipt = single_payment(plan, classes, noise, neighbours, key, paid)
     counts = np.maximum(receipt.release(sums), 1.0)
     return ReleasedCounts(tuple(counts.tolist()), door.guarantee(delta), door.ledger)
-
-
-def _multiplier(n: int, sensitivity: Sensitivity, target: Target) -> float:
-    return noise_multiplier([Payment(FullBatch(n), sensitivity, 1)], target)

@@ -10,15 +10,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from winsor.tables.glm_losses import Logistic, Squared
-from winsor.tables.linear import (
+from winsor.tables import (
     AveragedDescent,
     FlatDescent,
     PrivateLogisticRegression,
     PrivateRidge,
     RobustGD,
 )
-from winsor.tables.linear.options import Method
+from winsor.tables.linear.task import Method
+from winsor.tables.losses import Logistic, Squared
 from winsor_papers.aclip.algorithms import PrintedAclip
 from winsor_papers.reproductions.aclip.settings import ConvexSetting
 from winsor_papers.reproductions.cells import Values, Wanted, cell, data_name
@@ -71,7 +71,7 @@ def every(steps: int) -> int:
 
 
 def kept_steps(steps: int) -> list[int]:
-    """The steps at which an answer is kept (`winsor.tables.linear.descent.Trail`)."""
+    """The steps at which an answer is kept (`winsor.tables.descent.Trail`)."""
     apart = every(steps)
     return [step for step in range(1, steps + 1) if step % apart == 0 or step == steps]
 

@@ -30,7 +30,7 @@ import torch
 from numpy.typing import NDArray
 
 from winsor.core import compiled
-from winsor.tables.glm_losses import Design
+from winsor.tables.design import Design
 
 Array = NDArray[np.float64]
 Indices = NDArray[np.int64]

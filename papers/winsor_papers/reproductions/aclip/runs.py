@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from winsor.tables.linear.options import Method
+from winsor.tables.linear.task import Method
 from winsor_papers.reproductions.aclip import fits
 from winsor_papers.reproductions.aclip.fits import ConvexRows, Fit
 from winsor_papers.reproductions.aclip.settings import SYNTHETIC, ConvexSetting

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from winsor.tables.linear import AveragedDescent, FlatDescent, RobustGD
-from winsor.tables.linear.options import Method
+from winsor.tables import AveragedDescent, FlatDescent, RobustGD
+from winsor.tables.linear.task import Method
 from winsor_papers.aclip.claim import AclipRun
 from winsor_papers.reproductions.aclip.printed import DATA, METHODS
 

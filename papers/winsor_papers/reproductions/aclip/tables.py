@@ -28,7 +28,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from winsor.core.contract import ConfigurationError
-from winsor.tables.linear.options import Method
+from winsor.tables.linear.task import Method
 from winsor.tails.datasets import heavy_linear
 from winsor_papers.aclip.claim import AclipRun
 from winsor_papers.published import PublishedClaim

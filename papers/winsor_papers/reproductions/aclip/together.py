@@ -24,11 +24,11 @@ from winsor.core.prepaid import PrepaidDoor
 from winsor.core.randomness import new_key
 from winsor.core.sampling.samplers import FullBatch
 from winsor.planning.budget import Payment, Target
-from winsor.tables.glm_losses import Design, Squared
+from winsor.tables.design import Design
 from winsor.tables.linear import AveragedDescent, FlatDescent, RobustGD, averaged, flat, robust_gd
 from winsor.tables.linear.batches import sampler_of
-from winsor.tables.linear.options import Method
-from winsor.tables.linear.task import LinearTask, Session
+from winsor.tables.linear.task import LinearTask, Method, Session
+from winsor.tables.losses import Squared
 from winsor_papers.reproductions.aclip.fits import (
     ConvexRows,
     Fit,

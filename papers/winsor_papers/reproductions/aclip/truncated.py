@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 from scipy.special import ndtr
 
 from winsor.core import compiled
-from winsor.tables.glm_losses import Logistic, Squared
 from winsor.tables.linear.robust_gd import CEILING, smoothed
+from winsor.tables.losses import Logistic, Squared
 from winsor_papers.reproductions.aclip.lockstep import SOURCE, padded
 
 Array = NDArray[np.float64]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import torch
 
-from winsor.features.oriented import oriented_gradients
+from winsor.features.public import oriented_gradients
 from winsor_papers.reproductions.dc_dpsgd.images import Images
 
 

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 import numpy as np
 from numpy.typing import NDArray
 
-from winsor.tables.glm_losses import Design, DesignRows
+from winsor.tables.design import Design, DesignRows
 
 Array = NDArray[np.float64]
 Indices = NDArray[np.int64]

@@ -31,10 +31,10 @@ from winsor.core.ledger.ledger import Ledger
 from winsor.core.prepaid import PrepaidDoor
 from winsor.core.randomness import new_key
 from winsor.planning.budget import Target
-from winsor.tables.glm_losses import row_norms
-from winsor.tables.linear import Iterative, Simple
-from winsor.tables.linear.task import LinearTask, Session
-from winsor.tables.means import clipped_mean
+from winsor.planning.shares import Session
+from winsor.tables import Iterative, Simple, clipped_mean
+from winsor.tables.design import row_norms
+from winsor.tables.linear.task import LinearTask
 from winsor.tails.datasets import moment_rows
 from winsor_papers.reproductions.cells import Values, Wanted, cell
 from winsor_papers.reproductions.sco.fixed_gradients import FixedDesign, moved

@@ -174,7 +174,7 @@ def test_a_seed_is_one_cell_with_every_fit_and_the_baseline():
 def test_the_baseline_is_algorithm_1_without_noise():
     from winsor_papers.aclip.algorithms import PrintedAclip
 
-    from winsor.tables.glm_losses import Squared
+    from winsor.tables.losses import Squared
 
     rows, setting = rows_of("ridge"), replace(SETTING, rates=(0.05, 0.02, 0.04, 0.1))
     runs = Together(rows, "ridge", setting, (1.0,), 3)

@@ -15,7 +15,7 @@ from winsor_papers.reproductions.aclip.tables import cells
 from winsor_papers.reproductions.datasets import DATASETS
 
 from winsor.core.contract import ConfigurationError
-from winsor.tables.linear import AveragedDescent
+from winsor.tables import AveragedDescent
 
 
 @pytest.fixture

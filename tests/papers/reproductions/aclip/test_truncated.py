@@ -14,7 +14,7 @@ from winsor_papers.reproductions.aclip.together import Together, truncated_accou
 from winsor_papers.reproductions.aclip.truncated import by_integral, library, truncated_answers
 
 from winsor.core.prepaid import Receipt
-from winsor.tables.linear import RobustGD
+from winsor.tables import RobustGD
 from winsor.tables.linear.robust_gd import smoothed
 from winsor.tails.datasets import heavy_linear
 

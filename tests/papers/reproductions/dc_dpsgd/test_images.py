@@ -14,7 +14,7 @@ from winsor_papers.reproductions.dc_dpsgd.longtail import long_tailed
 from winsor_papers.reproductions.dc_dpsgd.printed import LONG_TAIL
 
 from winsor.core.contract import ConfigurationError
-from winsor.features.oriented import oriented_gradients
+from winsor.features.public import oriented_gradients
 from winsor.training.losses import LdamDrw, exponential_profile
 
 

@@ -12,9 +12,10 @@ from winsor.core.ledger.ledger import Ledger
 from winsor.core.prepaid import PrepaidDoor
 from winsor.core.randomness import new_key
 from winsor.planning.budget import Target
-from winsor.tables.glm_losses import Design, row_norms
-from winsor.tables.linear import Iterative, Simple
-from winsor.tables.linear.task import LinearTask, Session
+from winsor.planning.shares import Session
+from winsor.tables import Iterative, Simple
+from winsor.tables.design import Design, row_norms
+from winsor.tables.linear.task import LinearTask
 
 ROWS = np.random.default_rng(0).standard_t(2.5, size=(400, 7))
 

@@ -1,4 +1,4 @@
-"""Private linear regression, ridge, and Huber regression for heavy-tailed targets."""
+"""Private linear regression, ridge, Huber regression for heavy-tailed targets, and medians."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from sklearn.utils.validation import check_is_fitted
 from winsor.core.checks import at_least, positive
 from winsor.core.contract import ConfigurationError
 from winsor.core.ledger.shared_budget import PrivacyBudget
-from winsor.tables.glm_losses import Huber, Loss, Squared
+from winsor.tables.inputs import as_targets, known_table
 from winsor.tables.linear.base import PrivateLinearModel, theta_parts
-from winsor.tables.linear.units import Unit
-from winsor.tables.ranges.refused_tables import as_targets, known_table
+from winsor.tables.losses import Absolute, Huber, Loss, Squared
+from winsor.tables.units import Unit
 
 Array = NDArray[np.float64]
 
@@ -33,8 +33,8 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
         """Fit to all rows of ``X`` within the budget; with ``unit``, which says whose each row is,
         to one row of each person, who is then protected with all rows."""
         X, y = self._check_table(X, y, reset=True)
-        X, y, said = self._of_units(X, y, unit)
-        return self._fit_target(X, y, resume=False, conditions=said)
+        X, y, conditions = self._of_units(X, y, unit)
+        return self._fit_target(X, y, resume=False, conditions=conditions)
 
     def partial_fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Continue with further records, spending ``epsilon`` anew; ``epsilon_`` composes all
@@ -44,7 +44,7 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
         return self._fit_target(X, y, resume=True)
 
     def regularisation_path(self, alphas: ArrayLike) -> list[tuple[float, Array, float]]:
-        """(alpha, coef, intercept) for each of ``alphas``, after a fit with ``"suffstats"``.
+        """Return (alpha, coef, intercept) for each of ``alphas``, after a fit with ``"suffstats"``.
 
         Solved from the statistics that the fit released: it costs nothing.
         """
@@ -93,7 +93,7 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
         self.intercept_ = float(intercept) * scale + centre
 
     def predict(self, X: ArrayLike) -> Array:
-        """Predicted targets."""
+        """Return predicted targets."""
         check_is_fitted(self)
         X = known_table(self, X, accept_sparse="csr")
         X = self._winsorised(X)
@@ -210,3 +210,31 @@ class PrivateHuberRegressor(PrivateRegressor):
         if self.threshold is None:
             return Huber(1.0 if self.target_range is None else 0.25)
         return Huber(positive("threshold", self.threshold) / scale)
+
+
+class PrivateMedianRegressor(PrivateRegressor):
+    """Regression to the median (absolute errors), for heavy-tailed targets, certified.
+
+    Minimises the mean of |x w + b - y| plus alpha/2 |w|^2, in the units of ``target_range``. Every
+    gradient has the length of its row whatever the target is. Parameters as in `PrivateRidge`.
+    """
+
+    def __init__(
+        self,
+        epsilon: float = 1.0,
+        delta: float | None = None,
+        method: Any = "flat",
+        alpha: float = 0.0,
+        fit_intercept: bool = True,
+        feature_bound: float | None = None,
+        target_range: tuple[float, float] | None = None,
+        noise_multiplier: float | None = None,
+        relation: str = "add_or_remove_one",
+        random_state: Any = None,
+        allow_large_delta: bool = False,
+        budget: PrivacyBudget | None = None,
+    ) -> None:
+        self._store(locals())
+
+    def _loss(self, scale: float) -> Loss:
+        return Absolute()

@@ -1,4 +1,4 @@
-"""Private logistic regression, binary and multinomial."""
+"""Private linear classifiers: logistic regression, binary and multinomial, and a linear SVC."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.linear_model._base import LinearClassifierMixin
 from sklearn.utils.extmath import safe_sparse_dot, softmax
+from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import check_is_fitted
 
 from winsor.core.contract import ConfigurationError
 from winsor.core.ledger.shared_budget import PrivacyBudget
-from winsor.tables.glm_losses import Logistic, Loss, Softmax
+from winsor.tables.inputs import known_table, refuse_no_classes
 from winsor.tables.linear.base import PrivateLinearModel, theta_parts
-from winsor.tables.linear.units import Unit
-from winsor.tables.ranges.refused_tables import known_table, refuse_no_classes
+from winsor.tables.losses import Hinge, Logistic, Loss, Softmax
+from winsor.tables.units import Unit
 
 Array = NDArray[np.float64]
 
@@ -27,8 +28,8 @@ class PrivateLogisticRegression(LinearClassifierMixin, PrivateLinearModel):
 
     Parameters
     ----------
-    epsilon, delta
-        The budget of one `fit`. ``delta=None`` means 1e-5, or 1/(2n) if that is smaller.
+    epsilon, delta, relation, random_state, allow_large_delta, budget
+        The budget and the secrecy of one `fit`: see `winsor.tables.estimator.PrivateEstimator`.
     method
         ``"whitened"`` (the default: ranges and X'X learnt within the budget, then a few clipped
         steps), ``"flat"`` (DP-SGD), ``"averaged"``, ``"restarted"``, ``"simple"``,
@@ -48,14 +49,6 @@ class PrivateLogisticRegression(LinearClassifierMixin, PrivateLinearModel):
         What is not given is learnt within the budget.
     noise_multiplier
         Overrides the calibration: noise over sensitivity. ``epsilon_`` is what it really spends.
-    relation
-        ``"add_or_remove_one"`` or ``"replace_one"``.
-    random_state
-        None draws a secret key. An int makes a fit reproducible, hence not secret.
-    allow_large_delta
-        Accept a ``delta`` of 1/n or more, at which publishing one record at random would pass.
-    budget
-        A `PrivacyBudget` in which the fits of all clones register, for searches.
 
     Notes
     -----
@@ -99,8 +92,8 @@ class PrivateLogisticRegression(LinearClassifierMixin, PrivateLinearModel):
         refuse_no_classes(y)
         self.classes_, codes = np.unique(y, return_inverse=True)
         condition = "the classes are public: they were read off y"
-        X, codes, said = self._of_units(X, codes, unit)
-        return self._fit(X, codes.astype(np.float64), self._loss(), conditions=(condition, *said))
+        X, codes, more = self._of_units(X, codes, unit)
+        return self._fit(X, codes.astype(np.float64), self._loss(), conditions=(condition, *more))
 
     def partial_fit(self, X: ArrayLike, y: ArrayLike, classes: ArrayLike | None = None) -> Self:
         """Continue with further records, spending ``epsilon`` anew.
@@ -140,7 +133,7 @@ class PrivateLogisticRegression(LinearClassifierMixin, PrivateLinearModel):
         self.intercept_ = np.atleast_1d(intercept).astype(np.float64)
 
     def decision_function(self, X: ArrayLike) -> Array:
-        """Scores: (n,) for two classes, (n, classes) for more."""
+        """Return scores: (n,) for two classes, (n, classes) for more."""
         check_is_fitted(self)
         X = known_table(self, X, accept_sparse="csr")
         scores = safe_sparse_dot(self._winsorised(X), self.coef_.T, dense_output=True)
@@ -148,16 +141,79 @@ class PrivateLogisticRegression(LinearClassifierMixin, PrivateLinearModel):
         return scores.ravel() if scores.shape[1] == 1 else scores
 
     def predict_proba(self, X: ArrayLike) -> Array:
-        """(n, classes) probabilities."""
+        """Return (n, classes) probabilities."""
         check_is_fitted(self)
         scores = self.decision_function(X)
         return softmax(np.c_[-scores / 2, scores / 2] if scores.ndim == 1 else scores)
 
     def predict_log_proba(self, X: ArrayLike) -> Array:
+        """Return (n, classes) logarithms of probabilities."""
         return np.log(np.maximum(self.predict_proba(X), np.finfo(np.float64).tiny))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
+        # How well it does depends on the budget and the number of records, by design.
+        tags.classifier_tags.poor_score = True
+        return tags
+
+
+class PrivateLinearSVC(LinearClassifierMixin, PrivateLinearModel):
+    """Linear support vector classifier for two classes, with a certified guarantee.
+
+    Minimises the mean of max(0, 1 - y (x w + b)), y = -1 or 1, plus alpha/2 |w|^2. Parameters as in
+    `PrivateLogisticRegression`; methods whose theorems need a smooth loss (``"restarted"``,
+    ``"simple"``, ``"iterative"``) ask for their parameters by hand.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.standard_normal((5000, 3))
+    >>> y = (X[:, 0] + 0.3 * rng.standard_normal(5000) > 0).astype(int)
+    >>> model = PrivateLinearSVC(epsilon=1.0, random_state=0).fit(X, y)
+    >>> bool(model.score(X, y) > 0.85), bool(model.epsilon_ <= 1.0)
+    (True, True)
+    """
+
+    def __init__(
+        self,
+        epsilon: float = 1.0,
+        delta: float | None = None,
+        method: Any = "flat",
+        alpha: float = 0.0,
+        fit_intercept: bool = True,
+        feature_bound: float | None = None,
+        noise_multiplier: float | None = None,
+        relation: str = "add_or_remove_one",
+        random_state: Any = None,
+        allow_large_delta: bool = False,
+        budget: PrivacyBudget | None = None,
+    ) -> None:
+        self._store(locals())
+
+    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
+        """Fit to all rows of ``X`` within the budget."""
+        X, y = self._check_table(X, y, reset=True)
+        refuse_no_classes(y)
+        self.classes_, codes = np.unique(y, return_inverse=True)
+        if len(self.classes_) != 2:
+            # The first words are those that scikit-learn's own checks look for.
+            raise ConfigurationError(
+                "Only binary classification is supported. The type of the target is "
+                f"{type_of_target(y)}: y must hold two classes. Got {len(self.classes_)} (one "
+                "class or more than two) instead. Use PrivateLogisticRegression."
+            )
+        condition = "the classes are public: they were read off y"
+        return self._fit(X, codes.astype(np.float64), Hinge(), conditions=(condition,))
+
+    def _keep_parameters(self, theta: Array, unit: float) -> None:
+        weights, intercept = theta_parts(theta, bool(self.fit_intercept))
+        self.coef_ = np.atleast_2d(weights.T * unit)
+        self.intercept_ = np.atleast_1d(intercept).astype(np.float64)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
         # How well it does depends on the budget and the number of records, by design.
         tags.classifier_tags.poor_score = True
         return tags

@@ -1,8 +1,8 @@
 """Bin edges of every column from private histograms: cells of about equal mass.
 
-For a plan of one's own (many releases under one budget) use `Bins`: `payment` is its line of the
-plan, `release` makes the edges through the door. `private_bins` is the same with a budget of its
-own, and `PrivateBinner` a transformer for pipelines.
+For a plan of one's own (many releases under one budget) use `Bins`: `zoom` says what it costs,
+`release` makes the edges through the door. `private_bins` is the same with a budget of its own, and
+`winsor.tables.PrivateBinner` a transformer for pipelines.
 
     edges[j]   ascending; cell c of column j holds edges[j][c-1] <= x < edges[j][c], cell 0 what is
                below the first edge and the last cell what is above: len(edges[j]) + 1 cells
@@ -16,29 +16,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
-from sklearn.utils.validation import check_is_fitted, validate_data
 
-from winsor.core.checks import as_delta, as_relation, whole
+from winsor.core.checks import whole
 from winsor.core.contract import Guarantee, Neighbouring
 from winsor.core.ledger.ledger import Ledger
-from winsor.core.ledger.shared_budget import PrivacyBudget
 from winsor.core.noise.gaussian import Gaussian
 from winsor.core.prepaid import PrepaidDoor
 from winsor.core.randomness import key_for
-from winsor.planning.budget import Payment, Target, noise_multiplier
-from winsor.tables.inputs import as_rows
-from winsor.tables.ranges.bounds import as_bounds
+from winsor.planning.budget import Target
+from winsor.planning.shares import Session
+from winsor.tables.arrays import as_rows
+from winsor.tables.inputs import as_bounds
 from winsor.tables.ranges.coarse import Coarse, anywhere
 from winsor.tables.ranges.distribution import Distribution
 from winsor.tables.ranges.grid import CELLS, cells_between
-from winsor.tables.ranges.refused_tables import in_own_words, known_table
 from winsor.tables.ranges.zoom import Zoom
-from winsor.tables.surroundings import begin_fit, count_fit
 
 Array = NDArray[np.float64]
 
@@ -64,7 +60,7 @@ class Bins:
 
     @property
     def known(self) -> bool:
-        """Whether all bounds are."""
+        """Whether all columns have bounds."""
         return not self.unknown.any()
 
     @property
@@ -76,6 +72,7 @@ class Bins:
 
     @property
     def zoom(self) -> Zoom:
+        """The plan of the histograms."""
         looked = self.looked
         columns = len(looked)
         if self.coarse:
@@ -90,8 +87,8 @@ class Bins:
         return list(range(self.columns) if self.looked_at is None else self.looked_at)
 
     def by_bounds(self, column: int, found: Distribution | None = None) -> Distribution | None:
-        """The ends and the middle of what was found, inside the bounds; or all that bounds say:
-        anywhere between them."""
+        """Return the ends and the middle of what was found, inside the bounds; or all that bounds
+        say: anywhere between them."""
         if self.bounds is None or self.unknown[column]:
             return found
         low, high = (float(end) for end in self.bounds[column])
@@ -100,14 +97,10 @@ class Bins:
         low, high = max(low, found.low), min(high, found.high)
         return anywhere(low, high, float(found.quantile(0.5)))
 
-    def payment(self, n: int, scale: float = 1.0) -> Payment:
-        """The line of a plan; ``scale`` times the noise multiplier that is looked for."""
-        return self.zoom.payment(n, scale)
-
     def release(
         self, table: Array, door: PrepaidDoor, mechanism: Gaussian
     ) -> tuple[list[Array], list[Distribution]]:
-        """(edges per column, the released distributions they were read from)."""
+        """Return edges per column and the released distributions they were read from."""
         zoom = self.zoom
         found = zoom.release(table, door, mechanism, self.start)
         return [each.cells(self.bins) for each in found], found
@@ -145,7 +138,7 @@ def private_bins(
     random_state: int | bytes | None = None,
     allow_large_delta: bool = False,
 ) -> BinEdges:
-    """Edges of about ``bins`` cells of equal mass for every column of ``columns`` (n, k).
+    """Find edges of about ``bins`` cells of equal mass for every column of ``columns`` (n, k).
 
     Examples
     --------
@@ -159,85 +152,16 @@ def private_bins(
     table, _ = as_rows(columns)
     n, k = table.shape
     plan = Bins(k, whole("bins", bins, 2), as_bounds(bounds, k))
-    target = Target(epsilon, as_delta(delta, n, allow_large_delta), None, as_relation(relation))
+    target = Target.of(n, epsilon, delta, relation, allow_large_delta)
     key = key_for(random_state, None, "bins", bins, str(bounds), target, table)
-    door = PrepaidDoor(Ledger({"method": "bins", "n": n, "d": k}), target.relation, key)
-    mechanism = Gaussian(noise_multiplier([plan.payment(n)], target))
-    edges, found = plan.release(table, door, mechanism)
-    guarantee = door.guarantee(target.delta, (f"n = {n} is public",))
-    return BinEdges(edges, found, guarantee, door.ledger)
+    session = Session.open(target, key, {"method": "bins", "n": n, "d": k})
+    mechanism = Gaussian(session.multiplier([plan.zoom.payment(n)]))
+    edges, found = plan.release(table, session.door, mechanism)
+    return BinEdges(edges, found, session.guarantee(f"n = {n} is public"), session.ledger)
 
 
 def codes(table: Array, edges: Sequence[Array]) -> NDArray[np.int64]:
-    """The cell of every value, column by column."""
+    """Return the cell of every value, column by column."""
     return np.stack(
         [np.searchsorted(own, table[:, j], side="right") for j, own in enumerate(edges)], axis=1
     )
-
-
-class PrivateBinner(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
-    """Replace every value by the number of its bin; the edges are learnt within a budget.
-
-    Parameters
-    ----------
-    bins
-        About how many cells of equal mass a column gets.
-    bounds
-        Public bounds: None, one pair (low, high), or one pair or None per column.
-    epsilon, delta
-        The budget of one `fit`, on top of whatever the model spends: see `total_guarantee`.
-    relation, random_state, allow_large_delta, budget
-        As in `PrivateLogisticRegression`.
-    """
-
-    def __init__(
-        self,
-        bins: int = 32,
-        bounds: Any = None,
-        epsilon: float = 0.1,
-        delta: float | None = None,
-        relation: str = "add_or_remove_one",
-        random_state: Any = None,
-        allow_large_delta: bool = False,
-        budget: PrivacyBudget | None = None,
-    ) -> None:
-        self.bins = bins
-        self.bounds = bounds
-        self.epsilon = epsilon
-        self.delta = delta
-        self.relation = relation
-        self.random_state = random_state
-        self.allow_large_delta = allow_large_delta
-        self.budget = budget
-
-    def fit(self, X: Any, y: Any = None) -> Self:
-        """Release the histograms of the columns of ``X`` and keep their edges."""
-        begin_fit(self)
-        with in_own_words(X):
-            X = validate_data(self, X, dtype=np.float64)
-        found = private_bins(
-            X,
-            bins=self.bins,
-            bounds=self.bounds,
-            epsilon=self.epsilon,
-            delta=self.delta,
-            relation=self.relation,
-            random_state=self.random_state,
-            allow_large_delta=self.allow_large_delta,
-        )
-        self.edges_ = found.edges
-        self.ledger_, self.guarantee_ = found.ledger, found.guarantee
-        self.epsilon_, self.delta_ = found.guarantee.epsilon, found.guarantee.delta
-        count_fit(self, X)
-        return self
-
-    def transform(self, X: Any) -> NDArray[np.int64]:
-        """(n, columns) numbers of cells, 0 for what is below the first edge."""
-        check_is_fitted(self)
-        table: Array = known_table(self, X)
-        return codes(table, self.edges_)
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.transformer_tags.preserves_dtype = []  # cells are whole numbers
-        return tags

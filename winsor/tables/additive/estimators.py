@@ -1,4 +1,4 @@
-"""Additive regression: sums of shape functions under five losses."""
+"""Additive regression and classification: sums of shape functions, one per feature."""
 
 from __future__ import annotations
 
@@ -6,20 +6,129 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import RegressorMixin
+from scipy.special import expit, softmax
+from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils.validation import column_or_1d
 
 from winsor.core.checks import choice
 from winsor.core.contract import ConfigurationError
 from winsor.core.ledger.shared_budget import PrivacyBudget
 from winsor.tables.additive.base import PrivateAdditiveModel
-from winsor.tables.additive.losses import FARTHEST, Gamma, Huber, Loss, Poisson, Squared
-from winsor.tables.additive.rows import Table
-from winsor.tables.additive.units import Units, positive_column, units_of
+from winsor.tables.additive.fitting import Table
+from winsor.tables.additive.knots import Units, units_of
+from winsor.tables.inputs import as_targets, positive_column, refuse_no_classes
+from winsor.tables.losses import (
+    FARTHEST,
+    GammaLoss,
+    Huber,
+    Logistic,
+    Loss,
+    PoissonLoss,
+    Softmax,
+    Squared,
+)
 from winsor.tables.ranges.distribution import Distribution
-from winsor.tables.ranges.refused_tables import as_targets
 
 Array = NDArray[np.float64]
+
+
+class PrivateAdditiveClassifier(ClassifierMixin, PrivateAdditiveModel):
+    """Log-odds as a sum of shape functions, with a certified (epsilon, delta) guarantee.
+
+    Two classes have one score; more have one each (softmax). Parameters as in
+    `PrivateAdditiveRegressor`. The set of class labels is public.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.standard_normal((20_000, 2))
+    >>> y = np.where(X[:, 0] ** 2 + 0.3 * rng.standard_normal(20_000) > 1, "out", "in")
+    >>> model = PrivateAdditiveClassifier(epsilon=1.0, random_state=0).fit(X, y)
+    >>> bool(model.score(X, y) > 0.85), bool(model.epsilon_ <= 1.0)
+    (True, True)
+    """
+
+    def __init__(
+        self,
+        epsilon: float = 1.0,
+        delta: float | None = None,
+        interactions: int = 3,
+        bounds: Any = None,
+        relation: str = "add_or_remove_one",
+        random_state: Any = None,
+        allow_large_delta: bool = False,
+        budget: PrivacyBudget | None = None,
+    ) -> None:
+        self._store(locals())
+
+    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
+        """Fit to all rows within the budget."""
+        table, y = self._check_table(X, y)
+        refuse_no_classes(y)
+        self.classes_, codes = np.unique(y, return_inverse=True)
+        count = len(self.classes_)
+        if count < 2:
+            raise ConfigurationError(
+                f"y must hold at least two classes. Got one class, {self.classes_}, instead."
+            )
+        labels = codes.astype(np.float64)
+        condition = "the classes are public: they were read off y"
+        rows = Table(table, labels[:, None])
+        data = (table, np.empty((len(table), 0)), labels)
+        self._fit(rows, table.shape[1], [], self._loss, data, (condition,))
+        return self
+
+    def _prepare(self, classes: Any = None) -> tuple[str, ...]:
+        """Public ``classes``, where nobody may look for them."""
+        given = [] if classes is None else list(classes)
+        if len(set(given)) < 2:
+            raise ConfigurationError(
+                f"classes must list at least two public labels. Got {classes!r} instead."
+            )
+        self.classes_ = np.unique(given)
+        return ("the classes are public: they were given",)
+
+    def _value_bounds(self) -> list[Any]:
+        return []
+
+    def _values(self, y: Array) -> Array:
+        """Labels as their numbers."""
+        codes = np.searchsorted(self.classes_, y).clip(max=len(self.classes_) - 1)
+        if (self.classes_[codes] != y).any():
+            raise ConfigurationError(
+                f"targets must be among the classes {self.classes_.tolist()}. Got others. Drop "
+                "such rows before, by a rule that looks at one row at a time."
+            )
+        return codes.astype(np.float64)
+
+    def _loss(self, values: Array, _: list[Distribution]) -> tuple[Loss, Array]:
+        count = len(self.classes_)
+        return Logistic() if count == 2 else Softmax(count), values[:, 0]
+
+    def decision_function(self, X: ArrayLike) -> Array:
+        """Return log-odds of the second class; with more than two classes, a score for each."""
+        scores = self._scores(X)
+        return scores[:, 0] if len(self.classes_) == 2 else scores
+
+    def predict_proba(self, X: ArrayLike) -> Array:
+        """Return (n, classes) probabilities."""
+        scores = self._scores(X)  # refuses a model that was not fitted
+        if len(self.classes_) > 2:
+            return softmax(scores, axis=1)
+        second = expit(scores[:, 0])
+        return np.c_[1 - second, second]
+
+    def predict(self, X: ArrayLike) -> NDArray[Any]:
+        """Return the most likely class."""
+        chances = self.predict_proba(X)
+        return np.asarray(self.classes_)[np.argmax(chances, axis=1)]
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.poor_score = True
+        return tags
+
 
 LOSSES = ("squared", "huber", "poisson", "gamma")
 HUBER = 1.345  # 95 % efficient for normal residuals, in units of their spread
@@ -35,8 +144,8 @@ class PrivateAdditiveRegressor(RegressorMixin, PrivateAdditiveModel):
 
     Parameters
     ----------
-    epsilon, delta
-        The budget of one `fit`. ``delta=None`` means 1e-5, or 1/(2n) if that is smaller.
+    epsilon, delta, relation, random_state, allow_large_delta, budget
+        As in `PrivateLogisticRegression`.
     loss
         ``"squared"``; ``"huber"`` for the bulk rather than the mean of heavy-tailed targets;
         ``"poisson"`` for counts and ``"gamma"`` for positive amounts, both with a log link.
@@ -48,8 +157,6 @@ class PrivateAdditiveRegressor(RegressorMixin, PrivateAdditiveModel):
         they interact (at a price: 7 % of the budget, and the noise of more terms).
     bounds, target_bounds
         Public bounds where known: None, a pair, or for ``bounds`` a pair or None per feature.
-    relation, random_state, allow_large_delta, budget
-        As in `winsor.tables.PrivateLogisticRegression`.
 
     Notes
     -----
@@ -81,17 +188,7 @@ class PrivateAdditiveRegressor(RegressorMixin, PrivateAdditiveModel):
         allow_large_delta: bool = False,
         budget: PrivacyBudget | None = None,
     ) -> None:
-        self.epsilon = epsilon
-        self.delta = delta
-        self.loss = loss
-        self.target = target
-        self.interactions = interactions
-        self.bounds = bounds
-        self.target_bounds = target_bounds
-        self.relation = relation
-        self.random_state = random_state
-        self.allow_large_delta = allow_large_delta
-        self.budget = budget
+        self._store(locals())
 
     def fit(self, X: ArrayLike, y: ArrayLike, exposure: ArrayLike | None = None) -> Self:
         """Fit to all rows within the budget. ``exposure`` multiplies the mean of a log link."""
@@ -142,25 +239,25 @@ class PrivateAdditiveRegressor(RegressorMixin, PrivateAdditiveModel):
         low, high = self.target_bounds
         return float(np.log1p(low)), float(np.log1p(high))
 
-    def _loss(self, others: Array, found: list[Distribution]) -> Loss:
+    def _loss(self, others: Array, found: list[Distribution]) -> tuple[Loss, Array]:
         """The loss in private units, which are kept for `predict`."""
         linked = self.loss in ("poisson", "gamma")
         self._units = units = units_of(found, linked)
         y = (others[:, 0] - units.centre) / units.scale
         if self.loss == "squared":
-            return Squared(y)
+            return Squared(), y
         if self.loss == "huber":
-            return Huber(y, clip=HUBER, longest=HUBER)
-        offset = np.log(others[:, 1]) if others.shape[1] > 1 else np.zeros(len(y))
+            return Huber(HUBER), y
+        offset = np.log(others[:, 1:]) if others.shape[1] > 1 else np.zeros((len(y), 1))
         if self.loss == "gamma":
-            return Gamma(y, offset)
-        return Poisson(y, offset, clip=max(2.0, units.high))
+            return GammaLoss(offset), y
+        return PoissonLoss(offset, max(2.0, units.high)), y
 
     def _score_unit(self) -> float:
         return 1.0 if self.loss in ("poisson", "gamma") else float(self._units.scale)
 
     def predict(self, X: ArrayLike, exposure: ArrayLike | None = None) -> Array:
-        """Predicted targets, within the released range of y; with a log link, means for this
+        """Return predicted targets, within the released range of y; with a log link, means for this
         ``exposure`` (1 by default)."""
         scores = self._scores(X)[:, 0]
         units: Units = self._units

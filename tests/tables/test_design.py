@@ -11,16 +11,9 @@ from scipy import sparse
 
 from winsor.gradients.rows import RowsView
 from winsor.gradients.view import Directions, View
-from winsor.tables.glm_losses import (
-    Design,
-    DesignRows,
-    GlmView,
-    Huber,
-    Logistic,
-    Softmax,
-    Squared,
-    clip_residuals,
-)
+from winsor.tables.design import Design, DesignRows, clip_residuals
+from winsor.tables.linear.rule_view import GlmView
+from winsor.tables.losses import Huber, Logistic, Softmax, Squared
 
 LOSSES = [Logistic(), Softmax(3), Squared(), Huber(0.7)]
 IDS = ["logistic", "softmax", "squared", "huber"]
@@ -60,7 +53,7 @@ def autograd_rows(loss, x, y, theta, intercept: bool, unit: float) -> np.ndarray
 def design_of(x, intercept: bool, unit: float, layout: str, monkeypatch) -> Design:
     if layout == "dense":
         return Design(x, intercept, unit)
-    monkeypatch.setattr("winsor.tables.glm_losses._DENSE_NUMBERS", 0)
+    monkeypatch.setattr("winsor.tables.design._DENSE_NUMBERS", 0)
     design = Design(sparse.csr_array(x), intercept, unit)
     assert sparse.issparse(design.x)
     return design

@@ -58,7 +58,7 @@ class Trail:
             whole("record", self.every)
 
     def note(self, step: int, steps: int, answer: Callable[[], Array]) -> None:
-        """After ``step`` of ``steps``."""
+        """Record the answer after ``step`` of ``steps``."""
         if self.every is not None and (step % self.every == 0 or step == steps):
             self.points.append((self.done + step, answer()))
         if step == steps:
@@ -126,7 +126,24 @@ class _Caution:
 
 
 def project(theta: Array, radius: float) -> None:
-    """Onto the ball of this radius about the origin, in place."""
+    """Project on the ball of this radius about the origin, in place."""
     length = float(np.sqrt(np.vdot(theta, theta)))
     if length > radius:
         theta *= radius / length
+
+
+def mean_of_last(
+    start: Array, advance: Callable[[Array], Array], steps: int, kept: int, momentum: float = 0.0
+) -> Array:
+    """Return the mean of the last ``kept`` of ``steps`` iterates, with Nesterov's momentum.
+
+    ``advance(ahead)`` makes one step from a point, and releases what it needs for it.
+    """
+    here = ahead = start
+    total = np.zeros_like(start)
+    for step in range(steps):
+        there = advance(ahead)
+        here, ahead = there, there + momentum * (there - here) if momentum else there
+        if step >= steps - kept:
+            total += here
+    return total / kept

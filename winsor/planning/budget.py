@@ -8,7 +8,7 @@ cannot differ.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -83,31 +83,10 @@ def _calibrated(plan: tuple[Payment, ...], target: Target) -> float:
     if target.rho is not None:
         return _zcdp(plan, target)
     assert target.epsilon is not None
-    if len(plan) == 1:
-        only = plan[0]
-        return calibrate.noise_multiplier(
-            lambda nm: only.event(nm, target.relation),
-            only.steps,
-            target.epsilon,
-            target.delta,
-            target.relation,
-        )
     return calibrate.noise_multiplier(
-        _composed(plan, target.relation), 1, target.epsilon, target.delta, target.relation
+        lambda nm: [(line.event(nm, target.relation), line.steps) for line in plan],
+        calibrate.Budget(target.epsilon, target.delta, target.relation),
     )
-
-
-def _composed(
-    plan: Sequence[Payment], relation: Neighbouring
-) -> Callable[[float], dp_event.DpEvent]:
-    def event_of(multiplier: float) -> dp_event.DpEvent:
-        lines = [
-            dp_event.SelfComposedDpEvent(line.event(multiplier, relation), line.steps)
-            for line in plan
-        ]
-        return dp_event.ComposedDpEvent(lines)
-
-    return event_of
 
 
 def _zcdp(plan: Sequence[Payment], target: Target) -> float:

@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from dp_accounting import dp_event
 from numpy.typing import NDArray
 from torch import Tensor
 
 from winsor import rules
 from winsor.core.contract import Tree
 from winsor.core.door import Door
+from winsor.core.events.registry import History
 from winsor.core.noise.gaussian import Gaussian
 from winsor.gradients.rows import RowsView
 from winsor.gradients.view import Directions
@@ -47,15 +47,14 @@ def solve_with_rule(options: Any, task: LinearTask, session: Session) -> Solutio
     parts = dry_run(rule, parameters, sampler.expected_size)
     relation, target = session.target.relation, session.target
 
-    def event_of(multiplier: float) -> dp_event.DpEvent:
-        return sampler.amplify(Gaussian(multiplier).event(parts), relation)
+    def history_of(multiplier: float) -> History:
+        return [(sampler.amplify(Gaussian(multiplier).event(parts), relation), steps)]
 
     multiplier = session.noise_multiplier
     if multiplier is None:
         assert target.epsilon is not None
-        multiplier = calibrate.noise_multiplier(
-            event_of, steps, target.epsilon, target.delta, relation
-        )
+        budget = calibrate.Budget(target.epsilon, target.delta, relation)
+        multiplier = calibrate.noise_multiplier(history_of, budget)
     door = Door(session.ledger, Gaussian(multiplier), sampler, relation, session.key)
     session.door.note(sampler, f"rule {rule!r}")
     first = session.ledger.steps(door.run)

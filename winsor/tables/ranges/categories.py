@@ -44,6 +44,7 @@ from numpy.typing import NDArray
 
 from winsor.core.checks import probability
 from winsor.core.contract import Bounded, ConfigurationError, Guarantee, Neighbouring, Sensitivity
+from winsor.core.events.registry import History
 from winsor.core.ledger.ledger import Ledger
 from winsor.core.noise.thresholded import ThresholdedGaussian
 from winsor.core.prepaid import PrepaidDoor
@@ -113,10 +114,11 @@ def calibrated(
     shown = probability("share", share) * delta
     parts = {"value": Bounded(None, sensitivity(columns))}
 
-    def event_of(multiplier: float) -> Any:
-        return ThresholdedGaussian(multiplier, shown).event(parts).whole(relation)
+    def history_of(multiplier: float) -> History:
+        return [(ThresholdedGaussian(multiplier, shown).event(parts).whole(relation), 1)]
 
-    multiplier = calibrate.noise_multiplier(event_of, 1, epsilon, delta, relation)
+    budget = calibrate.Budget(epsilon, delta, relation)
+    multiplier = calibrate.noise_multiplier(history_of, budget)
     return ThresholdedGaussian(multiplier, shown)
 
 

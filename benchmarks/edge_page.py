@@ -17,7 +17,7 @@ from edge_figure import draw
 from edge_methods import FRESH, METHODS, POINTS, SELECTION, TUNING, Method
 from saving import FOLDER
 
-from winsor.app.runs.intervals import Interval, paired_difference
+from winsor.app.runs.summary import Interval, paired_difference
 
 WHAT = {
     "balanced": "`Balanced`: thresholds and noise by the size of the group",

@@ -10,7 +10,7 @@ from edge import Cells
 from edge_beds import beds
 from edge_search import CHAMPION, FRESH, KIND, METHODS, SELECTION, Runs
 
-from winsor.app.runs.intervals import Interval, interval
+from winsor.app.runs.summary import Interval, interval
 
 REGISTERED = "a4a4971c2411"
 """The commit that names champion, search, tuned settings and fresh seeds."""

@@ -7,11 +7,9 @@ import math
 import numpy as np
 import pytest
 
-from winsor.app.runs.config import ITERATES
 from winsor.core import checks
 from winsor.core.contract import ConfigurationError, Neighbouring
 from winsor.core.sampling.choose import make_sampler, planned_steps
-from winsor.training.iterates import KINDS
 
 
 @pytest.mark.parametrize("value", [1, 0.5, np.float32(2), np.int64(3)])
@@ -93,7 +91,3 @@ def test_steps_from_epochs():
     for epochs, steps in ((None, None), (3, 7)):
         with pytest.raises(ConfigurationError, match="either epochs or steps"):
             planned_steps(epochs, steps, sampler)
-
-
-def test_the_configuration_knows_the_iterates_without_torch():
-    assert tuple(KINDS) == ITERATES

@@ -8,7 +8,6 @@ from torch import nn
 
 from winsor.core.contract import ConfigurationError
 from winsor.models import networks as small
-from winsor.models.gpt import SmallGPT
 
 Shape = tuple[int, ...]
 
@@ -48,6 +47,8 @@ def resnet20(shape: Shape, outputs: int, *, width: int = 16, group: int = 8) -> 
 def gpt(
     shape: Shape, outputs: int, *, layers: int = 2, heads: int = 2, width: int = 64
 ) -> nn.Module:
+    from winsor.models.gpt import SmallGPT
+
     return SmallGPT(outputs, shape[0], layers=layers, heads=heads, width=width)
 
 

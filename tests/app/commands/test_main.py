@@ -170,7 +170,7 @@ WRONG = {  # what is typed, and words of the one line that comes back
 
 @pytest.mark.parametrize("typed", WRONG)
 def test_a_wrong_command_line_ends_in_one_line(typed, capsys, tmp_path, monkeypatch):
-    digits = (Path(__file__).parents[2] / "examples" / "digits.toml").read_text()
+    digits = (Path(__file__).parents[3] / "examples" / "digits.toml").read_text()
     files = {
         "digits.toml": digits,
         "broken.toml": "= 3",

@@ -16,7 +16,7 @@ from finished_runs import make_run
 from winsor.app.report.collect import collect
 from winsor.app.report.page import render
 
-ARTEFACTS = Path(__file__).parents[2] / "build" / "report"
+ARTEFACTS = Path(__file__).parents[3] / "build" / "report"
 PAYLOAD = '</script></title><script>document.title = "pwned"</script>'
 
 PROBE = """

@@ -7,7 +7,9 @@ import re
 import pytest
 from finished_runs import EVENT, make_run
 
-from winsor.app.report.collect import read_run
+from winsor.app.report.collect import read_run, releases_of
+from winsor.app.runs import parts
+from winsor.app.runs.reading import Part
 from winsor.core.accounting import account_delta, certify
 
 
@@ -76,3 +78,36 @@ def test_replacing_a_row_is_another_game(tmp_path):
     assert "which of two given rows" in found.meaning
     plain = statement(tmp_path / "plain")
     assert found.epsilons[0]["epsilon"] > plain.epsilons[0]["epsilon"]
+
+
+# ------------------------------------------------------------------- what else a rule releases
+
+WORDS = "the rule's adaptive thresholds"
+
+
+class Voting:
+    """A rule that releases votes beside its gradient."""
+
+    releases_state = "votes of all rows"
+
+
+@pytest.mark.parametrize(("rule", "said"), [(Voting(), True), (object(), False)])
+def test_the_rule_says_what_else_it_releases(tmp_path, monkeypatch, rule, said):
+    """Also a rule that this page has never heard of, or one that releases gradients only."""
+    monkeypatch.setattr(parts, "build_rule", lambda part: rule)
+    covered = statement(tmp_path).covered
+    assert ("votes of all rows, which are released with the gradients" in covered) == said
+    assert any("released in 12 steps" in item for item in covered)
+
+
+@pytest.mark.parametrize(
+    ("rule", "words"),
+    [
+        (Part("flat", {"max_grad_norm": 1.0}), ""),
+        (Part("quantile"), WORDS),
+        (Part("discriminative", {"c1": 1.0, "c2": 0.1, "threshold": 0.5}), ""),
+        (Part("discriminative", {"c1": 1.0, "c2": 0.1, "threshold": 0.5, "tracker": {}}), WORDS),
+    ],
+)
+def test_only_thresholds_that_follow_the_rows_are_called_released(rule, words):
+    assert releases_of(rule) == words

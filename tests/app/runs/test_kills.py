@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-HARNESS = Path(__file__).parent.parent / "support" / "killing.py"
+HARNESS = Path(__file__).parents[2] / "support" / "killing.py"
 RUNS = (
     "loop, Adam, augmentation, quantile",
     "loop, workers, augmentation",

@@ -15,8 +15,8 @@ import winsor
 from winsor.app.report.collect import read_run
 from winsor.app.runs.config import from_table
 from winsor.app.runs.data import Data
-from winsor.app.runs.directory import RunError
 from winsor.app.runs.execute import execute
+from winsor.app.runs.folder import RunError
 from winsor.app.runs.prepare import prepared
 from winsor.app.runs.progress import Quiet
 from winsor.app.runs.verifying import disagreements
@@ -26,7 +26,7 @@ from winsor.core.contract import ConfigurationError, Neighbouring
 from winsor.core.ledger.guarantee import spent_by
 from winsor.core.ledger.ledger import Ledger
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 NORM = {"name": "norm", "noise_multiplier": 5.0, "mean_bound": 3.0, "square_bound": 9.0}
 WHITE = {"name": "whitening", "noise_multiplier": 6.0, "rounds": 2}
 BUDGET = {"epsilon": 4.0, "noise_multiplier": None}

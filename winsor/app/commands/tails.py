@@ -122,7 +122,7 @@ def read_norms(path: Path, key: str | None = None) -> Floats:
 def _load(path: Path, key: str | None) -> Any:
     import numpy as np
 
-    from winsor.app.runs.archives import check_array, check_arrays
+    from winsor.app.runs.files import check_array, check_arrays
 
     match path.suffix:
         case ".npy":

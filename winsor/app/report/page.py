@@ -10,9 +10,8 @@ from typing import Any
 import winsor
 from winsor.app.report.collect import Report, RunRecord, Variant
 from winsor.app.report.figures import figures
-from winsor.app.report.headline import headline
-from winsor.app.report.picture import SHARES, picture
-from winsor.app.runs.intervals import rounded_up, share_interval
+from winsor.app.report.opening import SHARES, headline, picture
+from winsor.app.runs.summary import rounded_up, share_interval
 from winsor.charts.files import render_page
 from winsor.charts.intervals import IntervalBar, intervals_svg
 

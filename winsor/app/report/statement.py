@@ -14,7 +14,7 @@ from typing import Any
 from dp_accounting.dp_event import DpEvent
 
 from winsor.app.runs.config import Config
-from winsor.app.runs.intervals import rounded_up
+from winsor.app.runs.summary import rounded_up
 from winsor.core.accounting import Spent
 from winsor.core.contract import Neighbouring
 from winsor.core.ledger.guarantee import delta_by, spent_by
@@ -52,6 +52,7 @@ class Statement:
     warnings: tuple[str, ...]
 
     def to_json(self) -> dict[str, Any]:
+        """Plain values."""
         return asdict(self)
 
 
@@ -61,8 +62,13 @@ def make_statement(
     versions: dict[str, str],
     finished: bool,
     held_out_rows: int | None,
+    rule_releases: str = "",
 ) -> Statement:
-    """The statement for one run."""
+    """Write the statement of one run.
+
+    ``held_out_rows`` is their number, None if it is not known yet. ``rule_releases`` says what the
+    rule releases beside the gradients: its ``releases_state``.
+    """
     relation = Neighbouring(config.budget.relation)
     spent = [spent_by(ledger.history(), delta, relation) for delta in _deltas(config)]
     return Statement(
@@ -80,7 +86,7 @@ def make_statement(
         accountant=_accountant(spent[0], versions),
         ledger_sha256=ledger.digest(),
         ledger_head=ledger.head,
-        covered=_covered(config, len(ledger), held_out_rows != 0),
+        covered=_covered(config, rule_releases, len(ledger), held_out_rows != 0),
         not_covered=_not_covered(held_out_rows, who_is_protected(ledger)),
         warnings=_warnings(config, finished),
     )
@@ -91,7 +97,7 @@ def _deltas(config: Config) -> list[float]:
 
 
 def who_is_protected(ledger: Ledger) -> str:
-    """A row, or a person with all rows."""
+    """Whom the guarantee is for: a row, or a person with all rows."""
     return "person" if "rows_per_unit" in ledger.config else "row"
 
 
@@ -114,8 +120,11 @@ def _promise(spent: Spent, relation: Neighbouring, ledger: Ledger) -> str:
 
 
 def meaning(history: Iterable[tuple[DpEvent, int]], relation: Neighbouring, who: str) -> str:
-    """The promise as a game. The best guess is right with probability (1 + TV)/2, and the total
-    variation TV is the certified delta at epsilon 0."""
+    """State the promise as a game.
+
+    The best guess is right with probability (1 + TV)/2, and the total variation TV is the certified
+    delta at epsilon 0.
+    """
     variation = delta_by(history, 0.0, relation).delta
     percent = min(100.0, math.ceil(1000 * (1 + variation) / 2) / 10)
     question = (
@@ -165,7 +174,7 @@ def _accountant(spent: Spent, versions: dict[str, str]) -> str:
     return f"{method} ({listed})"
 
 
-def _covered(config: Config, steps: int, held_out: bool) -> tuple[str, ...]:
+def _covered(config: Config, rule_releases: str, steps: int, held_out: bool) -> tuple[str, ...]:
     items = [
         f"the gradients released in {steps:,} steps, hence the final model, every model along the "
         "way, and everything computed from them without the training data",
@@ -174,8 +183,8 @@ def _covered(config: Config, steps: int, held_out: bool) -> tuple[str, ...]:
         items.append("metrics on held-out rows, as far as the training rows are concerned")
     if config.record.monitor == "private":
         items.append("the histograms of gradient norms, which are released with the gradients")
-    if config.rule.name.lower() in ("quantile", "discriminative"):
-        items.append("the rule's adaptive thresholds, which are released with the gradients")
+    if rule_releases:
+        items.append(f"{rule_releases}, which are released with the gradients")
     return tuple(items)
 
 

@@ -1,246 +1,194 @@
-"""Records at a certified epsilon: each from nothing, with its ledger, its time and its audit.
+"""The kept ledgers of the records: checked against every figure, and shown as pages.
 
-    OMP_NUM_THREADS=1 .venv/bin/python benchmarks/records.py --task fashion_mnist [--seeds 3]
-    .venv/bin/python benchmarks/records.py --task audit         # replay of a small version of each
-    .venv/bin/python benchmarks/records.py --page                # docs/records.md
-    .venv/bin/python benchmarks/records.py --verify              # every cell against its ledgers
-    .venv/bin/python benchmarks/records.py --report              # an HTML page for each record
+    .venv/bin/python benchmarks/records.py --verify     # every cell against its ledgers
+    .venv/bin/python benchmarks/records.py --report     # an HTML page for each record
 
-Linear models on frozen features (`records_features.py`), delta 1e-5, epsilon 3 unless said.
-Features are normalised per image in groups of channels, or by channel moments that are released
-once with noise (`PrivateNorm`); where a record says so, their longest directions are shortened by
-second moments that are released in two rounds (`PrivateWhitening`), or the spectra of channels and
-of places are flattened by one release (`PrivateAxes`); then flat clipping, in large Poisson batches
-or of all rows in every step, with momentum and a rate that falls to zero. The training's noise is
-calibrated so that all releases together spend epsilon (``after=[...]``), and the figure beside
-every accuracy is `winsor.total` of their ledgers. A network on pixels is in `records_cnn.py`.
-Ways for every task:
+A cell of benchmarks/results/records.json names its files in benchmarks/results/ledgers, each with
+the head of its chain: what was released before the steps, and the steps, or the tuning. They are
+plain ledgers under xz (``xz -dc FILE`` shows one). The check reads every chain, compares its head
+with the one in the cell, counts releases and rows, and computes epsilon anew from the files alone.
 
-    tuned    settings found outside epsilon, as the published records have it: on held-out training
-             rows (`records_held_out.py`), earlier ones on the test rows (`records_tuning.py`)
-    blind    `winsor.recipe(n, d, epsilon, delta, epochs=40)` on the same features: no look at rows
-    inside   threshold and step length around those of the recipe, found by `winsor.tune` within
-             epsilon (`records_inside.py`)
-
-and for the long-tailed task with plain and with adjusted logits. A cell (task, way, seed) is saved
-when it is finished, in benchmarks/results/records.json, with its ledgers beside it
-(`records_ledgers.py`), and not repeated unless the record's features or setting have changed or its
-ledgers are not there.
+It cannot show that a model with that accuracy came of these releases. The programs that trained the
+models are in experiments/2026-11-records, with the commit at which to run them.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
-import time
-from dataclasses import asdict
+import lzma
+import os
+import statistics
+import tempfile
+from collections.abc import Iterator
+from html import escape
 from pathlib import Path
 from typing import Any
 
-import records_cnn
-import torch
-from records_features import CACHE, load, stored
-from records_inside import INSIDE
-from records_ledgers import is_kept, keep, name_of, place_for, verify
-from records_page import page
-from records_training import BLIND_EPOCHS, CLASSES, DELTA, Record, Setting, Trained, train
-from saving import FOLDER, made_by, save
-from torch import Tensor
+from saving import FOLDER
 
-import winsor
-from winsor.core.contract import BudgetExceeded
-from winsor.training.losses import exponential_profile
+from winsor.charts.notebook_html import card, folded, pairs, sentence, table
+from winsor.core.contract import LedgerError, Neighbouring
+from winsor.core.ledger.guarantee import guarantee
+from winsor.core.ledger.ledger import Ledger
 
-BLIND = f"recipe, {BLIND_EPOCHS} epochs, steps of one length, squares of bias and noise"
-LEDGERS = CACHE / "ledgers"
+KEPT = FOLDER / "ledgers"
+PACKED = ".xz"
+RELATION = Neighbouring.ADD_OR_REMOVE_ONE
+PAGES = Path(os.environ.get("WINSOR_CACHE", Path.home() / ".cache" / "winsor")) / "records"
+RAN_AT = "c6c108f"
+"""The last commit at which the programs that made the records were in benchmarks/."""
+PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>{title}</title>
+<body style="margin:2em">{card}</body></html>
+"""
 
-RECORDS = {
-    "mnist": Record("mnist", 3.0, Setting(4.0, 1.9, 15_000, 100), norm="unit groups", white=5.0),
-    "fashion_mnist": Record(
-        "fashion_centred",
-        3.0,
-        Setting(2.0, 4.0, 60_000, 60, sampling="full"),
-        norm="unit logarithms",
-        axes=(10.0, 0.7),
-    ),
-    "cifar10_scattering": Record(
-        "cifar10_opponent",
-        3.0,
-        Setting(4.0, 3.0, 50_000, 60, sampling="full"),
-        norm="mirrored logarithms",
-        axes=(10.0, 0.8, 0.0),
-    ),
-    "cifar10_efficientnet": Record(
-        "cifar10_efficientnet", 3.0, Setting(4.0, 1.4, 10_000, 100), norm="root layer", white=5.0
-    ),
-    "cifar10_efficientnet_1": Record(
-        "cifar10_efficientnet", 1.0, Setting(4.0, 0.8, 10_000, 100), norm="root layer", white=15.0
-    ),
-    "fashion_mnist_long_tailed": Record(
-        "fashion_mnist", 3.0, Setting(4.0, 0.7, 6000, 200), long_tailed=True, norm="groups"
-    ),
-}
+Cell = dict[str, Any]
 
 
-def long_tailed(y: Tensor) -> Tensor:
-    """Rows of which class j has 100^(-j/9) times as many as class 0; the same for every seed."""
-    profile = exponential_profile(int((y == 0).sum()), CLASSES)
-    generator = torch.Generator().manual_seed(0)
-    kept = []
-    for label, count in enumerate(profile):
-        rows = (y == label).nonzero().ravel()
-        kept.append(rows[torch.randperm(len(rows), generator=generator)[:count]])
-    return torch.cat(kept).sort().values
+def unpack(cell: Cell, folder: Path, kept: Path = KEPT) -> Iterator[Path]:
+    """Write the ledgers of a cell into ``folder``."""
+    for name in cell.get("ledgers", {}):
+        path = folder / name
+        path.write_bytes(lzma.decompress((kept / f"{name}{PACKED}").read_bytes()))
+        yield path
 
 
-@torch.no_grad()
-def recalls(trained: Trained, x: Tensor, y: Tensor) -> tuple[float, list[float]]:
-    """Accuracy on the test rows, and recall of each class, in percent."""
-    right = torch.cat(
-        [
-            trained.model(trained.norm(part.float()).flatten(1).half().float()).argmax(1)
-            for part in x.split(2000)
-        ]
-    ).eq(y)
-    each = [100 * float(right[y == label].float().mean()) for label in range(CLASSES)]
-    return 100 * float(right.float().mean()), each
+def is_kept(cell: Cell, kept: Path = KEPT) -> bool:
+    """Say whether a cell names ledgers and all of them are kept."""
+    named = cell.get("ledgers", {})
+    return bool(named) and all((kept / f"{name}{PACKED}").is_file() for name in named)
 
 
-def current(cell: dict[str, Any], task: str, way: str) -> bool:
-    """Whether a finished cell is of the record as it now stands, and its ledgers are kept."""
-    alike = all(_of(cell, name) == value for name, value in described(task, way).items())
-    return alike and is_kept(cell)
+def disagreements(cell: Cell, kept: Path = KEPT) -> list[str]:
+    """List, in words, where the kept ledgers of a cell disagree with the cell."""
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            ledgers = [Ledger.read(path) for path in unpack(cell, Path(folder), kept)]
+        total = guarantee(ledgers, cell["delta"], RELATION)
+    except (LedgerError, OSError, lzma.LZMAError) as error:
+        return [str(error)]
+    heads = {ledger.path.name: ledger.head for ledger in ledgers if ledger.path}
+    read = {"ledgers": heads, "releases": total.steps, "epsilon": round(total.epsilon, 4)}
+    rows = {ledger.config["n"] for ledger in ledgers if "n" in ledger.config}
+    found = [*read.items(), *(("rows", each) for each in sorted(rows))]
+    return [
+        f"{key}: the cell says {cell[key]}, its files {value}"
+        for key, value in found
+        if cell[key] != value
+    ]
 
 
-def _of(cell: dict[str, Any], name: str) -> Any:
-    """What an older cell does not say was as the default has it."""
-    value = cell.get(name)
-    older = name == "setting" and isinstance(value, dict) and "width" not in value
-    return {"sampling": "poisson", **value} if older else value  # type: ignore[dict-item]
+def verify(results: dict[str, Any], kept: Path = KEPT) -> tuple[list[str], list[str]]:
+    """List what disagrees, cell by cell, and the cells that have no ledgers."""
+    cells = {key: cell for key, cell in results.items() if key.count(" | ") == 2}
+    without = [key for key, cell in cells.items() if "ledgers" not in cell]
+    wrong = [
+        f"{key}: {line}"
+        for key, cell in cells.items()
+        if "ledgers" in cell
+        for line in disagreements(cell, kept)
+    ]
+    named = {f"{name}{PACKED}" for cell in cells.values() for name in cell.get("ledgers", {})}
+    strangers = sorted({path.name for path in kept.glob(f"*{PACKED}")} - named)
+    return [*wrong, *(f"{name}: no cell names it" for name in strangers)], without
 
 
-def described(task: str, way: str) -> dict[str, Any]:
-    """What a cell says of how it was made."""
-    if task == records_cnn.TASK:
-        return records_cnn.described(way)
-    record = RECORDS[task]
-    return {
-        "features": stored(record.features, "train").stem.removesuffix("-train"),
-        "norm": record.norm,
-        "white": record.white,
-        "axes": None if record.axes is None else list(record.axes),
-        "setting": _found(record, way),
+def write(results: dict[str, Any], folder: Path, packed: Path = KEPT) -> Iterator[Path]:
+    """Write TASK-WAY.html for every (task, way) with a finished cell, and its ledgers beside it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    grouped: dict[tuple[str, str], dict[str, Cell]] = {}
+    for key, cell in results.items():
+        if key.count(" | ") == 2:
+            task, way, seed = key.split(" | ")
+            grouped.setdefault((task, way), {})[seed] = cell
+    for (task, way), cells in grouped.items():
+        path = folder / f"{task}-{way}.html".replace(" ", "-")
+        kept = {
+            seed: list(unpack(cell, folder, packed)) if is_kept(cell, packed) else []
+            for seed, cell in cells.items()
+        }
+        body = _page(task, way, cells, kept, _audited(results.get("audit", {})))
+        opened = body.replace("<details", "<details open")  # a page has room, a notebook has not
+        path.write_text(PAGE.format(title=escape(f"{task}, {way}"), card=opened))
+        yield path
+
+
+def _audited(found: dict[str, Any]) -> str:
+    """Sum up the replay of small versions of all records."""
+    failed = [name for name, one in found.items() if not one["passed"]]
+    passed = f"{len(found) - len(failed)} of {len(found)} small versions of the trainings passed"
+    return passed + (f"; FAILED: {', '.join(failed)}" if failed else "")
+
+
+def _page(
+    task: str, way: str, cells: dict[str, Cell], kept: dict[str, list[Path]], audit: str
+) -> str:
+    first = next(iter(cells.values()))
+    shown = ("accuracy", "rarest_three", "epsilon", "releases", "processor_seconds", "commit")
+    again = f"benchmarks/records.py --task {task} --ways '{way}' --seeds {len(cells)}"
+    if first.get("features") == "pixels":
+        again = f"benchmarks/records_cnn.py --ways '{way}' --seeds {len(cells)}"
+    headers = ["seed", *(name.replace("_", " ") for name in shown)]
+    accuracies = [cell["accuracy"] for cell in cells.values()]
+    facts = {
+        "way": way,
+        "accuracy": f"{statistics.mean(accuracies):.2f} %, mean of {len(cells)} seeds",
+        "normalisation": f"{first.get('norm')}, whitening multiplier {first.get('white')}, "
+        f"axes (multiplier, power) {first.get('axes')}",
+        "setting": str(first.get("setting")),
+        "rows": f"{first['rows']:,}",
+        "guarantee": first["guarantee"],
+        "replay audit": audit,
+        f"again, at commit {RAN_AT}": again,
+        "check": "benchmarks/records.py --verify",
     }
+    rows = [
+        [seed, *(str(cell.get(name, "")) for name in shown), _epsilon(kept[seed], cell["delta"])]
+        for seed, cell in cells.items()
+    ]
+    listed = [f"seed {seed}: {_file(path)}" for seed, paths in kept.items() for path in paths]
+    listed += [f"seed {seed}: none kept" for seed, paths in kept.items() if not paths]
+    return card(
+        f"{task}, {way}",
+        sentence("Accuracy is on the test rows. Epsilon is of every release that touched the "
+                 "training rows (winsor.total); beside it is that of the ledgers below, read and "
+                 "checked when this page was written."),
+        pairs(facts),
+        table("Seeds", [*headers, "epsilon of the files"], rows),
+        folded("Ledgers (Ledger.read checks one)", listed),
+    )  # fmt: skip
 
 
-def _found(record: Record, way: str) -> Any:
-    """How a setting was come by, or what it is."""
-    if way.startswith("inside"):
-        return f"{INSIDE}; {BLIND_EPOCHS} epochs"
-    return BLIND if way.startswith("blind") else asdict(record.tuned)
+def _epsilon(paths: list[Path], delta: float) -> str:
+    """Epsilon of everything that the files of a cell hold."""
+    if not paths:
+        return ""
+    return f"{guarantee(map(Ledger.read, paths), delta, RELATION).epsilon:.4f}"
 
 
-def run_cell(task: str, way: str, seed: int) -> dict[str, Any]:
-    stamp = made_by()  # of the code that runs, not of what is committed meanwhile
-    record = RECORDS[task]
-    data = load(record.features)
-    x, y = data.x_train, data.y_train
-    if record.long_tailed:
-        kept = long_tailed(y)
-        x, y = x[kept], y[kept]
-    begun, clock = time.process_time(), time.perf_counter()
-    name = name_of(task, way, seed)
-    trained = train(x, y, record, way, seed, ledger=place_for(LEDGERS, name))
-    seconds, wall = time.process_time() - begun, time.perf_counter() - clock
-    total = winsor.total(*trained.spent, delta=DELTA)
-    if total.epsilon > record.epsilon:
-        raise BudgetExceeded(f"{task}, {way}: {total.epsilon} of {record.epsilon}")
-    accuracy, found = recalls(trained, data.x_test, data.y_test)
-    return {
-        "accuracy": round(accuracy, 3),
-        "balanced_accuracy": round(sum(found) / CLASSES, 3),
-        "rarest_three": round(sum(found[-3:]) / 3, 3),
-        "epsilon": round(total.epsilon, 4),
-        "delta": DELTA,
-        "releases": total.steps,
-        "guarantee": str(total),
-        **trained.found,
-        "rows": len(y),
-        **described(task, way),
-        "processor_seconds": round(seconds, 1),
-        "wall_seconds": round(wall, 1),
-        "ledgers": keep(LEDGERS, name),
-        **stamp,
-    }
-
-
-def ways(task: str) -> list[str]:
-    adjusted = ["tuned adjusted", "inside adjusted"] if RECORDS[task].long_tailed else []
-    return ["tuned", "blind", "inside", *adjusted]
+def _file(path: Path) -> str:
+    ledger = Ledger.read(path)
+    found = hashlib.blake2b(path.read_bytes(), digest_size=12).hexdigest()
+    return f"{path.name}, {len(ledger)} releases, head of the chain {ledger.head}, blake2b {found}"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--task", choices=[*RECORDS, "audit"])
-    parser.add_argument("--ways", nargs="+")
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--first", type=int, default=0, help="seed to begin with")
-    parser.add_argument("--page", action="store_true")
-    parser.add_argument("--verify", action="store_true")
-    parser.add_argument("--report", action="store_true")
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    wanted = parser.add_mutually_exclusive_group(required=True)
+    wanted.add_argument("--verify", action="store_true", help="check every cell")
+    wanted.add_argument("--report", action="store_true", help=f"write pages to {PAGES}")
     args = parser.parse_args()
-    path = FOLDER / "records.json"
-    if args.page:
-        target = Path(__file__).parent.parent / "docs" / "records.md"
-        target.write_text(page_of(_kept(path)))
-        return
-    if args.verify:
-        _verified(_kept(path))
-        return
+    results = json.loads((FOLDER / "records.json").read_text())
     if args.report:
-        from records_report import write
-
-        for written in write(_kept(path), CACHE / "records"):
+        for written in write(results, PAGES):
             print(written)
         return
-    cells = [] if args.task == "audit" else [
-        (args.task, way, seed)
-        for seed in range(args.first, args.seeds)
-        for way in args.ways or ways(args.task)
-    ]  # fmt: skip
-    for task, way, seed in cells:
-        key = f"{task} | {way} | {seed}"
-        if current(_kept(path).get(key, {}), task, way):
-            continue
-        cell = run_cell(task, way, seed)
-        save("records", {**_kept(path), key: cell})  # read anew: another process may have saved
-        print(key, json.dumps(cell), flush=True)
-    if args.task == "audit":
-        from records_audit import audit
-
-        found = audit()
-        save("records", {**_kept(path), "audit": found})  # read after it: cells may have been saved
-
-
-def _verified(results: dict[str, Any]) -> None:
-    """Say what was checked; end with an error if anything disagrees."""
     wrong, without = verify(results)
     checked = sum(key.count(" | ") == 2 for key in results) - len(without)
     print(f"{checked} cells checked against their ledgers; without ledgers: {without or 'none'}")
     if wrong:
         raise SystemExit("\n".join(wrong))
-
-
-def page_of(results: dict[str, Any]) -> str:
-    """docs/records.md."""
-    expected = [(task, way) for task in RECORDS for way in ways(task)]
-    network = [(records_cnn.TASK, way) for way in records_cnn.WAYS]
-    quantile = _kept(FOLDER / "recipe_quantile.json")
-    return page(results, [*expected, *network], current, quantile)
-
-
-def _kept(path: Path) -> dict[str, Any]:
-    return json.loads(path.read_text()) if path.is_file() else {}
 
 
 if __name__ == "__main__":

@@ -47,7 +47,6 @@ RULES: dict[str, Callable[[], Any]] = {
     "linf p=25": lambda: rules.LInf(1.0, 25),
     "l1": lambda: rules.L1(1.0),
     "averaged": lambda: rules.Averaged(1.0),
-    "microbatch 4": lambda: rules.Microbatch(1.0, size=4),
     "value": lambda: rules.Value(1.0),
     "value forward": lambda: rules.Value(1.0, form="forward"),
     "dc norm": dc("norm", threshold=3.0),

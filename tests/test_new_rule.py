@@ -116,7 +116,8 @@ def test_the_command_line_finds_it(folder, tmp_path):
 
 def test_the_audit_finds_it(folder):
     code = (
-        "import json; from selfaudit.honest import honest_audits;"
+        "import json, sys; sys.path.insert(0, 'tests/support');"
+        "from selfaudit.honest import honest_audits;"
         "print(json.dumps([a.name for a in honest_audits() if 'smooth' in a.name.lower()]))"
     )
     names = json.loads(succeed(folder, "-c", code))

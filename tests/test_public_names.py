@@ -22,8 +22,8 @@ CLASSES_AND_FUNCTIONS = {
     "PrivateTraining", "fit", "make_private", "recipe", "recommend", "resume", "total", "tune",
 }  # fmt: skip
 MODULES = {
-    "accounting", "additive", "audit", "contract", "data", "features", "grads", "linear", "losses",
-    "means", "metrics", "models", "rules", "tails", "theory", "tuning",
+    "audit", "core", "features", "gradients", "metrics", "models", "planning", "rules", "tables",
+    "tails", "training", "tuning",
 }  # fmt: skip
 
 
@@ -78,7 +78,7 @@ for package in map(importlib.import_module, ("winsor", "winsor.tails", "winsor.t
     for name in package.__all__:
         value = getattr(package, name)
         if isinstance(value, types.ModuleType):
-            assert package is winsor and value is sys.modules["winsor." + name], name
+            assert value is sys.modules[f"{package.__name__}.{name}"], name
 """
 
 

@@ -190,7 +190,7 @@ CASES = {
     "BatchNorm": Wrong(
         lambda: make(model=nn.Sequential(linear(), nn.BatchNorm1d(2))),
         c.UnsupportedModel,
-        r"winsor\.grads\.replace_batchnorm\(model\)",
+        r"winsor\.gradients\.replace_batchnorm\(model\)",
     ),
     "lazy layers": Wrong(
         lambda: make(

@@ -20,17 +20,17 @@ import numpy as np
 import torch
 from torch.nn import functional as F
 from torch.utils.data import TensorDataset
-from winsor.accounting import account, account_delta, event_to_json
-from winsor.contract import ConfigurationError, Neighbouring, UnsupportedRelation
-from winsor.linear import PrivateLogisticRegression, PrivateRidge
-from winsor.means import clipped_mean, iterative_mean
 
 import winsor
 from winsor import rules
 from winsor.contrib.modelmix.mechanism import ModelMix
 from winsor.contrib.modelmix.planning import MixingQuestion
 from winsor.contrib.modelmix.planning import solve as solve_mixing
+from winsor.core.accounting import account, account_delta, event_to_json
+from winsor.core.contract import ConfigurationError, Neighbouring, UnsupportedRelation
 from winsor.planning.plan import Question, solve
+from winsor.tables.linear import PrivateLogisticRegression, PrivateRidge
+from winsor.tables.means import clipped_mean, iterative_mean
 
 STORED = Path(__file__).with_name("privacy_numbers.json")
 Row = tuple[str, Any]

@@ -1,4 +1,4 @@
-"""A small version of benchmarks/tails_fit.py, and the properties of the fit."""
+"""A small version of experiments/2026-11-tails/tails_fit.py, and the properties of the fit."""
 
 from __future__ import annotations
 

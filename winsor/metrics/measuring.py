@@ -23,13 +23,13 @@ from numpy.typing import ArrayLike
 
 from winsor.core.checks import as_delta, as_relation, positive, probability, refuse_unknown
 from winsor.core.contract import Bounded, ConfigurationError, Guarantee, Neighbouring, Sensitivity
+from winsor.core.inputs import as_key
 from winsor.core.ledger.ledger import Ledger
 from winsor.core.noise.gaussian import Gaussian
 from winsor.core.prepaid import PrepaidDoor
 from winsor.core.sampling.samplers import FullBatch
 from winsor.metrics.metric import Array, Columns, Metric, Size
 from winsor.planning import budget
-from winsor.core.inputs import as_key
 
 _ROUNDING = 1 + 1e-9  # float64 sums of a million bounded rows err by far less
 

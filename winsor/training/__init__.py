@@ -1,0 +1,1 @@
+"""Private training of networks: `make_private`, the loop, checks, checkpoints, several ranks."""

@@ -33,9 +33,9 @@ import numpy as np
 from winsor.core.checks import as_relation, choice, probability
 from winsor.core.contract import ConfigurationError, Neighbouring, UnsoundRelease
 from winsor.core.events.trial_counts import TrialCounts, draw
+from winsor.core.inputs import as_key
 from winsor.core.ledger.ledger import Ledger
 from winsor.core.randomness import KEY_BYTES, bound_key, fingerprint, stream, subkey
-from winsor.core.inputs import as_key
 from winsor.tuning.outcome import PRUNED, Job, PrivateScore, TrialRow, TuningResult, checked
 from winsor.tuning.price import Price, Total, Trial, law_of
 from winsor.tuning.pruning import Pruning

@@ -87,7 +87,7 @@ def test_a_subclass_is_another_event():
 
 @pytest.mark.parametrize("data", [{}, {"event": "teleported"}, {"event": 3}])
 def test_unknown_records_are_refused(data):
-    with pytest.raises(UnsupportedEvent, match="import the module that registers it"):
+    with pytest.raises(UnsupportedEvent, match="import the module that registers the event"):
         event_from_json(data)
 
 

@@ -43,7 +43,6 @@ from winsor.core.events.selection import (
     epsilon_alone,
     epsilon_by_renyi,
     epsilon_directly,
-    noise_multiplier,
 )
 from winsor.core.events.selection_bounds import (
     log_ratio,
@@ -55,6 +54,7 @@ from winsor.core.events.trial_counts import PoissonTrials, TruncatedNegativeBino
 from winsor.core.ledger import Ledger
 from winsor.core.ledger.guarantee import guarantee
 from winsor.core.randomness import new_key
+from winsor.planning.calibrate import selection_noise_multiplier
 
 ADD, REPLACE = Neighbouring.ADD_OR_REMOVE_ONE, Neighbouring.REPLACE_ONE
 DELTA = 1e-5
@@ -404,7 +404,7 @@ def test_the_delta_curve_of_a_selection_falls():
 @pytest.mark.parametrize("mean", [10, 100])
 def test_the_noise_of_a_trial_follows_from_the_total(mean):
     law = TruncatedNegativeBinomial.of_mean(mean)
-    nm = noise_multiplier(reference_trial, law, 3.0, DELTA)
+    nm = selection_noise_multiplier(reference_trial, law, 3.0, DELTA)
     spent = account([(SelectionDpEvent.of_history(reference_trial(nm), law), 1)], DELTA).epsilon
     assert 3.0 * 0.99 <= spent <= 3.0
     assert nm > 2.0

@@ -214,8 +214,8 @@ def test_nothing_is_said_when_the_interpreter_ends_while_noise_is_drawn() -> Non
 
 
 def test_without_a_compiler_the_pure_path_serves(tmp_path: Path) -> None:
-    code = "from winsor.core.noise import kernel, noise\n"
-    code += "assert kernel.load() is None\nprint(noise.method())"
+    code = "from winsor.core.noise import kernel, source\n"
+    code += "assert kernel.load() is None\nprint(source.method())"
     for variable, value in [("WINSOR_NOISE_KERNEL", "0"), ("PATH", "")]:
         env = {**os.environ, "XDG_CACHE_HOME": str(tmp_path), variable: value}
         env["PYTHONPATH"] = os.pathsep.join([str(HERE), *sys.path])

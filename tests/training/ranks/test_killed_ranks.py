@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-HARNESS = Path(__file__).parent.parent / "support" / "rank_kills.py"
+HARNESS = Path(__file__).parents[2] / "support" / "rank_kills.py"
 
 
 def test_killed_ranks_go_on_and_every_release_is_in_the_ledger(tmp_path):

@@ -1,0 +1,1 @@
+"""ModelMix (paper 5): random mixing of iterates with amplified accounting."""

@@ -29,12 +29,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from winsor.core.checks import as_delta, as_relation, at_least, positive, probability
 from winsor.core.contract import Neighbouring, Sensitivity
+from winsor.core.inputs import as_centre, as_key
 from winsor.core.ledger.ledger import Ledger
 from winsor.core.noise.gaussian import Gaussian
 from winsor.core.prepaid import PrepaidDoor
 from winsor.core.sampling.samplers import FullBatch, Poisson, Sampler
 from winsor.planning.budget import Payment, Target, noise_multiplier
-from winsor.core.inputs import as_centre, as_key
 from winsor.tables.means.result import MeanEstimate
 from winsor.tables.means.units import Unit, protected_rows
 from winsor.tails.theorems import MeanError

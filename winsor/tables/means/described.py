@@ -22,11 +22,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from winsor.core.checks import all_probabilities, as_delta, as_relation, probability
 from winsor.core.contract import Guarantee, Neighbouring
+from winsor.core.inputs import as_key, as_rows
 from winsor.core.ledger.ledger import Ledger
 from winsor.core.noise.gaussian import Gaussian
 from winsor.core.prepaid import PrepaidDoor
 from winsor.planning.budget import Target, noise_multiplier
-from winsor.core.inputs import as_key, as_rows
 from winsor.tables.means.winsorised import HeavyMean, WinsorisedGroup, as_groups, read
 from winsor.tables.ranges.zoom import Zoom
 

@@ -33,11 +33,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from winsor.core.checks import as_delta, as_relation, probability
 from winsor.core.contract import Neighbouring
+from winsor.core.inputs import as_centre, as_key
 from winsor.core.ledger.ledger import Ledger
 from winsor.core.noise.gaussian import Gaussian
 from winsor.core.prepaid import PrepaidDoor
 from winsor.planning.budget import Target
-from winsor.core.inputs import as_centre, as_key
 from winsor.tables.means.clipped import Moments, clip_factors, distances, settle_radius
 from winsor.tables.means.groups import Groups
 from winsor.tables.means.radius import PrivateRadius

@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from winsor.core.contract import ConfigurationError
-from winsor.core.sampling.units import UnitRows
 from winsor.core.inputs import as_rows
+from winsor.core.sampling.units import UnitRows
 
 Array = NDArray[np.float64]
 Unit = Sequence[Any] | NDArray[Any]

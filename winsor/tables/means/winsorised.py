@@ -34,12 +34,12 @@ from scipy.special import ndtri
 
 from winsor.core.checks import as_delta, as_relation, probability
 from winsor.core.contract import ConfigurationError, Guarantee, Neighbouring, Sensitivity
+from winsor.core.inputs import as_key
 from winsor.core.ledger.ledger import Ledger
 from winsor.core.noise.gaussian import Gaussian
 from winsor.core.prepaid import PrepaidDoor
 from winsor.core.sampling.samplers import FullBatch
 from winsor.planning.budget import Payment, Target, noise_multiplier
-from winsor.core.inputs import as_key
 from winsor.tables.means.tail_cut import DOUBLINGS, Tail, distance_edges
 from winsor.tables.means.units import Unit, protected_rows
 from winsor.tables.ranges.distribution import Distribution

@@ -20,11 +20,11 @@ from numpy.typing import NDArray
 
 from winsor.core.checks import as_delta, as_relation, fraction, whole
 from winsor.core.contract import Guarantee, Neighbouring
+from winsor.core.inputs import as_key
 from winsor.core.ledger.ledger import Ledger
 from winsor.core.noise.gaussian import Gaussian
 from winsor.core.prepaid import PrepaidDoor
 from winsor.planning.budget import Target, noise_multiplier
-from winsor.core.inputs import as_key
 from winsor.tables.partitions.passes import Passes
 from winsor.tables.partitions.source import Partitions
 from winsor.tables.ranges.binner import Bins

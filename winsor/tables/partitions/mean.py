@@ -19,12 +19,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from winsor.core.checks import as_delta, as_relation, positive
 from winsor.core.contract import Neighbouring
+from winsor.core.inputs import as_centre, as_key
 from winsor.core.ledger.ledger import Ledger
 from winsor.core.noise.gaussian import Gaussian
 from winsor.core.prepaid import PrepaidDoor
 from winsor.core.sampling.samplers import FullBatch
 from winsor.planning.budget import Payment, Target, noise_multiplier
-from winsor.core.inputs import as_centre, as_key
 from winsor.tables.means.clipped import clipped_sum, distances, mean_sensitivity
 from winsor.tables.means.result import MeanEstimate
 from winsor.tables.partitions.source import Partitions

@@ -23,12 +23,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from winsor.core.checks import as_delta, as_relation, positive
 from winsor.core.contract import ConfigurationError, Guarantee, Neighbouring, Sensitivity
+from winsor.core.inputs import as_centre, as_key
 from winsor.core.ledger.ledger import Ledger
 from winsor.core.noise.gaussian import Gaussian
 from winsor.core.prepaid import PrepaidDoor
 from winsor.core.sampling.samplers import FullBatch
 from winsor.planning.budget import Payment, Target, noise_multiplier
-from winsor.core.inputs import as_centre, as_key
 from winsor.tables.means.clipped import clip_factors
 from winsor.tables.partitions.source import Partitions
 

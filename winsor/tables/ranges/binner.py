@@ -25,12 +25,12 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from winsor.core.checks import as_delta, as_relation, whole
 from winsor.core.contract import Guarantee, Neighbouring
+from winsor.core.inputs import as_key, as_rows
 from winsor.core.ledger.ledger import Ledger
 from winsor.core.ledger.shared_budget import PrivacyBudget
 from winsor.core.noise.gaussian import Gaussian
 from winsor.core.prepaid import PrepaidDoor
 from winsor.planning.budget import Payment, Target, noise_multiplier
-from winsor.core.inputs import as_key, as_rows
 from winsor.tables.ranges.bounds import as_bounds
 from winsor.tables.ranges.coarse import Coarse, anywhere
 from winsor.tables.ranges.distribution import Distribution

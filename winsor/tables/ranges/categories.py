@@ -44,12 +44,12 @@ from numpy.typing import NDArray
 
 from winsor.core.checks import as_delta, as_relation, positive, probability
 from winsor.core.contract import Bounded, ConfigurationError, Guarantee, Neighbouring, Sensitivity
+from winsor.core.inputs import as_key
 from winsor.core.ledger.ledger import Ledger
 from winsor.core.noise.thresholded import ThresholdedGaussian
 from winsor.core.prepaid import PrepaidDoor
 from winsor.core.sampling.samplers import FullBatch
 from winsor.planning import calibrate
-from winsor.core.inputs import as_key
 
 Texts = NDArray[np.str_]
 

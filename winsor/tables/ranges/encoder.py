@@ -11,10 +11,10 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from winsor.core.checks import as_delta, as_relation
 from winsor.core.contract import ConfigurationError
+from winsor.core.inputs import as_key
 from winsor.core.ledger.ledger import Ledger
 from winsor.core.ledger.shared_budget import PrivacyBudget
 from winsor.core.prepaid import PrepaidDoor
-from winsor.core.inputs import as_key
 from winsor.tables.ranges.categories import Texts, as_texts, calibrated, one_hot, release
 from winsor.tables.surroundings import begin_fit, count_fit
 

@@ -1,4 +1,4 @@
-"""What docs/papers.md says of paper 4 is counted, not typed."""
+"""What the page of the papers says of paper 4 is counted, not typed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-DOCS = Path(__file__).parents[3] / "docs"
+DOCS = Path(__file__).parents[4] / "docs"
 METHODS = ("UC", "CC", "DP-SGD", "DP-SGD, step x 10")
 
 

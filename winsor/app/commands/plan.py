@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from winsor_papers.promises import print_promises
 
 from winsor.app.commands.output import Json, print_json, print_pairs
 from winsor.core.checks import as_relation, choice, written_whole
@@ -129,6 +128,7 @@ def plan(
         _show_tuning(tuning)
     if promised:
         from rich.console import Console
+        from winsor_papers.promises import print_promises
 
         print_promises(Console(), promised)
 

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from winsor_papers.promises import print_assumptions, print_promises, print_warnings
 
 from winsor.app.commands.output import Json, print_json, print_pairs
 from winsor.core.checks import choice
@@ -221,6 +220,7 @@ def _show(
 ) -> None:
     from rich.console import Console
     from rich.markup import escape
+    from winsor_papers.promises import print_assumptions, print_promises, print_warnings
 
     console = Console()
     console.print(

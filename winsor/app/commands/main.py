@@ -61,6 +61,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         code = _complain_of_files(error)
     except typer.Abort:
         code = 1
+    except ModuleNotFoundError as error:
+        if (error.name or "winsor").startswith("winsor."):
+            raise  # a mistake of ours
+        code = _complain(
+            f"{_called_in(arguments)} needs the package {error.name}. It is not installed."
+        )
     except Exception as error:
         # Usage errors; their class has moved between versions of typer.
         if not hasattr(error, "format_message"):

@@ -1,4 +1,4 @@
-"""Which charts a report has: those for which the runs hold data."""
+"""The charts of a report: those for which the runs hold data."""
 
 from __future__ import annotations
 

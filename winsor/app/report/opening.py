@@ -31,7 +31,7 @@ class Headline:
 
 
 def headline(report: Report) -> Headline:
-    """For one run, for runs that add up, or for runs that do not."""
+    """Write the headline of one run, of runs that add up, or of runs that do not."""
     if len(report.runs) == 1:
         return _of_one(report.runs[0])
     if report.together is None:

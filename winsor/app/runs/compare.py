@@ -1,4 +1,4 @@
-"""Several variants of one configuration over several seeds, one run after the other.
+"""Comparisons: variants of one configuration, each with several seeds, one run after another.
 
     DIR/compare.json                 the variants and seeds
     DIR/VARIANT/seed-N/              a run directory each, resumable on its own
@@ -107,7 +107,7 @@ class Comparison:
         return found
 
     def execute(self, path: Path, quiet: bool, as_json: bool, source: str) -> dict[str, Any]:
-        """Do, or finish, every run; then summarise."""
+        """Do, or finish, every run; then summarise them."""
         folder = ComparisonFolder(path)
         folder.claim(self.to_table(), source)
         results: dict[str, dict[int, dict[str, Any]]] = {}

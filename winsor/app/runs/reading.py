@@ -71,11 +71,12 @@ class Part:
     options: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     def to_table(self) -> dict[str, Any]:
+        """Plain values that read as this part again."""
         return {"name": self.name, **self.options}
 
 
 def read(kind: type[T], table: Any, path: str = "") -> T:
-    """A dataclass from a table of its fields; unknown keys and wrong types raise."""
+    """Fill a dataclass from a table of its fields; unknown keys and wrong types raise."""
     if not isinstance(table, Mapping):
         raise ConfigurationError(f"{path} must be a table of settings. Got {table!r} instead.")
     fields = {field.name: field for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
@@ -91,9 +92,9 @@ def read(kind: type[T], table: Any, path: str = "") -> T:
 
 
 def bind(function: Callable[..., Any], options: Mapping[str, Any], path: str) -> dict[str, Any]:
-    """The keyword arguments of ``function`` from ``options``, checked against its signature.
+    """Check ``options`` against the signature of ``function``; return them as keyword arguments.
 
-    Parameters before the first keyword-only one are the caller's business and no options.
+    Only keyword-only parameters are options; of a class without them, all are.
     """
     parameters = inspect.signature(function).parameters.values()
     if any(p.kind is p.VAR_KEYWORD for p in parameters):
@@ -152,7 +153,7 @@ def _unknown(key: str, path: str, known: Iterable[str]) -> ConfigurationError:
 
 
 def value_of(hint: Any, value: Any, path: str) -> Any:
-    """``value`` as ``hint`` wants it. Hints that this function does not know accept anything."""
+    """Convert ``value`` to the type ``hint``. Hints that are not known here accept anything."""
     origin = typing.get_origin(hint)
     if origin in (Union, types.UnionType):
         return _one_of(typing.get_args(hint), value, path)
@@ -218,7 +219,7 @@ def _kinds(base: type) -> dict[str, type]:
 
 
 def plain(name: str) -> str:
-    """Names are told apart by their letters: PerLayer, per_layer and per-layer are one."""
+    """Reduce a name to its letters: PerLayer, per_layer and per-layer are the same."""
     return name.lower().replace("_", "").replace("-", "")
 
 
@@ -304,7 +305,7 @@ REMEDIES = {
 
 
 def load_table(path: Path) -> dict[str, Any]:
-    """The plain table of a TOML file."""
+    """Read a TOML file as a plain table."""
     try:
         return tomllib.loads(read_text(path))
     except OSError as error:
@@ -318,7 +319,7 @@ def load_table(path: Path) -> dict[str, Any]:
 
 
 def read_text(path: Path) -> str:
-    """Without the mark that editors on Windows put in front."""
+    """Read a text file, without the mark that editors on Windows put in front."""
     return path.read_text(encoding="utf-8-sig")
 
 
@@ -345,12 +346,13 @@ def allowing(wanted: bool) -> Iterator[None]:
 
 
 def is_import_path(name: str) -> bool:
+    """Whether a name reads as "package.module:name"."""
     module, colon, attribute = name.partition(":")
     return bool(colon) and all(part.isidentifier() for part in f"{module}.{attribute}".split("."))
 
 
 def import_object(name: str, path: str) -> Any:
-    """What ``name`` points to; ``path`` is the setting it came from.
+    """Import what ``name`` points to; ``path`` is the setting it came from.
 
     The working directory can be imported from, after everything that is installed.
     """
@@ -377,7 +379,7 @@ def import_object(name: str, path: str) -> Any:
 
 
 def call_imported(function: Any, options: dict[str, Any], path: str) -> Any:
-    """Call the user's class or function; what goes wrong in it is reported under ``path``."""
+    """Call the user's class or function, and report its errors under the setting ``path``."""
     try:
         return function(**options)
     except Exception as error:

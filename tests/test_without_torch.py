@@ -104,7 +104,9 @@ run.bind(ledger)
 ledger.record_many("0f" * 8, with_noise, 12)
 run.replace("model.pt", b"weights")
 result = {
-    "steps": 12, "noise_multiplier": 1.5, "delta": 1e-3, "relation": relation.value,
+    "name": "made", "stopped": "planned steps done", "rows": 200, "held_out": {}, "seconds": 1.0,
+    "held_out_rows": 0, "steps": 12, "noise_multiplier": 1.5, "delta": 1e-3,
+    "relation": relation.value,
     "epsilon": spent_by(ledger.history(), 1e-3, relation).epsilon, "files": run.sealed_digests(),
 }
 ledger.note(RESULT, of_result(result))
@@ -112,16 +114,30 @@ run.replace(RESULT, json_bytes({**result, "ledger_head": ledger.head}))
 """
 
 
-def test_winsor_verify_checks_a_run(tmp_path):
-    """Of a network, trained elsewhere: only its checkpoint would need torch."""
+@pytest.fixture
+def finished(tmp_path):
+    """The directory of a network that was trained elsewhere: only its checkpoint needs torch."""
     support = f"sys.path.insert(0, {str(Path(__file__).parent / 'support')!r})\n"
     made = without_torch(support + FINISHED, tmp_path / "run")
     assert made.returncode == 0, made.stderr
-    done = winsor("verify", tmp_path / "run")
+    return tmp_path / "run"
+
+
+def test_winsor_verify_checks_a_run(finished):
+    done = winsor("verify", finished)
     assert done.returncode == 0 and "run: agrees. 12 releases" in done.stdout, done
-    (tmp_path / "run" / "model.pt").write_bytes(b"other weights")
-    done = winsor("verify", tmp_path / "run")
+    (finished / "model.pt").write_bytes(b"other weights")
+    done = winsor("verify", finished)
     assert done.returncode == 1 and "model.pt is not the file that result.json names" in done.stdout
+
+
+def test_winsor_report_draws_a_run(finished):
+    """What the rule released beside gradients is the one thing it cannot say."""
+    done = winsor("report", finished)
+    assert done.returncode == 0 and "differentially private" in done.stdout, done
+    (run,) = json.loads((finished / "report.json").read_text())["runs"]
+    assert any("not known here" in item for item in run["statement"]["covered"])
+    assert "<svg" in (finished / "report.html").read_text()
 
 
 # ------------------------------------------------------------------------------- what is missing

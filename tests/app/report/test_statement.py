@@ -7,9 +7,8 @@ import re
 import pytest
 from finished_runs import EVENT, make_run
 
-from winsor.app.report.collect import read_run, releases_of
+from winsor.app.report.collect import read_run
 from winsor.app.runs import parts
-from winsor.app.runs.reading import Part
 from winsor.core.accounting import account_delta, certify
 
 
@@ -82,8 +81,6 @@ def test_replacing_a_row_is_another_game(tmp_path):
 
 # ------------------------------------------------------------------- what else a rule releases
 
-WORDS = "the rule's adaptive thresholds"
-
 
 class Voting:
     """A rule that releases votes beside its gradient."""
@@ -101,13 +98,17 @@ def test_the_rule_says_what_else_it_releases(tmp_path, monkeypatch, rule, said):
 
 
 @pytest.mark.parametrize(
-    ("rule", "words"),
+    ("rule", "covered"),
     [
-        (Part("flat", {"max_grad_norm": 1.0}), ""),
-        (Part("quantile"), WORDS),
-        (Part("discriminative", {"c1": 1.0, "c2": 0.1, "threshold": 0.5}), ""),
-        (Part("discriminative", {"c1": 1.0, "c2": 0.1, "threshold": 0.5, "tracker": {}}), WORDS),
+        ({"name": "flat", "max_grad_norm": 1.0}, False),
+        ({"name": "quantile"}, True),
+        ({"name": "discriminative", "c1": 1.0, "c2": 0.1}, False),
+        ({"name": "discriminative", "c1": 1.0, "c2": 0.1, "tracker": {"target": 0.9}}, True),
     ],
+    ids=["flat", "quantile", "discriminative", "discriminative with a tracker"],
 )
-def test_only_thresholds_that_follow_the_rows_are_called_released(rule, words):
-    assert releases_of(rule) == words
+def test_thresholds_are_covered_when_the_rule_releases_them(tmp_path, rule, covered):
+    found = statement(tmp_path, rule=rule).covered
+    words = "the rule's adaptive thresholds, which are released with the gradients"
+    assert (words in found) == covered
+    assert not any("not known here" in item for item in found)

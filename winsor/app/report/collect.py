@@ -15,7 +15,6 @@ from winsor.app.report.statement import Statement, make_statement, who_is_protec
 from winsor.app.runs.config import Config, higher_is_better
 from winsor.app.runs.directory import Row, RunDirectory
 from winsor.app.runs.folder import RunError, RunFolder
-from winsor.app.runs.reading import Part
 from winsor.app.runs.summary import Interval, compared, total
 from winsor.core.contract import Neighbouring
 from winsor.core.ledger.guarantee import spent_by
@@ -148,9 +147,7 @@ def read_run(path: Path) -> RunRecord:
         "winsor": winsor.__version__,
         "dp-accounting": importlib.metadata.version("dp-accounting"),
     }
-    finished = result is not None
-    released = releases_of(config.rule)
-    statement = make_statement(config, ledger, versions, finished, held_out_rows, released)
+    statement = make_statement(config, ledger, versions, result is not None, held_out_rows)
     return RunRecord(
         path=path,
         config=config,
@@ -161,13 +158,6 @@ def read_run(path: Path) -> RunRecord:
         statement=statement,
         curve=epsilon_by_step(ledger, config),
     )
-
-
-def releases_of(rule: Part) -> str:
-    """What the rule of a run releases beside the gradients, in its own words."""
-    from winsor.app.runs.parts import build_rule
-
-    return str(getattr(build_rule(rule), "releases_state", ""))
 
 
 def _sessions(directory: RunDirectory) -> list[dict[str, Any]]:

@@ -7,16 +7,17 @@ model. Every epsilon in it is certified and rounded up.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from dp_accounting.dp_event import DpEvent
 
 from winsor.app.runs.config import Config
+from winsor.app.runs.reading import Part
 from winsor.app.runs.summary import rounded_up
 from winsor.core.accounting import Spent
-from winsor.core.contract import Neighbouring
+from winsor.core.contract import ConfigurationError, Neighbouring
 from winsor.core.ledger.guarantee import delta_by, spent_by
 from winsor.core.ledger.ledger import Ledger
 
@@ -62,12 +63,10 @@ def make_statement(
     versions: dict[str, str],
     finished: bool,
     held_out_rows: int | None,
-    rule_releases: str = "",
 ) -> Statement:
     """Write the statement of one run.
 
-    ``held_out_rows`` is their number, None if it is not known yet. ``rule_releases`` says what the
-    rule releases beside the gradients: its ``releases_state``.
+    ``held_out_rows`` is their number, None if it is not known yet.
     """
     relation = Neighbouring(config.budget.relation)
     spent = [spent_by(ledger.history(), delta, relation) for delta in _deltas(config)]
@@ -86,7 +85,7 @@ def make_statement(
         accountant=_accountant(spent[0], versions),
         ledger_sha256=ledger.digest(),
         ledger_head=ledger.head,
-        covered=_covered(config, rule_releases, len(ledger), held_out_rows != 0),
+        covered=_covered(config, len(ledger), held_out_rows != 0),
         not_covered=_not_covered(held_out_rows, who_is_protected(ledger)),
         warnings=_warnings(config, finished),
     )
@@ -174,7 +173,7 @@ def _accountant(spent: Spent, versions: dict[str, str]) -> str:
     return f"{method} ({listed})"
 
 
-def _covered(config: Config, rule_releases: str, steps: int, held_out: bool) -> tuple[str, ...]:
+def _covered(config: Config, steps: int, held_out: bool) -> tuple[str, ...]:
     items = [
         f"the gradients released in {steps:,} steps, hence the final model, every model along the "
         "way, and everything computed from them without the training data",
@@ -183,9 +182,21 @@ def _covered(config: Config, rule_releases: str, steps: int, held_out: bool) -> 
         items.append("metrics on held-out rows, as far as the training rows are concerned")
     if config.record.monitor == "private":
         items.append("the histograms of gradient norms, which are released with the gradients")
-    if rule_releases:
-        items.append(f"{rule_releases}, which are released with the gradients")
+    items += _released_by(config.rule)
     return tuple(items)
+
+
+def _released_by(rule: Part) -> Iterator[str]:
+    """Yield what the rule says it releases beside gradients."""
+    try:
+        from winsor.app.runs.parts import build_rule  # loads torch, which nothing else here needs
+
+        state = getattr(build_rule(rule), "releases_state", "")
+    except (ConfigurationError, ModuleNotFoundError):  # archived since, or torch is not installed
+        yield f"what else the rule {rule.name} released with the gradients (it is not known here)"
+        return
+    if state:
+        yield f"{state}, which are released with the gradients"
 
 
 def _not_covered(held_out_rows: int | None, who: str) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ READY := $(VENV)/.ready
 ONE := OMP_NUM_THREADS=1
 
 # What breaks first and costs little; the battery and the audits are in `make test`.
-FAST := tests/test_architecture.py tests/ledger tests/release tests/sampling tests/theory \
+FAST := tests/test_architecture.py tests/core/ledger tests/core/door tests/core/sampling tests/app/test_imports.py \
 	tests/rules/test_discovery.py tests/training/test_loop.py tests/gradients/test_refusals.py \
 	tests/core/accounting/test_spending.py tests/core/accounting/test_events.py tests/app/runs/test_config.py
 

@@ -128,10 +128,7 @@ def foreign_imports(*, lazy: bool) -> set[str]:
                 found |= {alias.name.split(".")[0] for alias in node.names}
             elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
                 found.add(node.module.split(".")[0])
-    beside = {
-        "winsor_papers",
-        "selfaudit",
-    }  # of this repository; commands say when they are missing
+    beside = {"winsor_papers", "selfaudit"}  # commands say so if they are missing
     return found - set(sys.stdlib_module_names) - beside - {"winsor"}
 
 

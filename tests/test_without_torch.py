@@ -140,6 +140,35 @@ def test_winsor_report_draws_a_run(finished):
     assert "<svg" in (finished / "report.html").read_text()
 
 
+TABLES = """
+import numpy as np
+from winsor import metrics, tables
+
+rng = np.random.default_rng(0)
+x = rng.standard_normal((2000, 3))
+label, target = (x[:, 0] > 0).astype(int), x @ [1.0, -1.0, 0.5]
+mean = tables.clipped_mean(x, epsilon=1.0, delta=1e-5, radius=4.0)
+assert mean.guarantee.epsilon <= 1
+assert len(tables.private_bins(x, epsilon=1.0, delta=1e-5).edges) == 3
+for estimator, y in [
+    (tables.PrivateLogisticRegression(epsilon=1.0, delta=1e-5), label),
+    (tables.PrivateRidge(epsilon=1.0, delta=1e-5), target),
+    (tables.PrivateAdditiveClassifier(epsilon=1.0, delta=1e-5), label),
+]:
+    fitted = estimator.fit(x, y)
+    assert fitted.guarantee_.epsilon <= 1.0, fitted
+found = metrics.measure(
+    metrics.Accuracy(), targets=label, predictions=label, epsilon=1.0, delta=1e-5
+)
+assert found.guarantee.epsilon <= 1
+"""
+
+
+def test_tables_means_and_metrics_are_released():
+    done = without_torch(TABLES)
+    assert done.returncode == 0, done.stderr
+
+
 # ------------------------------------------------------------------------------- what is missing
 
 INSTALL = "needs PyTorch. It is not installed. Install it with: pip install 'winsor[torch]'."

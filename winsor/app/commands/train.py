@@ -141,7 +141,7 @@ def tune(
     from winsor.app.runs.reading import allowing
 
     _refuse_both(quiet, json)
-    source, folder = _source(config, run)
+    source = _source(config, run)
     try:
         table = tomllib.loads(source)
     except tomllib.TOMLDecodeError as error:
@@ -150,7 +150,7 @@ def tune(
     from winsor.app.tuning.directory import TuningDirectory
 
     with allowing(allow_import):
-        tuning = ConfiguredTuning.from_table(table, folder)
+        tuning = ConfiguredTuning.from_table(table)
         path = Path("runs") / slug(tuning.config.name) if run is None else run
         try:
             result = TuningDirectory(path).execute(tuning, source)
@@ -162,18 +162,15 @@ def tune(
         _show(result, path)
 
 
-def _source(config: Path | None, run: Path | None) -> tuple[str, Path | None]:
-    """The text of the configuration, and the folder that its paths are relative to."""
+def _source(config: Path | None, run: Path | None) -> str:
+    """The text of the configuration of a tuning."""
     if config is not None:
-        from winsor.app.runs.reading import load_table
-
-        load_table(config)  # refuses what cannot be read
-        return _absolute(config), None
+        return _absolute(config)
     if run is None:
         raise ConfigurationError("give CONFIG.toml, or --run DIR of a tuning to resume.")
     from winsor.app.tuning.directory import TuningDirectory
 
-    return TuningDirectory(run).source(), None
+    return TuningDirectory(run).source()
 
 
 def _absolute(config: Path) -> str:
@@ -183,7 +180,8 @@ def _absolute(config: Path) -> str:
     from winsor.app.runs.config import is_file
     from winsor.app.runs.reading import load_table
 
-    text, table = config.read_text(encoding="utf-8"), load_table(config)
+    table = load_table(config)
+    text = config.read_text(encoding="utf-8")
     data = table.get("data", {})
     changed = {
         key: str((config.parent / data[key]).resolve())

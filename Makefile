@@ -2,22 +2,26 @@
 # While working: `make check` (a minute) before a commit, `make docs` after a docstring changed.
 PYTHON ?= python3
 VENV := .venv
+LIGHT := .venv-light
 BIN := $(VENV)/bin
 USABLE := $(VENV)/.usable
 READY := $(VENV)/.ready
 ONE := OMP_NUM_THREADS=1
 
 # What breaks first and costs little; the battery and the audits are in `make test`.
-FAST := tests/test_architecture.py tests/ledger tests/release tests/sampling tests/theory \
+FAST := tests/test_architecture.py tests/core/ledger tests/core/door tests/core/sampling tests/app/test_imports.py \
 	tests/rules/test_discovery.py tests/training/test_loop.py tests/gradients/test_refusals.py \
 	tests/core/accounting/test_spending.py tests/core/accounting/test_events.py tests/app/runs/test_config.py
 
-.PHONY: demo test check fast lint types unit docs site examples peers sbom lock hooks install bench-install clean
+# What must work without torch.
+LIGHT_TESTS := tests/core tests/test_without_torch.py
+
+.PHONY: demo test test-light check fast lint types unit docs site examples peers sbom lock hooks install bench-install clean
 
 demo: $(USABLE)
 	$(BIN)/python examples/demo.py
 
-test: lint types unit
+test: lint types unit test-light
 
 check: install
 	$(MAKE) --no-print-directory -j2 lint types fast
@@ -35,6 +39,15 @@ types: install
 unit: install
 	.ci/browser
 	$(ONE) $(BIN)/python -m pytest -n 2 --dist loadfile -q --durations 25
+
+# What works without torch, in an environment that does not have it.
+test-light: $(LIGHT)/.ready
+	$(ONE) $(LIGHT)/bin/python -m pytest -q $(LIGHT_TESTS)
+
+$(LIGHT)/.ready: pyproject.toml constraints.txt
+	$(LIGHT)/bin/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(LIGHT)
+	$(LIGHT)/bin/python -m pip install --quiet -c constraints.txt -e . pytest hypothesis mpmath
+	touch $(LIGHT)/.ready
 
 # Every page that is written from docstrings, results or the source, into build/docs. Not committed,
 # but for the names that type checkers see (winsor/rules/_names.pyi).
@@ -73,7 +86,7 @@ install: $(READY)
 $(USABLE): pyproject.toml constraints.txt papers/pyproject.toml
 	$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
 	$(BIN)/python -m pip install --quiet -c constraints.txt torch
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e .
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[torch]"
 	$(BIN)/python -m pip install --quiet --no-deps -c constraints.txt -e papers
 	touch $(USABLE)
 
@@ -85,4 +98,4 @@ bench-install: install
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[dev,bench,scattering]"
 
 clean:
-	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(LIGHT) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -33,8 +33,7 @@ from winsor.app.runs.config import Config
 from winsor.app.runs.data import Data, load_data
 from winsor.app.runs.execute import execute
 from winsor.app.runs.models import build_model
-from winsor.app.runs.optimisers import build_optimizer
-from winsor.app.runs.parts import build_rule
+from winsor.app.runs.parts import build_optimizer, build_rule
 from winsor.app.runs.progress import make_observer
 from winsor.app.runs.tasks import evaluate, make_task
 

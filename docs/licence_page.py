@@ -23,7 +23,10 @@ from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parent.parent
 LOCK = ROOT / "constraints.txt"
-RUNTIME, DEVELOPING = frozenset({""}), frozenset({"", "dev", "bench", "parquet", "scattering"})
+RUNTIME, DEVELOPING = (
+    frozenset({"", "torch"}),
+    frozenset({"", "dev", "bench", "parquet", "scattering"}),
+)
 CLASSIFIER = "License :: "
 
 

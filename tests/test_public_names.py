@@ -41,6 +41,27 @@ def test_what_is_not_there_says_what_is():
         _ = winsor.make_pirvate
 
 
+@pytest.mark.parametrize("name", [*winsor._MOVED, *winsor._PAPERS])
+def test_names_of_version_0_2_say_where_they_are_now(name):
+    message = rf"winsor\.{name} of version 0\.2 is .+ now\."
+    with pytest.raises(AttributeError, match=message) as stop:
+        getattr(winsor, name)
+    if name in winsor._MOVED:
+        importlib.import_module(f"winsor.{winsor._MOVED[name]}")
+        assert f"winsor.{winsor._MOVED[name]} now" in str(stop.value)
+
+
+def test_everything_of_version_0_2_is_here_or_says_where_it_is():
+    """The entries of winsor/ in 0.2 that are not entries of it now."""
+    gone = {
+        "accounting", "additive", "advise", "cards", "checks", "cli", "compiled", "contract",
+        "data", "distributed", "files", "grads", "ledger", "linear", "losses", "means",
+        "mechanisms", "papers", "partitions", "randomness", "ranges", "release", "report", "runs",
+        "sampling", "theory", "tree",
+    }  # fmt: skip
+    assert gone == {*winsor._MOVED, *winsor._PAPERS}
+
+
 # ------------------------------------------------------------------------------------- shadowing
 
 

@@ -35,6 +35,9 @@ def pinned():
 @pytest.mark.parametrize("text", sorted(set(DECLARED)))
 def test_every_dependency_has_a_lower_and_an_upper_bound_that_hold(text):
     requirement = Requirement(text)
+    if requirement.name == "winsor":  # one extra built on another
+        assert requirement.extras <= PROJECT["optional-dependencies"].keys()
+        return
     kinds = {specifier.operator for specifier in requirement.specifier}
     assert kinds == {">=", "<"}, text
     version = pinned().get(requirement.name)

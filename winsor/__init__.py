@@ -14,6 +14,7 @@ from difflib import get_close_matches
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from winsor.core.checks import needing_torch
 from winsor.core.contract import Guarantee
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from winsor.training.saving.file import resume
     from winsor.tuning import recipe, recommend, tune
 
-__version__ = "0.2.0"  # the only place: the wheel, the reports and the benchmarks read it here
+__version__ = "0.3.0"  # the only place: the wheel, the reports and the benchmarks read it here
 
 __all__ = [
     "Ball",
@@ -98,25 +99,45 @@ _MOVED = {
     "accounting": "core.accounting",
     "additive": "tables",
     "advise": "tuning",
+    "cards": "charts.notebook_html",
+    "checks": "core.checks",
+    "cli": "app.commands",
+    "compiled": "core.compiled",
     "contract": "core.contract",
     "data": "tails.datasets",
+    "distributed": "training.ranks",
+    "files": "core.files",
     "grads": "gradients",
+    "ledger": "core.ledger",
     "linear": "tables",
     "losses": "training.losses",
     "means": "tables",
+    "mechanisms": "core.noise",
     "partitions": "tables.partitions",
+    "randomness": "core.randomness",
     "ranges": "tables",
+    "release": "core.door",
+    "report": "app.report",
+    "runs": "app.runs",
+    "sampling": "core.sampling",
+    "tree": "gradients.tree",
 }
-"""Names of version 0.2 and where they are now."""
+"""Names of version 0.2 and where they are now, below winsor."""
+_PAPERS = ("papers", "theory")
+"""Names of version 0.2 that are in the second distribution now."""
 
 
 if not TYPE_CHECKING:  # or a type checker would believe in any name
 
     def __getattr__(name: str) -> Any:
         if name in _HOMES:
-            value = getattr(import_module(_HOMES[name]), name)
+            with needing_torch(f"winsor.{name}"):
+                value = getattr(import_module(_HOMES[name]), name)
         elif name in __all__:
-            value = import_module(f"winsor.{name}")
+            with needing_torch(f"winsor.{name}"):
+                value = import_module(f"winsor.{name}")
+        elif name in _PAPERS:
+            raise AttributeError(f"winsor.{name} of version 0.2 is in package winsor_papers now.")
         elif name in _MOVED:
             raise AttributeError(f"winsor.{name} of version 0.2 is winsor.{_MOVED[name]} now.")
         else:

@@ -308,7 +308,7 @@ def _train(folder: Path) -> list[str]:
 
 def _rebind(run: Path) -> None:
     """Let the ledger name config.json as it is now."""
-    from winsor.app.runs.sealing import of_bytes
+    from winsor.app.runs.directory import of_bytes
 
     digest = of_bytes((run / "config.json").read_bytes()).encode()
     content = (run / "ledger.jsonl").read_bytes()

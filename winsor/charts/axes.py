@@ -17,12 +17,14 @@ class Axis:
     ticks: tuple[float, ...]
 
     def at(self, value: float) -> float:
+        """Where a value stands, from 0 to 1; small values of a logarithmic axis stand at 0."""
         if not self.log:
             return (value - self.low) / (self.high - self.low)
         value = max(value, self.low)
         return math.log(value / self.low) / math.log(self.high / self.low)
 
     def labels(self) -> list[str]:
+        """Texts of the ticks."""
         return [_label(tick, self._digits) for tick in self.ticks]
 
     @property
@@ -37,7 +39,7 @@ class Axis:
 
 
 def axis(values: Sequence[float], log: bool = False, from_zero: bool = False) -> Axis:
-    """An axis that shows all finite values, with 4 to 8 ticks; whole numbers get whole ones.
+    """Make an axis that shows all finite values, with 4 to 8 ticks; whole numbers get whole ones.
 
     >>> axis([0.0, 0.94]).ticks
     (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
@@ -63,7 +65,7 @@ def axis(values: Sequence[float], log: bool = False, from_zero: bool = False) ->
 
 
 def axis_between(low: float, high: float, log: bool = False) -> Axis:
-    """An axis from ``low`` to ``high`` as they are, with the round ticks that lie between.
+    """Make an axis from ``low`` to ``high`` as they are, with the round ticks that lie between.
 
     >>> axis_between(0.0, 1.3).ticks
     (0.0, 0.5, 1.0)

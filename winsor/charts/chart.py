@@ -1,6 +1,6 @@
-"""Charts as SVG, drawn here and brought to life by `chart.js`.
+"""Charts as SVG; `chart.js` makes them interactive.
 
-Drawn on the server side, so that they print, need no library and no network, and can be tested. The
+They are drawn here, so that they print, need no library and no network, and can be tested. The
 script only adds the cross-hair, the values under it, and switching lines on and off. Colours are
 CSS variables, so that light, dark and paper each have their own.
 """
@@ -69,9 +69,11 @@ class Chart:
 
     @property
     def empty(self) -> bool:
+        """Whether there is nothing to draw."""
         return self.bars is None and not any(series.points for series in self.series)
 
     def axes(self) -> tuple[Axis, Axis]:
+        """The axes of x and y, which show all data."""
         xs = [x for s in self.series for x, _ in s.points] + [mark.x for mark in self.marks]
         ys = [y for s in self.series for _, y in s.points]
         ys += [y for s in self.series for _, low, high in s.band for y in (low, high)]
@@ -84,7 +86,7 @@ class Chart:
         return axis(xs, self.log_x), y_axis
 
     def data(self) -> dict[str, Any]:
-        """What the script needs: points in pixels and in words."""
+        """Points in pixels and as text, for the script."""
         x_axis, y_axis = self.axes()
         return {
             "key": self.key,
@@ -103,7 +105,7 @@ class Chart:
         }
 
     def words(self) -> str:
-        """The drawing for those who hear it: where each line starts and ends."""
+        """The chart as a sentence for screen readers: where each line starts and ends."""
         lines = [
             f"{s.label}: from {s.points[0][1]:.4g} at {s.points[0][0]:.4g} "
             f"to {s.points[-1][1]:.4g} at {s.points[-1][0]:.4g}"
@@ -114,6 +116,7 @@ class Chart:
         return ". ".join([over, *lines]) + "."
 
     def svg(self) -> Markup:
+        """The chart as an SVG element of a page."""
         return rendered("chart.svg", chart=self)
 
     def drawing(self) -> Markup:
@@ -139,10 +142,12 @@ class Chart:
 
 
 def px(x_axis: Axis, x: float) -> float:
+    """Pixels from the left."""
     return LEFT + x_axis.at(x) * (WIDTH - LEFT - RIGHT)
 
 
 def py(y_axis: Axis, y: float) -> float:
+    """Pixels from the top."""
     return HEIGHT - BOTTOM - y_axis.at(y) * (HEIGHT - TOP - BOTTOM)
 
 
@@ -153,7 +158,7 @@ def _ticks(scale: Axis) -> list[tuple[float, str]]:
 def _line(
     series: Series, x_axis: Axis, y_axis: Axis
 ) -> tuple[Series, str, str, list[tuple[float, float]]]:
-    """A series with its band and line as SVG points, and the places of its dots."""
+    """Turn a series into SVG points of its band and line, and the places of its dots."""
     places = [(px(x_axis, x), py(y_axis, y)) for x, y in series.points]
     upper = [(px(x_axis, x), py(y_axis, high)) for x, _, high in series.band]
     lower = [(px(x_axis, x), py(y_axis, low)) for x, low, _ in series.band]
@@ -166,8 +171,10 @@ def _points(places: list[tuple[float, float]]) -> str:
 
 
 def _mark(mark: Mark, i: int, x_axis: Axis) -> tuple[float, float, float, str, str]:
-    """x of the line, and place, anchor and text of its label. Neighbouring labels stand at
-    different heights, and on the side where there is room."""
+    """x of the line; place, anchor and text of its label.
+
+    Neighbouring labels stand at different heights, and on the side where there is room.
+    """
     x = px(x_axis, mark.x)
     y = TOP + 11 + LABEL_HEIGHT * (i % LABEL_LEVELS)
     if x_axis.at(mark.x) > FAR_RIGHT or x + LETTER * len(mark.label) > WIDTH:

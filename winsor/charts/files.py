@@ -52,12 +52,12 @@ def save_all(drawn: Mapping[str, Chart], folder: Path) -> None:
 
 
 def page(chart: Chart) -> str:
-    """One chart as a page."""
+    """Draw one chart as a page."""
     return render_page("alone.html", chart=chart, charts=[chart])
 
 
 def render_page(template: str, *folders: Path, style: str = "", **values: Any) -> str:
-    """A template of ``folders`` with the style and script that its ``charts`` need."""
+    """Render a template of ``folders`` with the style and script that its ``charts`` need."""
     style = asset("chart.css") + asset("figure.css") + style
     script = asset("chart.js")
     return (
@@ -89,7 +89,7 @@ def _policy(style: str, script: str) -> str:
 
 
 def drawing(chart: Chart) -> Markup:
-    """The chart with its title, note and legend as one SVG document."""
+    """Draw the chart with its title, note and legend as one SVG document."""
     notes = textwrap.wrap(chart.note, 88)
     head = 26 + LINE * len(notes)
     legend = _legend(chart, head + HEIGHT + 12)

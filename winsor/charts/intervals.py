@@ -25,12 +25,13 @@ class IntervalBar:
 
     @property
     def ends(self) -> tuple[float, float]:
+        """Both ends of the interval; the mean itself without one."""
         half = self.half or 0.0
         return self.between or (self.mean - half, self.mean + half)
 
 
 def intervals_svg(title: str, bars: list[IntervalBar]) -> Markup:
-    """Means as dots with their intervals as bars."""
+    """Draw means as dots, one under the other, with their intervals as bars."""
     scale = axis([end for bar in bars for end in bar.ends])
 
     def at(value: float) -> float:
@@ -47,7 +48,7 @@ def intervals_svg(title: str, bars: list[IntervalBar]) -> Markup:
 
 
 def _words(bar: IntervalBar) -> tuple[str, str]:
-    """Its name and its value, as they stand above it."""
+    """Name and value of a bar, as they stand above it."""
     value = _number(bar.mean)
     if bar.between is not None:
         value = f"{value} ({_number(bar.between[0])} to {_number(bar.between[1])})"

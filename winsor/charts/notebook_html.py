@@ -27,18 +27,19 @@ _WIDE = 'width="100%" preserveAspectRatio="none"'
 
 
 def card(title: str, *parts: str) -> str:
-    """A box with a title and what is in it; empty parts are left out."""
+    """A box with a title and parts; empty parts are left out."""
     inside = "".join(part for part in parts if part)
     heading = f'<div style="font-weight:600;margin-bottom:4px">{escape(title)}</div>'
     return f'<div class="winsor-card" style="{_BOX}">{heading}{inside}</div>'
 
 
 def sentence(text: str) -> str:
+    """A line of text."""
     return f'<div style="{_SOFT}">{escape(text)}</div>' if text else ""
 
 
 def bar(share: float, label: str) -> str:
-    """How much of something is used up, with the words under it."""
+    """A bar that is filled up to ``share``, with a label under it."""
     share = min(1.0, max(0.0, share))
     return (
         f'<svg role="img" aria-label="{escape(label, quote=True)}" viewBox="0 0 400 12" '
@@ -60,7 +61,7 @@ def pairs(values: Mapping[str, str]) -> str:
 
 
 def line(points: Sequence[tuple[float, float]], label: str) -> str:
-    """A curve from zero, without axes; the words say what it shows."""
+    """A curve from zero, without axes; the label says what it shows."""
     if len(points) < 2:
         return ""
     right, top = max(x for x, _ in points) or 1.0, max(y for _, y in points) or 1.0

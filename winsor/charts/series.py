@@ -25,7 +25,7 @@ class Series:
 
 
 def points_of(x: Iterable[float], y: Iterable[float]) -> tuple[Point, ...]:
-    """Pairs of two columns; those that are not finite are left out.
+    """Pair the values of two columns; pairs that are not finite are left out.
 
     >>> points_of([1, 2], [3.0, float("nan")])
     ((1.0, 3.0),)
@@ -35,7 +35,7 @@ def points_of(x: Iterable[float], y: Iterable[float]) -> tuple[Point, ...]:
 
 
 def thin(points: Sequence[Point], most: int = MOST_POINTS) -> tuple[Point, ...]:
-    """At most ``most`` points with the same outline: first, last, and the extremes between.
+    """Keep at most ``most`` points with the same outline: first, last, and the extremes between.
 
     >>> thin([(float(x), float(x % 7)) for x in range(10_000)], most=100)[-1]
     (9999.0, 3.0)
@@ -54,7 +54,7 @@ def thin(points: Sequence[Point], most: int = MOST_POINTS) -> tuple[Point, ...]:
 
 
 def over_seeds(label: str, runs: Sequence[Sequence[Point]], colour: int) -> Series:
-    """The mean of several runs where all have a value, with the range as a band."""
+    """Draw the mean of several runs where all have a value, with the range as a band."""
     runs = [run for run in runs if run]
     if not runs:
         return Series(label, (), colour=colour)

@@ -17,7 +17,7 @@ LETTER = 6.5
 
 
 def environment(*folders: Path) -> Environment:
-    """Templates of these folders, and those of this one."""
+    """Make a template engine that escapes, for these folders and this one."""
     made = Environment(
         loader=FileSystemLoader([*folders, HERE]),
         autoescape=True,
@@ -37,8 +37,10 @@ _OWN = environment()
 
 
 def rendered(template: str, **values: Any) -> Markup:
+    """Fill a template of this folder."""
     return Markup(_OWN.get_template(template).render(**values))
 
 
 def asset(name: str) -> str:
+    """Read a style or a script of this folder."""
     return (HERE / name).read_text(encoding="utf-8")

@@ -8,7 +8,6 @@ from torch import nn
 
 from winsor.core.contract import ConfigurationError
 from winsor.models import networks as small
-from winsor.models.gpt import SmallGPT
 
 Shape = tuple[int, ...]
 
@@ -53,6 +52,8 @@ def gpt(
     shape: Shape, outputs: int, *, layers: int = 2, heads: int = 2, width: int = 64
 ) -> nn.Module:
     """Build a small GPT whose vocabulary has ``outputs`` tokens."""
+    from winsor.models.gpt import SmallGPT
+
     return SmallGPT(outputs, shape[0], layers=layers, heads=heads, width=width)
 
 

@@ -22,11 +22,12 @@ import importlib
 import importlib.metadata
 import os
 import pkgutil
+from collections.abc import Callable
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from winsor.core.checks import choice, nearest_first
+from winsor.core.checks import choice, nearest_first, needing_torch
 from winsor.core.contract import ConfigurationError
 
 if TYPE_CHECKING:  # the classes below are found when asked for: type checkers read their names here
@@ -46,6 +47,7 @@ def _modules() -> tuple[Any, ...]:
     return tuple(module for module in loaded if hasattr(module, "EXAMPLES"))
 
 
+@functools.cache
 def _extend_path() -> None:
     """Folders named in the environment become part of this package, after its own."""
     taken = {module.name for module in pkgutil.iter_modules(__path__)}
@@ -91,17 +93,44 @@ def all_examples() -> tuple[Any, ...]:
     return tuple(example for module in _modules() for example in module.EXAMPLES)
 
 
+def find(name: str) -> type[Any] | None:
+    """The rule class called ``name``, whatever its spelling, or None.
+
+    A rule whose file (or entry point) has its name is loaded alone; otherwise all are.
+
+    >>> find("per-layer").__name__, find("sdg")
+    ('PerLayer', None)
+    """
+    wanted = _plain(name)
+    for load in _named(wanted):
+        for example in getattr(load(), "EXAMPLES", ()):
+            if _plain(type(example).__name__) == wanted:
+                return type(example)
+    return {_plain(rule): cls for rule, cls in all_rules().items()}.get(wanted)
+
+
+def _named(wanted: str) -> list[Callable[[], Any]]:
+    """How to load the modules of rules whose name is ``wanted``."""
+    _extend_path()
+    own = [m.name for m in pkgutil.iter_modules(__path__) if _plain(m.name) == wanted]
+    installed = importlib.metadata.entry_points(group=ENTRY_POINTS)
+    return [
+        *(functools.partial(importlib.import_module, f"{__name__}.{name}") for name in own),
+        *(point.load for point in installed if _plain(point.name) == wanted),
+    ]
+
+
 def by_name(name: str, /, **options: Any) -> Any:
     """The rule called ``name``, whatever its spelling: "per_layer", "PerLayer", "per-layer".
 
     >>> by_name("flat", max_grad_norm=0.5)
     Flat(max_grad_norm=0.5)
     """
-    known = {_plain(rule): cls for rule, cls in all_rules().items()}
-    if _plain(name) not in known:
+    kind = find(name)
+    if kind is None:
         choice("rule", name, nearest_first(name, all_rules()))
     try:
-        return known[_plain(name)](**options)
+        return kind(**options)  # type: ignore[misc]
     except TypeError as error:
         raise ConfigurationError(f"the options of {name!r} do not fit: {error}.") from error
 
@@ -112,7 +141,7 @@ def is_known(name: str) -> bool:
     >>> is_known("per-layer"), is_known("sdg")
     (True, False)
     """
-    return _plain(name) in map(_plain, all_rules())
+    return find(name) is not None
 
 
 def _plain(name: str) -> str:
@@ -126,9 +155,11 @@ if not TYPE_CHECKING:  # or a type checker would believe in rules that do not ex
             return __dir__()
         if not name[:1].isupper():  # the import system probes for submodules: no discovery then
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        with needing_torch(f"winsor.rules.{name}"):
+            kind = find(name)
+        if kind is not None and kind.__name__ == name:
+            return kind
         rules = all_rules()
-        if name in rules:
-            return rules[name]
         near = nearest_first(name, sorted(rules))
         raise AttributeError(
             f"module {__name__!r} has no rule {name!r}. Did you mean {near[0]!r}? It has {near}."

@@ -178,6 +178,11 @@ class Discriminative(Rule):
         """Coins and tie-breaking keys are attached to positions of the joined batch."""
         return self.selection in ("rank", "random")
 
+    @property
+    def releases_state(self) -> str:
+        """What leaves beside the gradients: thresholds, if a tracker moves them."""
+        return "" if self.tracker is None else "the rule's adaptive thresholds"
+
     def init(self, parameters: Tree, expected_size: float) -> State:
         state: State = {"step": 0, "expected_size": float(expected_size)}
         coordinates = sum(tensor.numel() for tensor in parameters.values())

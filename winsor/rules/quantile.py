@@ -50,6 +50,7 @@ class Quantile(Rule):
     tracker: QuantileTracker = field(default_factory=QuantileTracker)
 
     needs = Need.NORMS | Need.WEIGHTED_SUM
+    releases_state = "the rule's adaptive thresholds"
 
     def __post_init__(self) -> None:
         self.tracker.start(self.max_grad_norm)

@@ -77,8 +77,11 @@ class Bar(Silent):
         self._show(values)
 
     def _show(self, values: Mapping[str, float]) -> None:
-        note = in_words(values).split("  ", 1)[1] + self._goal
-        self._bar.update(self._task, completed=int(values["step"]), note=note)
+        self.show(int(values["step"]), in_words(values).split("  ", 1)[1] + self._goal)
+
+    def show(self, step: int, note: str) -> None:
+        """Move the line to ``step``, with a note beside it."""
+        self._bar.update(self._task, completed=step, note=note)
 
 
 class Lines(Silent):

@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from winsor.app.runs.intervals import interval
+from winsor.app.runs.summary import interval
 from winsor.core.contract import ConfigurationError
 
 

@@ -8,7 +8,7 @@ import pytest
 from finished_runs import EVENT, make_run
 
 from winsor.app.report.collect import collect, epsilon_by_step, read_run
-from winsor.app.runs.directory import RunError
+from winsor.app.runs.folder import RunError
 from winsor.core.accounting import certify
 from winsor.core.ledger.ledger import Ledger
 

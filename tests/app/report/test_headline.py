@@ -6,10 +6,16 @@ import pytest
 from finished_runs import EVENT, make_run
 
 from winsor.app.report.collect import collect
-from winsor.app.report.headline import headline, published_one_by_one
+from winsor.app.report.opening import (
+    epsilon,
+    headline,
+    picture,
+    planned_steps,
+    published_one_by_one,
+    publishing,
+)
 from winsor.app.report.page import render, to_json
-from winsor.app.report.picture import epsilon, picture, planned_steps, publishing
-from winsor.app.runs.intervals import rounded_up
+from winsor.app.runs.summary import rounded_up
 from winsor.core.accounting import certify
 
 

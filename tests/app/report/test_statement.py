@@ -8,6 +8,7 @@ import pytest
 from finished_runs import EVENT, make_run
 
 from winsor.app.report.collect import read_run
+from winsor.app.runs import parts
 from winsor.core.accounting import account_delta, certify
 
 
@@ -76,3 +77,38 @@ def test_replacing_a_row_is_another_game(tmp_path):
     assert "which of two given rows" in found.meaning
     plain = statement(tmp_path / "plain")
     assert found.epsilons[0]["epsilon"] > plain.epsilons[0]["epsilon"]
+
+
+# ------------------------------------------------------------------- what else a rule releases
+
+
+class Voting:
+    """A rule that releases votes beside its gradient."""
+
+    releases_state = "votes of all rows"
+
+
+@pytest.mark.parametrize(("rule", "said"), [(Voting(), True), (object(), False)])
+def test_the_rule_says_what_else_it_releases(tmp_path, monkeypatch, rule, said):
+    """Also a rule that this page has never heard of, or one that releases gradients only."""
+    monkeypatch.setattr(parts, "build_rule", lambda part: rule)
+    covered = statement(tmp_path).covered
+    assert ("votes of all rows, which are released with the gradients" in covered) == said
+    assert any("released in 12 steps" in item for item in covered)
+
+
+@pytest.mark.parametrize(
+    ("rule", "covered"),
+    [
+        ({"name": "flat", "max_grad_norm": 1.0}, False),
+        ({"name": "quantile"}, True),
+        ({"name": "discriminative", "c1": 1.0, "c2": 0.1}, False),
+        ({"name": "discriminative", "c1": 1.0, "c2": 0.1, "tracker": {"target": 0.9}}, True),
+    ],
+    ids=["flat", "quantile", "discriminative", "discriminative with a tracker"],
+)
+def test_thresholds_are_covered_when_the_rule_releases_them(tmp_path, rule, covered):
+    found = statement(tmp_path, rule=rule).covered
+    words = "the rule's adaptive thresholds, which are released with the gradients"
+    assert (words in found) == covered
+    assert not any("not known here" in item for item in found)

@@ -7,10 +7,11 @@ import torch
 from tiny_runs import table
 from torch.utils.data import TensorDataset
 
+from winsor.app.runs.assemble import assemble
 from winsor.app.runs.config import from_table
 from winsor.app.runs.data import Data
 from winsor.app.runs.directory import RunDirectory
-from winsor.app.runs.execute import assemble, execute
+from winsor.app.runs.execute import execute
 from winsor.app.runs.progress import Quiet
 from winsor.app.runs.verifying import disagreements
 from winsor.audit import replay

@@ -9,7 +9,7 @@ from tiny_runs import table
 
 from winsor.app.runs import compare as module
 from winsor.app.runs.compare import Comparison
-from winsor.app.runs.directory import RunError
+from winsor.app.runs.folder import RunError
 from winsor.core.accounting import certify
 from winsor.core.contract import ConfigurationError
 from winsor.core.ledger.ledger import Ledger
@@ -87,5 +87,5 @@ def test_every_run_is_done_once_and_summed_up(tmp_path, monkeypatch, capsys):
     assert again == summary
     module.show(summary, quiet=False, as_json=False)
     assert "flat 1" in capsys.readouterr().out
-    with pytest.raises(RunError, match="holds another comparison"):
+    with pytest.raises(RunError, match=r"holds a comparison of another configuration \(seeds: "):
         comparison(tmp_path, seeds=(1,)).execute(path, True, False, "text")

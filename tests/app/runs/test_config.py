@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import tomllib
 
 import pytest
 from tiny_runs import table
 
-from winsor.app.runs.config import ITERATES, Config, differences, from_table
-from winsor.app.runs.toml_file import load_table
+from winsor import gradients
+from winsor.app.runs.assemble import settings_of_make_private
+from winsor.app.runs.config import (
+    ENGINES,
+    ITERATES,
+    BudgetSettings,
+    Config,
+    TrainingSettings,
+    differences,
+    from_table,
+)
+from winsor.app.runs.reading import load_table
 from winsor.core.contract import ConfigurationError
 from winsor.training.iterates import KINDS
+from winsor.training.make_private import Arguments
 
 
 def test_a_configuration_survives_json_and_toml():
@@ -58,11 +70,11 @@ def test_files_are_found_relative_to_the_configuration(tmp_path):
 
 def test_differences_name_the_settings():
     one, two = from_table(table()), from_table(table(optimizer={"lr": 0.1}, seed=4))
-    assert differences(one, two) == [
+    assert differences(one.to_table(), two.to_table()) == [
         "optimizer.lr: 0.5 there, 0.1 here",
         "seed: 0 there, 4 here",
     ]
-    assert differences(one, one) == []
+    assert differences(one.to_table(), one.to_table()) == []
     assert one.digest() != two.digest()
 
 
@@ -89,5 +101,28 @@ def test_every_setting_has_a_type_the_reader_knows():
             value_of(hint, object(), "x")
 
 
-def test_the_configuration_knows_the_iterates_without_torch():
+# ---------------------------------------------------------------- the same names as `make_private`
+
+
+def test_names_that_are_refused_before_torch_is_loaded_are_those_of_the_library():
     assert tuple(KINDS) == ITERATES
+    assert {"auto", *gradients.ENGINES} == set(ENGINES)
+
+
+FROM_ELSEWHERE = {
+    "model", "optimizer", "dataset", "rule", "mechanism", "scheduler", "unit", "ball", "ledger",
+    "seed", "after", "after_in_ledger",
+}  # fmt: skip
+"""Arguments of `make_private` that are built from other tables of a configuration."""
+OF_CODE_ONLY = {"collate_fn", "resume", "public_buffers", "sampling_rate", "group_size"}
+"""Arguments of `make_private` that a configuration file does not have."""
+
+
+def test_every_argument_of_make_private_is_a_setting_or_has_its_place():
+    kinds = (BudgetSettings, TrainingSettings)
+    settings = {field.name for kind in kinds for field in dataclasses.fields(kind)}
+    arguments = set(Arguments.__annotations__)
+    assert arguments - settings == FROM_ELSEWHERE | OF_CODE_ONLY
+    passed = settings_of_make_private(from_table(table(training={"iterate": "ema"})))
+    assert set(passed) == arguments & settings
+    assert passed["iterate"] == "ema" and passed["delta"] == 1e-3

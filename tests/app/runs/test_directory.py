@@ -11,7 +11,8 @@ import torch
 from tiny_runs import table
 
 from winsor.app.runs.config import from_table
-from winsor.app.runs.directory import RunDirectory, RunError, replace_file
+from winsor.app.runs.directory import RunDirectory
+from winsor.app.runs.folder import RunError, replace_file
 
 CONFIG = from_table(table())
 

@@ -14,6 +14,7 @@ from torch.nn import functional as F
 from torch.utils.data import TensorDataset
 
 import winsor
+from winsor.app.runs.assemble import check
 from winsor.app.runs.compare import Comparison
 from winsor.app.runs.config import (
     BudgetSettings,
@@ -25,7 +26,6 @@ from winsor.app.runs.config import (
     from_table,
 )
 from winsor.app.runs.execute import execute
-from winsor.app.runs.parts import check
 from winsor.app.runs.progress import Quiet
 from winsor.app.runs.reading import Part, read
 

@@ -15,10 +15,10 @@ from tiny_runs import table, without_times
 
 from winsor.app.runs import execute as module
 from winsor.app.runs.config import from_table
-from winsor.app.runs.directory import RunDirectory, RunError
-from winsor.app.runs.execute import execute, marks, passed
+from winsor.app.runs.directory import RunDirectory
+from winsor.app.runs.execute import Interrupted, execute, marks, passed
+from winsor.app.runs.folder import RunError
 from winsor.app.runs.progress import Quiet
-from winsor.app.runs.stopping import Interrupted
 from winsor.core.contract import ConfigurationError
 from winsor.core.ledger.ledger import Ledger
 
@@ -293,7 +293,7 @@ def test_no_held_out_rows_no_metrics(tmp_path):
 
 
 def test_a_model_and_data_that_do_not_fit(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "build_model", lambda *_: torch.nn.Linear(7, 3))
+    monkeypatch.setattr("winsor.app.runs.assemble.build_model", lambda *_: torch.nn.Linear(7, 3))
     with pytest.raises(ConfigurationError, match="model and data do not fit together"):
         go(tmp_path / "run")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from winsor.app.runs.intervals import Interval, interval, paired_difference
+from winsor.app.runs.summary import Interval, interval, paired_difference
 
 
 def test_one_run_has_no_interval():

@@ -13,7 +13,7 @@ from torch.utils.data import TensorDataset
 import winsor
 from winsor import rules
 from winsor.app.runs.config import RecordSettings
-from winsor.app.runs.monitoring import Debug, Off, Private, make_monitor
+from winsor.app.runs.parts import Debug, Off, Private, make_monitor
 from winsor.rules.debug_monitor import DebugRecord
 
 X = torch.randn(60, 3, generator=torch.Generator().manual_seed(0))

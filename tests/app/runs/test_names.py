@@ -10,10 +10,10 @@ import torch
 from tiny_runs import table
 from torch import nn
 
+from winsor.app.runs.assemble import check
 from winsor.app.runs.config import from_table
 from winsor.app.runs.directory import RunDirectory
 from winsor.app.runs.execute import execute
-from winsor.app.runs.parts import check
 from winsor.app.runs.progress import Quiet
 from winsor.app.runs.tasks import make_task
 from winsor.contrib.embedding.public_gradients import PublicGradients

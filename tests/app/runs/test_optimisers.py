@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from winsor.app.runs.optimisers import (
+from winsor.app.runs.parts import (
     build_optimizer,
     build_schedule,
     check_optimizer,

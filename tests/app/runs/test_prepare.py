@@ -15,8 +15,8 @@ import winsor
 from winsor.app.report.collect import read_run
 from winsor.app.runs.config import from_table
 from winsor.app.runs.data import Data
-from winsor.app.runs.directory import RunError
 from winsor.app.runs.execute import execute
+from winsor.app.runs.folder import RunError
 from winsor.app.runs.prepare import prepared
 from winsor.app.runs.progress import Quiet
 from winsor.app.runs.verifying import disagreements

@@ -7,11 +7,12 @@ import json
 import pytest
 from tiny_runs import table
 
-from winsor.app.runs import private_held_out
+from winsor.app.runs import tasks
+from winsor.app.runs.assemble import check
 from winsor.app.runs.compare import Comparison
 from winsor.app.runs.config import from_table
 from winsor.app.runs.execute import execute
-from winsor.app.runs.parts import check
+from winsor.app.runs.folder import RunFolder
 from winsor.app.runs.progress import Quiet, shown_result
 from winsor.app.runs.verifying import disagreements
 from winsor.core.accounting import certify
@@ -54,6 +55,14 @@ class Killed(Exception):
     pass
 
 
+def _unless(die, name):
+    """Writes files of a run, but dies at the one called ``name``."""
+    real = RunFolder.replace
+    return lambda run, file, *rest, **more: (
+        die() if file == name else real(run, file, *rest, **more)
+    )
+
+
 @pytest.mark.parametrize("kept", [True, False])
 def test_a_killed_run_looks_once(tmp_path, monkeypatch, kept):
     """Killed after the look: the same numbers again. Killed inside it: the look is spent."""
@@ -66,7 +75,7 @@ def test_a_killed_run_looks_once(tmp_path, monkeypatch, kept):
         if kept:
             patch.setattr("winsor.app.runs.directory.RunDirectory.finish", die)
         else:
-            patch.setattr(private_held_out, "replace_file", die)
+            patch.setattr("winsor.app.runs.folder.RunFolder.replace", _unless(die, tasks.KEPT))
         with pytest.raises(Killed):
             execute(private(), path, Quiet())
     before = json.loads((path / "held_out.json").read_text()) if kept else None

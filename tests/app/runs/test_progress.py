@@ -72,7 +72,7 @@ def test_the_live_line(tmp_path, monkeypatch):
     observer = Bar("name [bold]")
     screen = io.StringIO()
     console = Console(file=screen, force_terminal=True, width=200)
-    observer._console = observer._bar.live.console = console
+    observer._console = console
     go(tmp_path, observer)
     text = screen.getvalue()
     assert "name [bold]" in text  # brackets of a name are no markup

@@ -7,7 +7,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from winsor.app.runs.intervals import rounded_up
+from winsor.app.runs.summary import rounded_up
 
 
 @given(st.floats(1e-12, 1e12), st.integers(1, 8))

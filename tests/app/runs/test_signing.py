@@ -13,10 +13,10 @@ from tiny_runs import table
 
 from winsor.app.commands.main import main
 from winsor.app.runs.config import from_table
-from winsor.app.runs.directory import RunError
 from winsor.app.runs.execute import execute
+from winsor.app.runs.folder import RunError
 from winsor.app.runs.progress import Quiet
-from winsor.app.runs.signing import sign, signature_disagreements
+from winsor.app.runs.verifying import sign, signature_disagreements
 from winsor.core.contract import ConfigurationError
 
 

@@ -12,7 +12,7 @@ import torch
 from tiny_runs import table
 
 from winsor.app.commands.main import main
-from winsor.app.runs.directory import RunError
+from winsor.app.runs.folder import RunError
 from winsor.app.tuning import configured
 from winsor.app.tuning.configured import ConfiguredTuning
 from winsor.app.tuning.directory import TuningDirectory

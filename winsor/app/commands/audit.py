@@ -135,7 +135,7 @@ def replay_script(
 
     The report speaks of private rows: it is for the data holder.
     """
-    from winsor.app.runs.importing import call_imported, import_object
+    from winsor.app.runs.reading import call_imported, import_object
     from winsor.audit.replaying.opacus import opacus_adapter
     from winsor.audit.replaying.session import replay
 
@@ -176,14 +176,14 @@ def _as_module(target: str) -> str:
 
 
 def _built(target: str) -> tuple[Any, Any]:
-    from winsor.app.runs.importing import import_object, is_import_path
+    from winsor.app.runs.reading import import_object, is_import_path
 
     if Path(target).is_dir():
-        from winsor.app.runs import untrained
-        from winsor.app.runs.importing import allowing
+        from winsor.app.runs.assemble import build_untrained
+        from winsor.app.runs.reading import allowing
 
         with allowing(False):  # a directory may come from a stranger: it names no code to be run
-            return untrained.build(target)
+            return build_untrained(target)
     if not is_import_path(target):
         raise ConfigurationError(
             f"RUN must be the directory of a run, or module:function. Got {target!r} instead."

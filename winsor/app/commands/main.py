@@ -16,30 +16,35 @@ from typing import Annotated
 import typer
 
 from winsor.app.commands.output import help_if_bare, new_app
+from winsor.core.checks import needing_torch
 from winsor.core.contract import WinsorError
 
 COMMANDS = {  # name: (where its function or typer app is, its line in `winsor --help`)
     "plan": (
         "winsor.app.commands.plan:app",
-        "Compute the missing one of epsilon, delta, noise, steps.",
+        "Compute the missing one of epsilon, delta, noise and steps.",
     ),
     "audit": ("winsor.app.commands.audit:app", "Try to break every claim, certified or published."),
     "train": (
         "winsor.app.commands.train:train",
-        "Train a private model from a TOML file; resumable.",
+        "Train a private model from a TOML file, or resume a run.",
     ),
-    "compare": ("winsor.app.commands.train:compare", "Train variants over seeds, with intervals."),
-    "tune": (
-        "winsor.app.commands.tune:tune",
-        "Find settings inside one privacy budget; resumable.",
+    "compare": ("winsor.app.commands.train:compare", "Train variants with several seeds each."),
+    "tune": ("winsor.app.commands.train:tune", "Find settings within one privacy budget."),
+    "reproduce": (
+        "winsor_papers.reproduce:reproduce",
+        "Print a paper's table, published and certified.",
     ),
     "report": (
         "winsor.app.commands.report:report",
-        "One HTML page about runs, and JSON beside it.",
+        "Write one HTML page about runs, and the same as JSON.",
     ),
     "verify": ("winsor.app.commands.verify:verify", "Check that the files of a run agree."),
-    "sign": ("winsor.app.commands.sign:sign", "Sign a finished run with an Ed25519 key."),
-    "tails": ("winsor.app.commands.tails:tails", "Fit the tail of a file of norms; thresholds."),
+    "sign": ("winsor.app.commands.verify:sign", "Sign a finished run with an Ed25519 key."),
+    "tails": (
+        "winsor.app.commands.tails:tails",
+        "Fit the tail of a file of norms, with thresholds.",
+    ),
     "statistic": (
         "winsor.app.commands.statistic:statistic",
         "Release a statistic that a file of one's own defines.",
@@ -51,7 +56,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point of ``winsor`` and ``python -m winsor``."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        result = _app(arguments)(arguments, prog_name="winsor", standalone_mode=False)
+        with needing_torch(_called_in(arguments)):
+            result = _app(arguments)(arguments, prog_name="winsor", standalone_mode=False)
         code = result if isinstance(result, int) else 0
         sys.stdout.flush()
     except WinsorError as error:
@@ -60,6 +66,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         code = _complain_of_files(error)
     except typer.Abort:
         code = 1
+    except ModuleNotFoundError as error:
+        if (error.name or "winsor").startswith("winsor."):
+            raise  # a mistake of ours
+        code = _complain(
+            f"{_called_in(arguments)} needs the package {error.name}. It is not installed."
+        )
     except Exception as error:
         # Usage errors; their class has moved between versions of typer.
         if not hasattr(error, "format_message"):
@@ -76,7 +88,7 @@ def _complain(message: str) -> int:
 
 
 def _complain_of_files(error: OSError) -> int:
-    """A full disk, a closed pipe: what could not be printed is not tried again at the exit."""
+    """Report a full disk or a closed pipe; what could not be printed is not tried again."""
     try:
         sys.stdout.flush()
     except OSError:
@@ -91,15 +103,19 @@ def _complain_of_files(error: OSError) -> int:
 
 
 def _help_for(arguments: Sequence[str]) -> str:
+    return f"See `{_called_in(arguments)} -h`."
+
+
+def _called_in(arguments: Sequence[str]) -> str:
     from winsor.app.commands import plugins
 
     known = {*COMMANDS, *plugins.plugged(plugins.COMMANDS)}
     called = next((word for word in arguments if word in known), None)
-    return f"See `winsor {called} -h`." if called else "See `winsor -h`."
+    return f"winsor {called}" if called else "winsor"
 
 
 def _app(arguments: Sequence[str]) -> typer.Typer:
-    """The application with the called command loaded, and the others as lines of help."""
+    """Build the application: the called command is loaded, the others are lines of help."""
     called = next((word for word in arguments if not word.startswith("-")), None)
     app = new_app("Private learning with heavy tails: every printed epsilon is certified.")
     app.callback(invoke_without_command=True)(_options)

@@ -1,4 +1,4 @@
-"""What the commands share: how help looks, the switch --json, and tables of names and values."""
+"""Output of the commands: how help looks, the switch --json, and tables of names and values."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import typer
 if TYPE_CHECKING:
     from rich.console import Console
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def new_app(summary: str) -> typer.Typer:
-    """An application without markup in its help: "[compare]" is the name of a table there."""
+    """Make an application without markup in its help, where "[compare]" is a table's name."""
     app = typer.Typer(
         help=summary,
         add_completion=False,
@@ -28,17 +28,18 @@ def new_app(summary: str) -> typer.Typer:
 
 
 def help_if_bare(context: typer.Context) -> None:
-    """A command that was called without its sub-command explains itself."""
+    """Print the help of a command that was called without its sub-command."""
     if context.invoked_subcommand is None:
         print(context.get_help())
 
 
 def print_json(data: Any) -> None:
+    """Print one line of JSON."""
     print(json.dumps(data))
 
 
 def print_pairs(console: Console, pairs: Mapping[str, str], mark: str | None = None) -> None:
-    """One line for each name and value; the marked one was computed."""
+    """Print one line for each name and value; the one called ``mark`` was computed."""
     from rich.table import Table
     from rich.text import Text
 

@@ -17,13 +17,13 @@ def report(
     ],
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="The page to write; report.html in a single RUN."),
+        typer.Option("--output", "-o", help="Page to write; default: report.html in a single RUN."),
     ] = None,
     pdf: Annotated[
-        bool, typer.Option("--pdf", help="Print the page as PDF too, with an installed Chromium.")
+        bool, typer.Option("--pdf", help="Also print the page as PDF, with an installed Chromium.")
     ] = False,
 ) -> None:
-    """Write one self-contained HTML page about the given runs, and the same as JSON beside it."""
+    """Write one self-contained HTML page about runs or comparisons, and the same as JSON."""
     for run in runs:
         if not run.is_dir():
             raise ConfigurationError(
@@ -35,14 +35,14 @@ def report(
                 "instead, which has no steps to draw: its result.json has the setting, the score "
                 "and the guarantee; winsor verify checks it."
             )
-    from winsor.app.runs.verifying import refuse_disagreements
+    from winsor.app.runs.directory import RunDirectory
 
     for directory in sorted({file.parent for run in runs for file in run.rglob("config.json")}):
-        refuse_disagreements(directory, leftovers=False)  # before anything is believed
+        RunDirectory(directory).refuse_disagreements(leftovers=False)  # before anything is believed
     from winsor.app.report.collect import collect
-    from winsor.app.report.headline import headline
+    from winsor.app.report.opening import headline
     from winsor.app.report.page import render, to_json
-    from winsor.app.runs.directory import replace_file, sense, writing
+    from winsor.app.runs.folder import replace_file, sense, writing
 
     page = output or (runs[0] if len(runs) == 1 else Path()) / "report.html"
     if page.suffix != ".html":

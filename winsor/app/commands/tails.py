@@ -104,7 +104,7 @@ def read_numbers(path: Path, key: str | None = None) -> Floats:
 def _load(path: Path, key: str | None) -> Any:
     import numpy as np
 
-    from winsor.app.runs.archives import check_array, check_arrays
+    from winsor.app.runs.files import check_array, check_arrays
 
     match path.suffix:
         case ".npy":
@@ -191,6 +191,7 @@ def to_json(fitted: TailFit, advice: list[Advice]) -> dict[str, Any]:
 def _show(file: Path, fitted: TailFit, advice: list[Advice], plots: Path | None) -> None:
     from rich.console import Console
     from rich.markup import escape
+    from winsor_papers.promises import print_assumptions, print_warnings
 
     console = Console()
     console.print(

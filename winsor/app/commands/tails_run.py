@@ -21,7 +21,8 @@ LINES = 12
 
 def show_run(path: Path, plots: Path | None, json: bool) -> None:
     """Print the readings of the run in ``path``, and draw its quantiles if ``plots`` is given."""
-    from winsor.app.runs.directory import RunDirectory, sense
+    from winsor.app.runs.directory import RunDirectory
+    from winsor.app.runs.folder import sense
 
     with sense(path / "metrics.jsonl"):
         section, rows = readings(RunDirectory(path).metrics(), str(path))

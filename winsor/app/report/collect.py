@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.metadata
-import json
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -13,11 +12,10 @@ from typing import Any
 
 import winsor
 from winsor.app.report.statement import Statement, make_statement, who_is_protected
-from winsor.app.runs.compare import compared, total
-from winsor.app.runs.config import Config
-from winsor.app.runs.directory import Row, RunDirectory, RunError
-from winsor.app.runs.intervals import Interval
-from winsor.app.runs.tasks import higher_is_better, make_task
+from winsor.app.runs.config import Config, higher_is_better
+from winsor.app.runs.directory import Row, RunDirectory
+from winsor.app.runs.folder import RunError, RunFolder
+from winsor.app.runs.summary import Interval, compared, total
 from winsor.core.contract import Neighbouring
 from winsor.core.ledger.guarantee import spent_by
 from winsor.core.ledger.ledger import Ledger
@@ -44,6 +42,7 @@ class RunRecord:
 
     @property
     def label(self) -> str:
+        """The name of the run."""
         return self.config.name
 
     @property
@@ -53,10 +52,6 @@ class RunRecord:
             return dict(self.result["held_out"])
         evaluated = [row["held_out"] for row in self.rows if "held_out" in row]
         return dict(evaluated[-1]) if evaluated else {}
-
-    @property
-    def main_metric(self) -> str:
-        return make_task(self.config).main
 
 
 @dataclass(frozen=True)
@@ -72,6 +67,8 @@ class Variant:
 
 @dataclass(frozen=True)
 class Report:
+    """What a page shows: runs, their variants, and what all of them spent together."""
+
     title: str
     runs: list[RunRecord]
     variants: list[Variant]
@@ -80,7 +77,8 @@ class Report:
 
     @property
     def main_metric(self) -> str:
-        return self.runs[0].main_metric
+        """The metric to look at first."""
+        return self.runs[0].config.main_metric
 
     def ranked(self) -> list[Variant]:
         """Best first by the main metric."""
@@ -90,7 +88,7 @@ class Report:
 
 
 def collect(paths: Sequence[Path]) -> Report:
-    """Everything about the given runs and comparisons."""
+    """Read everything about the given runs and comparisons."""
     folders = [folder for path in paths for folder in run_folders(path)]
     runs = [read_run(folder) for folder in folders]
     variants = _variants(runs)
@@ -105,9 +103,9 @@ def _title(paths: Sequence[Path], variants: list[Variant]) -> str:
 
 def _compared(path: Path) -> dict[str, Any]:
     try:
-        found: dict[str, Any] = json.loads((path / "compare.json").read_text(encoding="utf-8"))
+        found = RunFolder(path).read("compare.json")
         return {"name": found["name"], "folders": found["folders"]}
-    except (OSError, ValueError, KeyError) as error:
+    except KeyError as error:
         raise RunError(f"cannot read {path / 'compare.json'}: {error}.") from error
 
 
@@ -137,6 +135,7 @@ def _seed(folder: Path) -> int:
 
 
 def read_run(path: Path) -> RunRecord:
+    """Read one run that has made a step."""
     directory = RunDirectory(path)
     config = directory.config()
     ledger = Ledger.read(directory.ledger)

@@ -1,4 +1,4 @@
-"""Which charts a report has: those for which the runs hold data."""
+"""The charts of a report: those for which the runs hold data."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from winsor.app.report.collect import Report, RunRecord, Variant
-from winsor.app.report.picture import SHARES, epsilon, with_interval
+from winsor.app.report.opening import SHARES, epsilon, with_interval
+from winsor.app.runs.config import higher_is_better
 from winsor.app.runs.directory import Row
-from winsor.app.runs.tasks import higher_is_better
 from winsor.charts import Chart, Point, Series, over_seeds, thin
 
 Value = Callable[[Row], float | None]

@@ -10,9 +10,8 @@ from typing import Any
 import winsor
 from winsor.app.report.collect import Report, RunRecord, Variant
 from winsor.app.report.figures import figures
-from winsor.app.report.headline import headline
-from winsor.app.report.picture import SHARES, picture
-from winsor.app.runs.intervals import rounded_up, share_interval
+from winsor.app.report.opening import SHARES, headline, picture
+from winsor.app.runs.summary import rounded_up, share_interval
 from winsor.charts.files import render_page
 from winsor.charts.intervals import IntervalBar, intervals_svg
 
@@ -21,7 +20,7 @@ FORMAT = 1
 
 
 def render(report: Report) -> str:
-    """The whole page."""
+    """Render the whole page."""
     drawn = figures(report)
     first = picture(report, drawn)
     keys = {chart.key for chart in first}
@@ -82,7 +81,7 @@ def _bar(report: Report, variant: Variant) -> IntervalBar:
 
 
 def to_json(report: Report) -> dict[str, Any]:
-    """The same for machines."""
+    """The content of the page as plain values."""
     return {
         "winsor_report": FORMAT,
         "winsor": winsor.__version__,
@@ -121,13 +120,14 @@ def _run_json(run: RunRecord) -> dict[str, Any]:
 
 
 def reproduction(run: RunRecord) -> str:
-    """How to run it again."""
+    """The command that runs it again."""
     config = shlex.quote(str(run.path / "config.toml"))
     return f"winsor train {config} --run {shlex.quote(str(run.path) + '-again')}"
 
 
 def shown_time(seconds: float) -> str:
-    """
+    """Print a duration.
+
     >>> shown_time(12.3), shown_time(754.0), shown_time(7300.0)
     ('12 s', '12 min 34 s', '2 h 1 min')
     """
@@ -140,7 +140,7 @@ def shown_time(seconds: float) -> str:
 
 
 def shown_day(time: str) -> str:
-    """A time as people write it; as it is, if it is not one.
+    """Print a time as people write it; text that is not a time stays as it is.
 
     >>> shown_day("2026-11-16T22:02:46+00:00"), shown_day("long ago")
     ('16 Nov 2026, 22:02 UTC', 'long ago')

@@ -7,16 +7,17 @@ model. Every epsilon in it is certified and rounded up.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from dp_accounting.dp_event import DpEvent
 
 from winsor.app.runs.config import Config
-from winsor.app.runs.intervals import rounded_up
+from winsor.app.runs.reading import Part
+from winsor.app.runs.summary import rounded_up
 from winsor.core.accounting import Spent
-from winsor.core.contract import Neighbouring
+from winsor.core.contract import ConfigurationError, Neighbouring
 from winsor.core.ledger.guarantee import delta_by, spent_by
 from winsor.core.ledger.ledger import Ledger
 
@@ -52,6 +53,7 @@ class Statement:
     warnings: tuple[str, ...]
 
     def to_json(self) -> dict[str, Any]:
+        """Plain values."""
         return asdict(self)
 
 
@@ -62,7 +64,10 @@ def make_statement(
     finished: bool,
     held_out_rows: int | None,
 ) -> Statement:
-    """The statement for one run."""
+    """Write the statement of one run.
+
+    ``held_out_rows`` is their number, None if it is not known yet.
+    """
     relation = Neighbouring(config.budget.relation)
     spent = [spent_by(ledger.history(), delta, relation) for delta in _deltas(config)]
     return Statement(
@@ -91,7 +96,7 @@ def _deltas(config: Config) -> list[float]:
 
 
 def who_is_protected(ledger: Ledger) -> str:
-    """A row, or a person with all rows."""
+    """Whom the guarantee is for: a row, or a person with all rows."""
     return "person" if "rows_per_unit" in ledger.config else "row"
 
 
@@ -114,8 +119,11 @@ def _promise(spent: Spent, relation: Neighbouring, ledger: Ledger) -> str:
 
 
 def meaning(history: Iterable[tuple[DpEvent, int]], relation: Neighbouring, who: str) -> str:
-    """The promise as a game. The best guess is right with probability (1 + TV)/2, and the total
-    variation TV is the certified delta at epsilon 0."""
+    """State the promise as a game.
+
+    The best guess is right with probability (1 + TV)/2, and the total variation TV is the certified
+    delta at epsilon 0.
+    """
     variation = delta_by(history, 0.0, relation).delta
     percent = min(100.0, math.ceil(1000 * (1 + variation) / 2) / 10)
     question = (
@@ -174,9 +182,21 @@ def _covered(config: Config, steps: int, held_out: bool) -> tuple[str, ...]:
         items.append("metrics on held-out rows, as far as the training rows are concerned")
     if config.record.monitor == "private":
         items.append("the histograms of gradient norms, which are released with the gradients")
-    if config.rule.name.lower() in ("quantile", "discriminative"):
-        items.append("the rule's adaptive thresholds, which are released with the gradients")
+    items += _released_by(config.rule)
     return tuple(items)
+
+
+def _released_by(rule: Part) -> Iterator[str]:
+    """Yield what the rule says it releases beside gradients."""
+    try:
+        from winsor.app.runs.parts import build_rule  # loads torch, which nothing else here needs
+
+        state = getattr(build_rule(rule), "releases_state", "")
+    except (ConfigurationError, ModuleNotFoundError):  # archived since, or torch is not installed
+        yield f"what else the rule {rule.name} released with the gradients (it is not known here)"
+        return
+    if state:
+        yield f"{state}, which are released with the gradients"
 
 
 def _not_covered(held_out_rows: int | None, who: str) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Several variants of one configuration over several seeds, one run after the other.
+"""Comparisons: variants of one configuration, each with several seeds, one run after another.
 
     DIR/compare.json                 the variants and seeds
     DIR/VARIANT/seed-N/              a run directory each, resumable on its own
@@ -13,23 +13,20 @@ from __future__ import annotations
 import copy
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from winsor.app.runs.assemble import check
 from winsor.app.runs.config import CompareSettings, Config, DataSettings, from_table
 from winsor.app.runs.data import Data, load_data
-from winsor.app.runs.directory import RunError, replace_file, writing
-from winsor.app.runs.execute import execute
-from winsor.app.runs.intervals import Interval, interval, paired_difference
-from winsor.app.runs.parts import check
+from winsor.app.runs.execute import Interrupted, execute
+from winsor.app.runs.folder import RunFolder, json_bytes
 from winsor.app.runs.progress import make_observer
 from winsor.app.runs.reading import read
-from winsor.app.runs.stopping import Interrupted
-from winsor.app.runs.tasks import make_task
-from winsor.core.contract import ConfigurationError, Neighbouring
-from winsor.core.ledger.guarantee import guarantee
+from winsor.app.runs.summary import Interval, summarise, total
+from winsor.core.contract import ConfigurationError
 from winsor.core.ledger.ledger import Ledger
 
 CHOSEN_BY_NAME = ("model", "rule", "mechanism", "optimizer", "schedule")
@@ -44,6 +41,12 @@ def _refuse_many_looks(config: Config) -> None:
         )
 
 
+class ComparisonFolder(RunFolder):
+    """The files of one comparison."""
+
+    record = "compare.json"
+
+
 @dataclass(frozen=True)
 class Comparison:
     """Named configurations, each with a run per seed."""
@@ -54,7 +57,7 @@ class Comparison:
 
     @staticmethod
     def from_table(table: Mapping[str, Any], folder: Path) -> Comparison:
-        """Every run is checked here, before the first one starts."""
+        """Read a comparison, and check every run of it before the first one starts."""
         if "compare" not in table:
             raise ConfigurationError(
                 'compare must be given: a table with "seeds" and "variants". It is missing.'
@@ -74,7 +77,6 @@ class Comparison:
                 try:
                     config = from_table({**changed, "seed": seed}, folder)
                     check(config)
-                    make_task(config)
                     _refuse_many_looks(config)
                 except ConfigurationError as error:
                     raise ConfigurationError(f"variant {label!r}: {error}") from error
@@ -82,6 +84,7 @@ class Comparison:
         return Comparison(name, tuple(settings.seeds), variants)
 
     def to_table(self) -> dict[str, Any]:
+        """Plain values that name this comparison: the same again may resume it."""
         return {
             "name": self.name,
             "seeds": list(self.seeds),
@@ -104,23 +107,25 @@ class Comparison:
         return found
 
     def execute(self, path: Path, quiet: bool, as_json: bool, source: str) -> dict[str, Any]:
-        """Do, or finish, every run; then summarise."""
-        self._claim(path, source)
+        """Do, or finish, every run; then summarise them."""
+        folder = ComparisonFolder(path)
+        folder.claim(self.to_table(), source)
         results: dict[str, dict[int, dict[str, Any]]] = {}
         load = _Latest()
-        for label, folder in self.folders(path).items():
+        folders = self.folders(path)
+        for label in folders:
             results[label] = {}
             for seed, config in self.variants[label].items():
                 with make_observer(quiet, as_json, f"{label}, seed {seed}") as observer:
                     try:
                         results[label][seed] = execute(
-                            config, folder / f"seed-{seed}", observer, load=load
+                            config, folders[label] / f"seed-{seed}", observer, load=load
                         )
                     except Interrupted as stop:
                         raise stop.instead(f"winsor compare CONFIG.toml --run {path}") from None
         ledgers = [
-            Ledger.read(folder / f"seed-{seed}" / "ledger.jsonl")
-            for label, folder in self.folders(path).items()
+            Ledger.read(folders[label] / f"seed-{seed}" / "ledger.jsonl")
+            for label in folders
             for seed in self.variants[label]
         ]
         runs = [run for seeds in results.values() for run in seeds.values()]
@@ -128,24 +133,8 @@ class Comparison:
             ledgers, [run["delta"] for run in runs], [run["relation"] for run in runs]
         )
         summary = {**summarise(results), "together": everything}
-        replace_file(path / "summary.json", (json.dumps(summary, indent=1) + "\n").encode())
+        folder.replace("summary.json", json_bytes(summary))
         return summary
-
-    def _claim(self, path: Path, source: str) -> None:
-        """The directory is new, or was made for the same comparison."""
-        record = path / "compare.json"
-        content = (json.dumps(self.to_table(), indent=1) + "\n").encode()
-        with writing(path):
-            if record.exists():
-                if json.loads(record.read_text()) != self.to_table():
-                    raise RunError(
-                        f"{path} holds another comparison. Choose another directory with --run, "
-                        "or restore the configuration to resume."
-                    )
-                return
-            path.mkdir(parents=True, exist_ok=True)
-        replace_file(path / "compare.toml", source.encode())
-        replace_file(record, content)
 
 
 class _Latest:
@@ -183,68 +172,8 @@ def _changed(
     return change["name"], changed
 
 
-# --------------------------------------------------------------------------------------- summary
-
-
-Metrics = Sequence[tuple[int, Mapping[str, float]]]
-"""(seed, held-out metrics) of each run of a variant."""
-
-
-def compared(
-    runs: Metrics, baseline: Metrics | None
-) -> tuple[dict[str, Interval], dict[str, Interval]]:
-    """Each metric's mean over the seeds, and its difference from the baseline, seed by seed."""
-    metrics, differences = {}, {}
-    for name in dict.fromkeys(name for _, found in runs for name in found):
-        metrics[name] = interval([found[name] for _, found in runs if name in found])
-        difference = paired_difference(_by_seed(runs, name), _by_seed(baseline or (), name))
-        if difference is not None:
-            differences[name] = difference
-    return metrics, differences
-
-
-def _by_seed(runs: Metrics, name: str) -> dict[int, float]:
-    return {seed: found[name] for seed, found in runs if name in found}
-
-
-def summarise(results: Mapping[str, Mapping[int, Mapping[str, Any]]]) -> dict[str, Any]:
-    """Mean and interval of every metric for each variant, and differences from the first."""
-    held_out = {
-        label: [(seed, run["held_out"]) for seed, run in runs.items()]
-        for label, runs in results.items()
-    }
-    first = next(iter(results))
-    summary: dict[str, Any] = {"baseline": first, "variants": {}}
-    for label, runs in results.items():
-        baseline = None if label == first else held_out[first]
-        metrics, differences = compared(held_out[label], baseline)
-        summary["variants"][label] = {
-            "seeds": list(runs),
-            "epsilon": max(run["epsilon"] for run in runs.values()),
-            "delta": max(run["delta"] for run in runs.values()),
-            "main_metric": next(iter(runs.values()))["main_metric"],
-            "metrics": {name: found.to_json() for name, found in metrics.items()},
-            "difference": {name: found.to_json() for name, found in differences.items()},
-            "seconds": interval([run["seconds"] for run in runs.values()]).to_json(),
-        }
-    return summary
-
-
-def total(
-    ledgers: Sequence[Ledger], deltas: Sequence[float], relations: Sequence[str]
-) -> dict[str, Any] | None:
-    """What runs on the same rows have spent together, at the largest of their deltas.
-
-    None if they do not share a relation: there is then no one number.
-    """
-    if len(set(relations)) != 1:
-        return None
-    found = guarantee(ledgers, max(deltas), Neighbouring(relations[0]))
-    return {"epsilon": found.epsilon, "delta": found.delta, "runs": len(ledgers)}
-
-
 def show(summary: dict[str, Any], quiet: bool, as_json: bool) -> None:
-    """A table for people, a line for programs."""
+    """Print a summary: a table for people, a line of JSON for programs."""
     if quiet:
         return
     if as_json:

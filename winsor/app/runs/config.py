@@ -23,8 +23,13 @@ from winsor.core.contract import ConfigurationError, Neighbouring
 from winsor.core.ledger.steps import MOST_STEPS
 from winsor.planning.choose import SAMPLINGS
 
-TASKS = ("classification", "regression", "language")
-ITERATES = (  # those of training/iterates.py, which loads torch
+MAIN_METRICS = {"classification": "accuracy", "regression": "rmse", "language": "perplexity"}
+"""The metric to look at first, by task."""
+HIGHER_IS_BETTER = ("accuracy", "r2")
+# Names of make_private that stand here too, so that a misspelt one is refused before torch is
+# loaded; tests/app/runs/test_config.py asserts that they are the same.
+ENGINES = ("auto", "ghost", "func", "loop")
+ITERATES = (
     "last",
     "averaged",
     "random",
@@ -37,6 +42,8 @@ ITERATES = (  # those of training/iterates.py, which loads torch
 )
 LOSSES = ("auto", "cross_entropy", "squared", "huber", "ldam_drw", "logit_adjusted")
 MONITORS = ("off", "private", "debug")
+RELEASED = "released"
+"""What a loss says instead of a class profile, to use released class counts."""
 MOST_CLASSES = 10_000_000
 MOST = {"threads": 1024, "num_workers": 256, "steps": MOST_STEPS, "epochs": MOST_STEPS}
 """Beyond these a machine gives up, or a run does not end."""
@@ -78,7 +85,7 @@ class DataSettings:
     """Arguments of the synthetic generator, or of what the import path names."""
 
     def __post_init__(self) -> None:
-        choice("data.task", self.task, TASKS)
+        choice("data.task", self.task, MAIN_METRICS)
         fraction("data.held_out_fraction", self.held_out_fraction)
         whole("data.seed", self.seed, least=0)
         classes = len(self.classes) if isinstance(self.classes, list) else self.classes
@@ -164,7 +171,7 @@ class TrainingSettings:
         choice("training.loss", self.loss.name, LOSSES)
         choice("training.ball_centre", self.ball_centre, ("origin", "start"))
         choice("training.iterate", self.iterate, ITERATES)
-        choice("training.engine", self.engine, ("auto", "ghost", "func", "loop"))
+        choice("training.engine", self.engine, ENGINES)
         if (self.batch_size is None) != (self.sampling == "full"):
             raise ConfigurationError(
                 'training.batch_size must be given, except with training.sampling = "full". Got '
@@ -250,6 +257,33 @@ class Config:
         if not self.name.strip():
             raise refusal("name", "a text that is not empty", self.name)
 
+    @property
+    def main_metric(self) -> str:
+        """The metric to look at first."""
+        return MAIN_METRICS[self.data.task]
+
+    @property
+    def wants_counts(self) -> bool:
+        """Whether the loss waits for released class counts."""
+        return self.training.loss.options.get("profile") == RELEASED
+
+    @property
+    def transforms(self) -> bool:
+        """Whether rows are transformed, or anything is released, before the first step."""
+        return bool(self.features != Part("none") or self.prepare or self.wants_counts)
+
+    def noise_seed(self) -> int | None:
+        """The seed of reproducible noise; None for secret noise.
+
+        It is a digest of the whole configuration but what it records: two variants of one
+        comparison must not cover different sums with the same noise.
+        """
+        if not self.reproducible_noise:
+            return None
+        table = {name: value for name, value in self.to_table().items() if name != "record"}
+        text = json.dumps(table, sort_keys=True, default=str).encode()
+        return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little")
+
     def to_table(self) -> dict[str, Any]:
         """Plain values, such that `from_table` gives this configuration back."""
         table: dict[str, Any] = {}
@@ -273,6 +307,7 @@ class Config:
         return tomli_w.dumps(without_none(self.to_table()))
 
     def digest(self) -> str:
+        """A short name of this configuration."""
         text = json.dumps(self.to_table(), sort_keys=True)
         return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
@@ -331,9 +366,9 @@ def _absolute(source: str, folder: Path) -> str:
     return str((folder / source).resolve()) if is_file(source) else source
 
 
-def differences(one: Config, two: Config) -> list[str]:
-    """Settings in which two configurations differ, as "path: value there, value here"."""
-    a, b = _flat(one.to_table()), _flat(two.to_table())
+def differences(one: Mapping[str, Any], two: Mapping[str, Any]) -> list[str]:
+    """Settings in which two tables differ, as "path: value there, value here"."""
+    a, b = _flat(one), _flat(two)
     return [
         f"{key}: {a.get(key)!r} there, {b.get(key)!r} here"
         for key in sorted(a.keys() | b.keys())
@@ -349,6 +384,11 @@ def _flat(table: Mapping[str, Any], path: str = "") -> dict[str, Any]:
         else:
             found[f"{path}{key}"] = value
     return found
+
+
+def higher_is_better(metric: str) -> bool:
+    """Whether larger values of a held-out metric are better ones."""
+    return metric in HIGHER_IS_BETTER
 
 
 def _positive(path: str, value: float | None) -> None:

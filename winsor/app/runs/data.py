@@ -25,14 +25,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Dataset, Subset, TensorDataset
 
-from winsor.app.runs import synthetic
 from winsor.app.runs.config import DataSettings, is_file
-from winsor.app.runs.importing import call_imported, import_object, is_import_path
-from winsor.app.runs.mapped import mapped_source
-from winsor.app.runs.reading import bind
-from winsor.app.runs.tables import RawRows, file_digest, read_rows
+from winsor.app.runs.files import RawRows, file_digest, mapped_source, read_rows
+from winsor.app.runs.reading import bind, call_imported, import_object, is_import_path
 from winsor.core.contract import ConfigurationError
-from winsor.training.feeding.mapped import MappedRows
 
 BUILT_IN = ("digits", "synthetic")
 
@@ -59,22 +55,25 @@ class Data:
 
     @property
     def count(self) -> dict[str, int]:
-        """What is public about how many there are: persons, or rows. How many rows a person has
-        is not."""
+        """The public count: persons, or rows. How many rows a person has is not public."""
         return {"rows" if self.unit is None else "units": self.protected}
 
     @property
     def size(self) -> int:
+        """The number of training rows."""
         return len(self.train)  # type: ignore[arg-type]
 
     @property
     def held_out_size(self) -> int:
+        """The number of held-out rows."""
         return 0 if self.held_out is None else len(self.held_out)  # type: ignore[arg-type]
 
 
 def load_data(settings: DataSettings, protected: bool = True) -> Data:
-    """The training and held-out rows that the settings describe; rows that are not ``protected``
-    need not say whose they are."""
+    """Load the training and held-out rows that the settings describe.
+
+    Rows that are not ``protected`` need not say whose they are.
+    """
     rows, held_out, digest, unit = _source(settings.source, settings)
     if settings.unit is not None and protected:
         _check_units(unit, len(rows), settings)  # type: ignore[arg-type]
@@ -139,6 +138,8 @@ def _digits_table() -> NDArray[np.float64]:
 
 
 def _synthetic(settings: DataSettings) -> Dataset[Any]:
+    from winsor.app.runs import synthetic
+
     maker: Any = getattr(synthetic, "tokens" if settings.task == "language" else settings.task)
     options = bind(maker, settings.options, "data.options")
     if settings.task == "regression":
@@ -174,7 +175,7 @@ def _imported(source: str, settings: DataSettings) -> Source:
 
 
 def checked_tensors(settings: DataSettings, x: Any, y: Any = None) -> tuple[Tensor, ...]:
-    """Rows as the model sees them, or a refusal that says what is wrong with them."""
+    """Turn rows into tensors as the model sees them, or refuse them with the reason."""
     return _tensors(RawRows(x, y), settings).tensors
 
 
@@ -373,7 +374,7 @@ def _split(
         )
     if isinstance(rows, TensorDataset):
         return _rows_of(rows, inside), _rows_of(rows, outside)
-    if isinstance(rows, MappedRows):
+    if hasattr(rows, "subset"):  # `MappedRows`, which stay on disk
         return rows.subset(inside), rows.subset(outside)
     return Subset(rows, inside.tolist()), Subset(rows, outside.tolist())
 

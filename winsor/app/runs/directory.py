@@ -10,96 +10,54 @@
     model.pt          the released model, when the run is finished
     result.json       the guarantee and the final metrics; its presence means "finished"
 
-Every file but the two logs is replaced in one act: a kill leaves the old one or the new one. The
-checkpoint is written after the metrics that lead up to it; later metrics are dropped on resuming
-and come again.
+Every file but the two logs is replaced in one act. The checkpoint is written after the metrics that
+lead up to it; later metrics are dropped on resuming and come again.
+
+The other files are bound to the ledger: when the run begins, the ledger notes the digests of
+config.json and of what was prepared; when it is finished, result.json names the digests of metrics
+and model, and the ledger notes that of the result after its last entry. Whoever knows the head of
+the ledger's chain knows them all. What differs between repetitions of one run (seconds, and the
+head itself) is left out, so a run that was killed and resumed ends with the same seal.
 """
 
 from __future__ import annotations
 
 import datetime
+import hashlib
 import importlib.metadata
 import json
 import os
 import platform
 import sys
+import zipfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
 
-import torch
-
 import winsor
-from winsor.app.runs.archives import check_checkpoint
-from winsor.app.runs.config import Config, differences, from_table
-from winsor.app.runs.sealing import seal
-from winsor.core import files
-from winsor.core.contract import WinsorError
+from winsor.app.runs.config import Config, from_table
+from winsor.app.runs.folder import RunError, RunFolder, json_bytes, sense, writing
+from winsor.core.checks import needing_torch
+from winsor.core.contract import ConfigurationError, LedgerError
 from winsor.core.ledger.ledger import Ledger
-from winsor.training.saving.file import as_bytes
 
 Row = dict[str, Any]
-NONSENSE = (
-    ArithmeticError, AttributeError, LookupError, RecursionError, RuntimeError, TypeError,
-    ValueError, MemoryError,
-)  # fmt: skip
-"""What reading raises when values are not what they should be."""
 MADE = ("config.toml", "config.json", "environment.json", "metrics.jsonl", "checkpoint.pt")
 """What a run has in its directory before its first release, beside its ledger."""
 PACKAGES = ("torch", "numpy", "scipy", "scikit-learn", "dp-accounting")
+CONFIG, RESULT = "config.json", "result.json"
+VARIES = ("seconds", "ledger_head")
 
 
-class RunError(WinsorError, RuntimeError):
-    """A run directory that cannot be written, read or resumed."""
-
-
-@contextmanager
-def writing(path: Path) -> Iterator[None]:
-    """Turn the system's refusals into one clear line."""
-    try:
-        yield
-    except OSError as error:
-        raise RunError(
-            f"cannot write {path}: {error.strerror or error}. Make room or choose a writable "
-            "directory with --run; a run that was started can be resumed."
-        ) from error
-
-
-@contextmanager
-def sense(path: object) -> Iterator[None]:
-    """Turn what received values do to a program that expects others into one clear line."""
-    try:
-        yield
-    except WinsorError:
-        raise
-    except NONSENSE as error:
-        raise RunError(
-            f"{path} is damaged: its values make no sense ({type(error).__name__}: {error}). "
-            "Restore it from a copy."
-        ) from error
-
-
-class RunDirectory:
-    """The files of one run. Nothing is created before `create`."""
+class RunDirectory(RunFolder):
+    """The files of one run of `winsor train`."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = Path(path)
-        self.ledger = self.path / "ledger.jsonl"
+        super().__init__(path)
         self.key = self.ledger.with_suffix(".key")
         self._metrics: TextIO | None = None
 
-    def __fspath__(self) -> str:
-        return str(self.path)
-
-    def __str__(self) -> str:
-        return str(self.path)
-
     # ------------------------------------------------------------------------- configuration
-
-    @property
-    def exists(self) -> bool:
-        return (self.path / "config.json").exists()
 
     @property
     def empty(self) -> bool:
@@ -108,31 +66,21 @@ class RunDirectory:
 
     def config(self) -> Config:
         """The configuration this directory was made with."""
-        if not self.exists:
-            raise RunError(
-                f"{self.path} must be the directory of a run. Got one without config.json instead."
-            )
-        return from_table(self._read("config.json"))
+        return from_table(super().recorded())
+
+    def recorded(self) -> dict[str, Any]:
+        """The settings this directory was made with, with every default of this version."""
+        return self.config().to_table()
 
     def create(self, config: Config, source: str | None = None) -> None:
         """Make the directory, or check that it belongs to the same configuration."""
-        if self.exists:
-            different = differences(self.config(), config)
-            if different:
-                raise RunError(
-                    f"{self.path} holds a run of another configuration ({'; '.join(different)}). "
-                    "Choose another directory with --run, or restore the configuration to resume."
-                )
-            return
-        with writing(self.path):
-            self.path.mkdir(parents=True, exist_ok=True)
-        text = config.to_toml() if source is None else source
-        self._replace("config.toml", text.encode())
-        self._replace("config.json", _json(config.to_table()))
+        self.claim(config.to_table(), config.to_toml() if source is None else source)
 
     def withdraw(self) -> None:
-        """Take back a run that ended in a mistake before its first release, as if it had never
-        been: the corrected configuration may use its directory. What was spent stays."""
+        """Remove the files of a run that ended in a mistake before its first release.
+
+        The corrected configuration may then use the directory. What was spent stays.
+        """
         for ledger in (self.ledger, *self.path.glob("prepared-*.jsonl")):
             if ledger.exists() and len(Ledger.read(ledger)):
                 return
@@ -147,14 +95,15 @@ class RunDirectory:
     def note_environment(self, session: Mapping[str, Any]) -> None:
         """Add what this start (or resumption) runs on."""
         sessions = [*self.environment(), dict(session)]
-        self._replace("environment.json", _json({"sessions": sessions}))
+        self.replace("environment.json", json_bytes({"sessions": sessions}))
 
     def environment(self) -> list[dict[str, Any]]:
+        """What each start and resumption ran on."""
         path = self.path / "environment.json"
         if not path.exists():
             return []
         with sense(path):
-            return [dict(session) for session in self._read("environment.json")["sessions"]]
+            return [dict(session) for session in self.read("environment.json")["sessions"]]
 
     def keep_metrics_until(self, step: int) -> None:
         """Drop the lines after ``step``, and one torn by a kill; then open for appending."""
@@ -163,10 +112,11 @@ class RunDirectory:
         path = self.path / "metrics.jsonl"
         with writing(path):
             if not path.exists() or path.read_text() != lines:
-                self._replace("metrics.jsonl", lines.encode())
+                self.replace("metrics.jsonl", lines.encode())
             self._metrics = path.open("a", encoding="utf-8")
 
     def add_metrics(self, row: Row) -> None:
+        """Append a line; `keep_metrics_until` opens the file."""
         assert self._metrics is not None, "keep_metrics_until opens the file"
         with writing(self.path / "metrics.jsonl"):
             self._metrics.write(json.dumps(row) + "\n")
@@ -184,10 +134,6 @@ class RunDirectory:
                 raise ValueError("a step must be a whole number")
             return rows
 
-    def result(self) -> dict[str, Any] | None:
-        """The result, if the run is finished."""
-        return self._read("result.json") if (self.path / "result.json").exists() else None
-
     def finish(
         self,
         result: Mapping[str, Any],
@@ -196,11 +142,15 @@ class RunDirectory:
         ledger: Ledger | None = None,
     ) -> dict[str, Any]:
         """Write the model, seal the ledger, write the result, then destroy the key."""
-        self._replace("model.pt", as_bytes(model))
+        from winsor.training.saving.file import as_bytes
+
+        self.replace("model.pt", as_bytes(model))
         self.close()
         if ledger is not None:
-            result = seal(result, self.metrics(), self.path, ledger)
-        self._replace("result.json", _json(result))
+            sealed = {**result, "files": self.sealed_digests()}
+            ledger.note(RESULT, of_result(sealed))
+            result = {**sealed, "ledger_head": ledger.head}
+        self.replace("result.json", json_bytes(result))
         if not keep_key:
             self.destroy_key()
         return dict(result)
@@ -215,17 +165,23 @@ class RunDirectory:
     # --------------------------------------------------------------------------- checkpoints
 
     def save_checkpoint(self, state: Mapping[str, Any]) -> None:
+        """Write what is needed to resume, after the metrics that lead up to it."""
+        from winsor.training.saving.file import as_bytes
+
         if self._metrics is not None:
             with writing(self.path / "metrics.jsonl"):
                 os.fsync(self._metrics.fileno())
-        self._replace("checkpoint.pt", as_bytes(state), private=True)
+        self.replace("checkpoint.pt", as_bytes(state), private=True)
 
     def load_checkpoint(self) -> dict[str, Any] | None:
+        """What was saved last, if there is a checkpoint."""
         path = self.path / "checkpoint.pt"
         if not path.exists():
             return None
+        with needing_torch(f"reading {path}"):
+            import torch
         try:
-            check_checkpoint(path)
+            _refuse_packed(path)
             state: dict[str, Any] = dict(torch.load(path, weights_only=True))
         except Exception as error:  # torch raises many kinds for damaged files
             raise RunError(
@@ -235,31 +191,78 @@ class RunDirectory:
         return state
 
     def close(self) -> None:
+        """Close the metrics."""
         if self._metrics is not None:
             self._metrics.close()
             self._metrics = None
 
-    # --------------------------------------------------------------------------------- files
+    # -------------------------------------------------------------------------------- the seal
 
-    def _read(self, name: str) -> Any:
-        path = self.path / name
-        try:
-            return json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError, RecursionError) as error:
-            raise RunError(f"cannot read {path}: {error}.") from error
+    def bind(self, ledger: Ledger) -> None:
+        """Note the files that a run begins with in its ledger; a resumed run must have the same."""
+        digest = of_bytes((self.path / CONFIG).read_bytes())
+        if CONFIG in ledger.notes and ledger.notes[CONFIG][0] != digest:
+            raise LedgerError(
+                f"{self.path / CONFIG} must be the file that the run began with. It was changed: "
+                "the ledger names another. Restore it from a copy, or start a new run."
+            )
+        for name, found in {CONFIG: digest, **self.prepared_digests()}.items():
+            if name not in ledger.notes:
+                ledger.note(name, found)
 
-    def _replace(self, name: str, content: bytes, private: bool = False) -> None:
-        replace_file(self.path / name, content, private)
+    def prepared_digests(self) -> dict[str, str]:
+        """Digests of the ledgers and numbers of what was released before the training."""
+        files = [*self.path.glob("prepared-*.jsonl"), *self.path.glob("prepared-*.pt")]
+        return {one.name: of_bytes(one.read_bytes()) for one in sorted(files)}
+
+    def sealed_digests(self) -> dict[str, str | None]:
+        """Digests of the metrics, without their times, and of the model, if there is one."""
+        model = self.path / "model.pt"
+        return {
+            "metrics.jsonl": of_table([_steady(row) for row in self.metrics()]),
+            "model.pt": of_bytes(model.read_bytes()) if model.exists() else None,
+        }
+
+    def _disagreements(self, head: str | None, leftovers: bool) -> Iterator[str]:
+        from winsor.app.runs.verifying import run_disagreements
+
+        return run_disagreements(self, head, leftovers)
 
 
-def replace_file(path: Path, content: bytes, private: bool = False) -> None:
-    """Write a file such that a kill or a full disk leaves the old content or the new."""
-    with writing(path):
-        files.replace_file(path, content, private)
+def of_result(result: Mapping[str, Any]) -> str:
+    """The digest of a result, without what varies between repetitions."""
+    return of_table(_steady(result))
+
+
+def of_table(table: Any) -> str:
+    """The digest of plain values."""
+    return of_bytes(json.dumps(table, sort_keys=True).encode())
+
+
+def of_bytes(content: bytes) -> str:
+    """The digest of a file's content."""
+    return hashlib.blake2b(content, digest_size=32).hexdigest()
+
+
+def _steady(table: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in table.items() if name not in VARIES}
+
+
+def _refuse_packed(path: Path) -> None:
+    """Refuse a compressed checkpoint: torch stores tensors as they are."""
+    with zipfile.ZipFile(path) as archive:
+        total = sum(info.file_size for info in archive.infolist())
+    if total > path.stat().st_size:
+        raise ConfigurationError(
+            f"{path} must not be compressed. Its content says {total:,} bytes, the file has "
+            f"{path.stat().st_size:,}."
+        )
 
 
 def describe_session() -> dict[str, Any]:
     """Versions and machine, without names of people or hosts."""
+    with needing_torch("a run"):
+        import torch
     return {
         "time": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "winsor": winsor.__version__,
@@ -270,7 +273,3 @@ def describe_session() -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "command": [os.path.basename(sys.argv[0]), *sys.argv[1:]],
     }
-
-
-def _json(value: Any) -> bytes:
-    return (json.dumps(value, indent=1) + "\n").encode()

@@ -2,78 +2,56 @@
 
 from __future__ import annotations
 
+import math
 import shlex
+import signal
+import threading
 import time
 from bisect import bisect_right
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import FrameType
 from typing import Any, Protocol
 
 import torch
-from torch import nn
+from torch import Tensor
 
+from winsor.app.runs.assemble import Assembled, assemble, check
 from winsor.app.runs.config import Config, DataSettings
 from winsor.app.runs.data import Data, load_data
-from winsor.app.runs.directory import Row, RunDirectory, RunError, describe_session, sense
-from winsor.app.runs.features import with_features
-from winsor.app.runs.models import build_model
-from winsor.app.runs.monitoring import Off, make_monitor
-from winsor.app.runs.optimisers import build_optimizer, build_schedule
-from winsor.app.runs.parts import ball_of, build_mechanism, build_rule, check
-from winsor.app.runs.prepare import noise_seed, note_prepared, prepared
-from winsor.app.runs.private_held_out import check_rows, measured
-from winsor.app.runs.restoring import refuse_other_kinds
-from winsor.app.runs.sealing import bind_config
-from winsor.app.runs.stopping import Interrupted, StopRequest
-from winsor.app.runs.tasks import Metrics, Progress, Task, evaluate, fitting, make_task, probe
-from winsor.app.runs.verifying import refuse_disagreements
+from winsor.app.runs.directory import Row, RunDirectory, describe_session
+from winsor.app.runs.folder import RunError, sense
+from winsor.app.runs.tasks import Metrics, evaluate, fitting, measured
 from winsor.core.contract import (
     BudgetExceeded,
     CalibrationError,
     ConfigurationError,
     LossError,
-    Neighbouring,
     UnsupportedModel,
+    WinsorError,
 )
-from winsor.planning.choose import make_sampler, planned_steps
 from winsor.training.callbacks import public_numbers
-from winsor.training.loop import PrivateTraining
-from winsor.training.make_private import make_private
 from winsor.training.saving.file import everything, restore
-from winsor.training.spending import Spending
 
 CHECKPOINT_FORMAT = 2
 MISTAKES = (ConfigurationError, CalibrationError, UnsupportedModel, LossError)
 """What a user mends in the configuration, and then calls the same command again."""
 
 
-@dataclass
-class Assembled:
-    """Everything a run consists of, built from its configuration."""
-
-    config: Config
-    data: Data
-    task: Task
-    model: nn.Module
-    optimizer: torch.optim.Optimizer
-    scheduler: torch.optim.lr_scheduler.LRScheduler
-    private: PrivateTraining
-    spending: Spending
-    monitor: Off
-
-    @property
-    def planned(self) -> int:
-        return self.private.budget.planned_steps
-
-
 class Observer(Protocol):
     """Watches a run. It is shown nothing exact about private rows unless debug was asked for."""
 
-    def started(self, run: Assembled, directory: RunDirectory) -> None: ...
-    def stepped(self, run: Assembled) -> None: ...
-    def recorded(self, run: Assembled, row: Row) -> None: ...
-    def finished(self, result: dict[str, Any]) -> None: ...
+    def started(self, run: Assembled, directory: RunDirectory) -> None:
+        """The run begins, or goes on after a checkpoint."""
+
+    def stepped(self, run: Assembled) -> None:
+        """A logical step is done."""
+
+    def recorded(self, run: Assembled, row: Row) -> None:
+        """A line was written to metrics.jsonl."""
+
+    def finished(self, result: dict[str, Any]) -> None:
+        """The result was written."""
 
 
 def execute(
@@ -84,7 +62,7 @@ def execute(
     source: str | None = None,
     load: Callable[[DataSettings], Data] = load_data,
 ) -> dict[str, Any]:
-    """Run, or resume, or just give the result if the run is finished.
+    """Run, or resume, or just return the result if the run is finished.
 
     ``source`` is the text of the configuration, to be kept; ``load`` reads the data, and is called
     only if there is something left to do.
@@ -98,7 +76,7 @@ def execute(
     directory.create(config, source)
     result = directory.result()
     if result is not None:
-        refuse_disagreements(directory.path, leftovers=False)  # before anything is believed
+        directory.refuse_disagreements(leftovers=False)  # before anything is believed
         if not config.record.keep_checkpoint:
             directory.destroy_key()  # the run may have been killed between the result and this
         observer.finished(result)
@@ -121,62 +99,6 @@ def _run(run: Assembled, directory: RunDirectory, observer: Observer) -> dict[st
         directory.close()
 
 
-def assemble(config: Config, directory: RunDirectory, data: Data) -> Assembled:
-    """Build model, optimiser and private training; only `prepare` has looked at values of rows."""
-    check_rows(config, data)
-    begun = prepared(config, with_features(config.features, data), directory)
-    data, earlier = begun.data, begun.spent
-    progress = Progress()
-    task = make_task(config, progress, begun.profile)
-    model = build_model(config.model, data, config.seed)
-    probe(task, model, data, language=config.data.task == "language")
-    ball = ball_of(config, model)
-    optimizer = build_optimizer(config.optimizer, model)
-    training, budget = config.training, config.budget
-    n = data.protected
-    batch_size = n if training.batch_size is None else training.batch_size
-    # groups for correlated noise are made once its bands are chosen; a step draws as many rows
-    by_length = "poisson" if training.sampling == "cyclic" else training.sampling
-    sampler = make_sampler(by_length, n, batch_size)
-    planned = planned_steps(training.epochs, training.steps, sampler)
-    scheduler = build_schedule(config.schedule, optimizer, planned)
-    monitor = make_monitor(build_rule(config.rule, model, config), config.record)
-    private = make_private(
-        model=model,
-        optimizer=optimizer,
-        dataset=data.train,
-        rule=monitor.rule,
-        batch_size=batch_size,
-        delta=budget.delta,
-        epsilon=budget.epsilon,
-        noise_multiplier=budget.noise_multiplier,
-        steps=planned,
-        sampling=training.sampling,
-        relation=budget.relation,
-        max_physical_batch_size=training.max_physical_batch_size,
-        ledger=directory.ledger,
-        seed=noise_seed(config),
-        mechanism=build_mechanism(config.mechanism),
-        iterate=training.iterate,
-        ball=ball,
-        engine=training.engine,
-        scheduler=scheduler,
-        num_workers=training.num_workers,
-        allow_large_delta=budget.allow_large_delta,
-        unit=data.unit,
-        rows_per_unit=training.rows_per_unit,
-        within_unit=training.within_unit,
-        after=earlier,
-        after_in_ledger=bool(earlier),
-    )
-    progress.run = private
-    calibrated = budget.epsilon is not None and budget.noise_multiplier is None
-    relation = Neighbouring(budget.relation)
-    block = private.sampler.block
-    spending = Spending(private.ledger, relation, private.budget, calibrated, block=block)
-    return Assembled(config, data, task, model, optimizer, scheduler, private, spending, monitor)
-
-
 class Execution:
     """The loop of one run: step, record, evaluate, checkpoint, until done or told to stop."""
 
@@ -192,11 +114,11 @@ class Execution:
         self._begun = time.perf_counter()
 
     def go(self) -> dict[str, Any]:
+        """Run, or resume, to the end; the result."""
         private = self.run.private
         with sense(self.directory.path / "checkpoint.pt"):
             self._resume()
-        bind_config(private.ledger, self.directory.path)
-        note_prepared(private.ledger, self.directory.path)
+        self.directory.bind(private.ledger)
         self.directory.note_environment(describe_session())
         self._begun = self._saved = time.perf_counter()
         self.observer.started(self.run, self.directory)
@@ -292,7 +214,7 @@ class Execution:
                 f"{self.directory} was started with. They have changed. Restore them, or start a "
                 "new run with another --run directory."
             )
-        refuse_other_kinds(state, run.optimizer, run.scheduler, run.private.rule_state)
+        refuse_unfit_state(state, run.optimizer, run.scheduler, run.private.rule_state)
         restore(run.private, state, {}, repeat=True)
         self._seconds_before = state["seconds"]
         self.directory.keep_metrics_until(run.private.steps_done)
@@ -328,7 +250,7 @@ class Execution:
             "relation": spent.relation.value,
             "accountant": spent.accountant,
             "guarantee": str(spent),
-            "main_metric": run.task.main,
+            "main_metric": run.config.main_metric,
             **self._final_metrics(),
             "seconds": self._seconds_before + time.perf_counter() - self._begun,
         }
@@ -360,13 +282,13 @@ class Execution:
 
 
 def affordable_evaluations(run: Assembled, most: int = 20, share: float = 0.1) -> int:
-    """So many that they see at most ``share`` of the rows that training does; at least one."""
+    """How many evaluations see at most ``share`` of the rows that training does; at least one."""
     trained = run.planned * run.private.sampler.expected_size
     return int(max(1, min(most, share * trained // max(1, run.data.held_out_size))))
 
 
 def marks(planned: int, count: int) -> list[int]:
-    """At most ``count`` evenly spaced steps, the last of them ``planned``."""
+    """Choose at most ``count`` evenly spaced steps, the last of them ``planned``."""
     count = min(planned, count)
     return sorted({-(-planned * k // count) for k in range(1, count + 1)})
 
@@ -374,3 +296,115 @@ def marks(planned: int, count: int) -> list[int]:
 def passed(points: list[int], before: int, now: int) -> bool:
     """Whether one of the points lies in (before, now]."""
     return bisect_right(points, now) > bisect_right(points, before)
+
+
+# --------------------------------------------------------------------------------------- stopping
+
+
+class Interrupted(WinsorError):
+    """A signal stopped the run; it can be resumed."""
+
+    def __init__(self, command: str, step: int, number: int) -> None:
+        super().__init__(f"stopped after step {step}. Resume with: {command}")
+        self.step, self.number = step, number
+        self.exit_code = 128 + number
+
+    def instead(self, command: str) -> Interrupted:
+        """The same interruption with another command to resume."""
+        return Interrupted(command, self.step, self.number)
+
+
+class StopRequest:
+    """Ctrl-C and SIGTERM as a request to stop after the next physical batch. Twice: at once."""
+
+    SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+    def __init__(self) -> None:
+        self.number: int | None = None
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> StopRequest:
+        if threading.current_thread() is threading.main_thread():
+            for number in self.SIGNALS:
+                self._before[number] = signal.signal(number, self._remember)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._restore()
+
+    def _remember(self, number: int, frame: FrameType | None) -> None:
+        self.number = number
+        self._restore()  # a second signal is not kept waiting
+
+    def _restore(self) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        self._before = {}
+
+
+# -------------------------------------------------------------------------------------- resuming
+
+
+def refuse_unfit_state(
+    saved: Mapping[str, Any],
+    optimizer: torch.optim.Optimizer,
+    scheduler: Any,
+    rule_state: Mapping[str, Any],
+) -> None:
+    """Raise, with the path of the value, if a saved state could not be used by these.
+
+    Torch loads any values into an optimiser or a schedule and fails at the next step. Their kinds
+    are known here, so they are compared before anything is loaded.
+    """
+    here = optimizer.state_dict()
+    _compare(saved["optimizer"]["param_groups"], here["param_groups"], "optimizer.param_groups")
+    _compare(saved["scheduler"], scheduler.state_dict(), "scheduler")
+    for name, value in rule_state.items():
+        found = saved["private"]["rule"]
+        if name not in found:
+            raise _damaged(f"rule.{name}", _kind(value), None)
+        if _kind(value) == "a number" != _kind(found[name]):
+            raise _damaged(f"rule.{name}", "a number", found[name])
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    for place, values in saved["optimizer"]["state"].items():
+        if not (isinstance(place, int) and 0 <= place < len(parameters)):
+            raise _damaged(f"optimizer.state[{place!r}]", "a parameter's number", place)
+        for name, value in values.items():
+            _refuse_unfit(value, parameters[place], f"optimizer.state[{place}].{name}")
+
+
+def _refuse_unfit(value: Any, parameter: Tensor, path: str) -> None:
+    """The memory of an optimiser: a number, or a tensor like the parameter."""
+    if isinstance(value, Tensor):
+        if value.shape not in (parameter.shape, torch.Size(())) or not value.is_floating_point():
+            raise _damaged(path, f"a tensor of shape {tuple(parameter.shape)}", tuple(value.shape))
+    elif value is not None and _kind(value) != "a number":
+        raise _damaged(path, "a number or a tensor", value)
+
+
+def _compare(saved: Any, here: Any, path: str) -> None:
+    if isinstance(here, Mapping):
+        if not isinstance(saved, Mapping) or saved.keys() != here.keys():
+            raise _damaged(path, f"a table of {', '.join(map(str, here))}", saved)
+        for name in here:
+            _compare(saved[name], here[name], f"{path}.{name}")
+    elif isinstance(here, list | tuple):
+        if not isinstance(saved, list | tuple) or len(saved) != len(here):
+            raise _damaged(path, f"a list of {len(here)} values", saved)
+        for place, (one, two) in enumerate(zip(saved, here, strict=True)):
+            _compare(one, two, f"{path}[{place}]")
+    elif _kind(saved) != _kind(here):
+        raise _damaged(path, _kind(here), saved)
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return "a number" if math.isfinite(value) else "infinite"
+    return "nothing" if value is None else type(value).__name__
+
+
+def _damaged(path: str, wanted: str, value: Any) -> RunError:
+    return RunError(
+        f"checkpoint.pt is damaged: {path} must be {wanted}. Got {value!r:.100} instead. Restore "
+        "it from a copy."
+    )

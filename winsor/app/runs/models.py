@@ -18,12 +18,17 @@ from torch import nn
 
 from winsor.app.runs.config import DataSettings
 from winsor.app.runs.data import Data
-from winsor.app.runs.importing import call_imported, import_object, is_import_path
-from winsor.app.runs.reading import Part, bind, value_of
+from winsor.app.runs.reading import (
+    Part,
+    bind,
+    call_imported,
+    import_object,
+    is_import_path,
+    value_of,
+)
 from winsor.core.checks import refusal
 from winsor.core.contract import ConfigurationError
 from winsor.models.built_in import BUILT_IN
-from winsor.models.lora import low_rank
 
 LARGEST_SIZE = 2**20
 
@@ -42,7 +47,7 @@ def _options(part: Part) -> dict[str, Any]:
 
 
 def check_model(part: Part, data: DataSettings) -> None:
-    """Everything about the model that can be checked before the data are read."""
+    """Check everything about the model that can be checked before the data are read."""
     part, start = _start(part)
     start.check()
     if part.name in BUILT_IN:
@@ -62,7 +67,7 @@ def check_model(part: Part, data: DataSettings) -> None:
 
 
 def build_model(part: Part, data: Data, seed: int) -> nn.Module:
-    """The model, started from ``seed`` and tried on rows of zeros."""
+    """Build the model, started from ``seed``."""
     torch.manual_seed(seed)
     part, start = _start(part)
     if part.name in BUILT_IN:
@@ -91,12 +96,14 @@ class Start:
     corrections: dict[str, Any] | None
 
     def check(self) -> None:
+        """Refuse weights that are no file."""
         if self.weights is not None and not Path(self.weights).is_file():
             raise ConfigurationError(
                 f"model.weights must be a file. Got {self.weights!r} instead, which is none."
             )
 
     def apply(self, model: nn.Module) -> None:
+        """Load the weights into the model, and add its low-rank corrections."""
         self.check()
         if self.weights is not None:
             try:
@@ -108,6 +115,8 @@ class Start:
                     f"Got {self.weights!r} instead: {first}"
                 ) from error
         if self.corrections is not None:
+            from winsor.models.lora import low_rank
+
             try:
                 low_rank(model, **self.corrections)
             except ConfigurationError as error:

@@ -1,47 +1,156 @@
-"""Releases before the first step, by name: norms, whitening, axes of features; counts of classes.
+"""What the model sees in place of the raw rows, and what is released before the first step.
+
+    [features]
+    name = "scattering"            # a fixed transform of each row, by name: `winsor.features.named`
 
     [[prepare]]
     name = "axes"                  # norm, whitening or axes: `winsor.features`; or class_counts
     noise_multiplier = 10.0        # or epsilon, its own share
 
-Each has a ledger of its own in the run's directory, written before its noise is drawn, and its
-public numbers are kept beside it, so that a run that goes on uses them again and pays once. The
-header of the run's ledger names what they spent: its history, and every epsilon that is read off
-it, is of all releases together.
+    [training]
+    loss = { name = "logit_adjusted", profile = "released" }       # uses class_counts; or ldam_drw
+
+Each release has a ledger of its own in the run's directory, written before its noise is drawn. Its
+public numbers are kept beside it, so that a resumed run uses them again and pays once. The header
+of the run's ledger names what they spent: its history, and every epsilon that is computed from it,
+covers all releases together.
 
 Guarantee
 ---------
 The noise of the training is chosen such that everything together spends budget.epsilon. A run that
-was killed between paying and keeping cannot go on: what was spent stays spent.
+was killed between paying and keeping cannot go on: what was spent stays spent. With class counts,
+the loss of a row depends on that row and on released counts, so the steps are bounded as with a
+public profile.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import TensorDataset
+from torch.utils.data import Dataset, TensorDataset
 
-from winsor.app.runs.class_counts import ClassCounts, check_counts, class_counts
-from winsor.app.runs.config import Config
+from winsor.app.runs.config import RELEASED, Config
 from winsor.app.runs.data import Data
-from winsor.app.runs.directory import RunDirectory, RunError, replace_file, sense
-from winsor.app.runs.features import transformed_rows
-from winsor.app.runs.reading import Part, bind
-from winsor.app.runs.sealing import of_bytes
+from winsor.app.runs.directory import RunDirectory
+from winsor.app.runs.folder import RunError, replace_file, sense
+from winsor.app.runs.reading import Part, bind, value_of
 from winsor.core.checks import choice
-from winsor.core.contract import ConfigurationError
-from winsor.core.ledger.guarantee import together
+from winsor.core.contract import ConfigurationError, Neighbouring
+from winsor.core.ledger.guarantee import guarantee
 from winsor.core.ledger.ledger import Ledger
 from winsor.features import PrivateAxes, PrivateNorm, PrivateWhitening
 from winsor.features.moments import ReleasedMoments
+from winsor.features.named import FEATURES, cached
+from winsor.training.losses import ReleasedCounts, released_counts
 from winsor.training.saving.file import as_bytes
+
+
+def build_features(part: Part) -> Callable[[Tensor], Tensor]:
+    """The transform of a batch of rows; with ``cache``, results are kept in that folder."""
+    options = dict(part.options)
+    cache = value_of(str | None, options.pop("cache", None), "features.cache")
+    make = FEATURES[choice("features.name", part.name, FEATURES)]
+    transform = make(**bind(make, options, "features"))
+    label = "-".join([part.name, *(f"{key}_{options[key]}" for key in sorted(options))])
+    return lambda rows: cached(label, transform, rows, None if cache is None else Path(cache))
+
+
+def with_features(part: Part, data: Data) -> Data:
+    """The data with features in place of pixels, held-out rows too."""
+    if part.name == "none":
+        return data
+    transform = build_features(part)
+    train = transformed_rows(data.train, transform)
+    held_out = None if data.held_out is None else transformed_rows(data.held_out, transform)
+    shape = tuple(train.tensors[0].shape[1:])
+    return replace(data, train=train, held_out=held_out, shape=shape)
+
+
+def transformed_rows(rows: Dataset[Any], transform: Callable[[Tensor], Tensor]) -> TensorDataset:
+    """The rows in memory, with the first column transformed."""
+    if not isinstance(rows, TensorDataset):
+        columns = zip(*(rows[i] for i in range(len(rows))), strict=True)  # type: ignore[arg-type]
+        rows = TensorDataset(*(torch.stack([torch.as_tensor(v) for v in c]) for c in columns))
+    x, *rest = rows.tensors
+    return TensorDataset(transform(x), *rest)
+
+
+COUNTS = "class_counts"
+
+
+class ClassCounts:
+    """A histogram that is paid for once. ``counts_`` and ``ledger_`` are there after `fit`."""
+
+    found: ReleasedCounts
+
+    def __init__(
+        self, noise_multiplier: float | None, epsilon: float | None, *,
+        delta: float = 1e-5, relation: str = Neighbouring.ADD_OR_REMOVE_ONE.value,
+        allow_large_delta: bool = False, ledger: Path | None = None, seed: int | None = None,
+    ) -> None:  # fmt: skip
+        if (epsilon is None) == (noise_multiplier is None):
+            raise ConfigurationError(
+                "give either epsilon or noise_multiplier. Got "
+                f"epsilon={epsilon!r}, noise_multiplier={noise_multiplier!r} instead."
+            )
+        self._delta, self._relation = delta, relation
+        self._options: dict[str, Any] = {
+            "epsilon": epsilon, "noise_multiplier": noise_multiplier, "delta": delta,
+            "relation": relation, "allow_large_delta": allow_large_delta, "ledger": ledger,
+            "seed": seed,
+        }  # fmt: skip
+
+    @property
+    def ledger_(self) -> Ledger:
+        """The ledger of the release."""
+        return self.found.ledger
+
+    @property
+    def counts_(self) -> tuple[float, ...]:
+        """The released number of rows of each class."""
+        return self.found.counts
+
+    def fit(self, labels: Tensor, classes: int) -> None:
+        """Pay, and release how many of ``labels`` there are of each class, once."""
+        self.found = released_counts(labels, classes, **self._options)
+
+    def state_dict(self) -> dict[str, Any]:
+        """What was released, to be kept."""
+        return {"counts": list(self.counts_)}
+
+    def load_state_dict(self, state: dict[str, Any], ledger: Ledger) -> None:
+        """Take over what an earlier session has paid for."""
+        spent = guarantee([ledger], self._delta, Neighbouring(self._relation))
+        self.found = ReleasedCounts(tuple(state["counts"]), spent, ledger)
+
+
+def class_counts(
+    *, noise_multiplier: float | None = None, epsilon: float | None = None
+) -> Callable[..., ClassCounts]:
+    """Class counts with these options, once the shared ones are known."""
+    return lambda **shared: ClassCounts(noise_multiplier, epsilon, **shared)
+
+
+def check_counts(config: Config) -> None:
+    """Refuse class counts without a loss that uses them, and the other way round."""
+    released = [part.name for part in config.prepare].count(COUNTS)
+    if config.wants_counts and released != 1:
+        raise ConfigurationError(
+            f'training.loss.profile = "{RELEASED}" must come with one [[prepare]] of name '
+            f'"{COUNTS}". Got {released} of them instead. Or give the counts, if they are public.'
+        )
+    if released and not config.wants_counts:
+        raise ConfigurationError(
+            f'prepare "{COUNTS}" must come with training.loss.profile = "{RELEASED}" (loss '
+            f"logit_adjusted or ldam_drw): it would be paid for nothing. Got loss "
+            f"{config.training.loss.name!r} without it."
+        )
+
 
 AT_ONCE = 1000
 
@@ -50,6 +159,7 @@ def norm(
     *, noise_multiplier: float | None = None, epsilon: float | None = None,
     mean_bound: float = 1.0, square_bound: float = 0.05,
 ) -> Callable[..., ReleasedMoments]:  # fmt: skip
+    """`PrivateNorm` with these options, once the shared ones are known."""
     return lambda **shared: PrivateNorm(
         epsilon, noise_multiplier=noise_multiplier, mean_bound=mean_bound,
         square_bound=square_bound, **shared,
@@ -60,6 +170,7 @@ def whitening(
     *, noise_multiplier: float | None = None, epsilon: float | None = None,
     rounds: int = 2, bound: float | None = None,
 ) -> Callable[..., ReleasedMoments]:  # fmt: skip
+    """`PrivateWhitening` with these options, once the shared ones are known."""
     return lambda **shared: PrivateWhitening(
         epsilon, noise_multiplier=noise_multiplier, rounds=rounds, bound=bound, **shared
     )
@@ -69,6 +180,7 @@ def axes(
     *, noise_multiplier: float | None = None, epsilon: float | None = None,
     power: float = 0.7, place_power: float | None = None, bound: float | None = None,
 ) -> Callable[..., ReleasedMoments]:  # fmt: skip
+    """`PrivateAxes` with these options, once the shared ones are known."""
     return lambda **shared: PrivateAxes(
         epsilon, noise_multiplier=noise_multiplier, power=power, place_power=place_power,
         bound=bound, **shared,
@@ -97,7 +209,7 @@ class Prepared:
 
 
 def build(part: Part, place: int, **shared: Any) -> Release:
-    """One release, by its name and options."""
+    """Build one release by its name and options."""
     path = f"prepare[{place}]"
     make = KINDS[choice(f"{path}.name", part.name, KINDS)]
     options = bind(make, part.options, path)
@@ -132,21 +244,11 @@ def check_prepare(config: Config) -> None:
         )
 
 
-def noise_seed(config: Config) -> int | None:
-    """Reproducible noise belongs to the configuration, all but what it records: two variants of
-    one comparison must not cover different sums with the same noise."""
-    if not config.reproducible_noise:
-        return None
-    table = {name: value for name, value in config.to_table().items() if name != "record"}
-    text = json.dumps(table, sort_keys=True, default=str).encode()
-    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little")
-
-
 def prepared(config: Config, data: Data, directory: RunDirectory) -> Prepared:
     """The data as the model sees them, and what was spent for that."""
     spent: list[Any] = []
     profile = None
-    seed = noise_seed(config)
+    seed = config.noise_seed()
     for place, part in enumerate(config.prepare):
         ledger, numbers = _files(directory.path, place)
         release = build(
@@ -209,30 +311,3 @@ def _transformed(data: Data, moments: ReleasedMoments, flat: bool) -> Data:
     held_out = None if data.held_out is None else transformed_rows(data.held_out, by_parts)
     shape = tuple(train.tensors[0].shape[1:])
     return replace(data, train=train, held_out=held_out, shape=shape)
-
-
-# ------------------------------------------------------------------------------ bound to the run
-
-
-def note_prepared(ledger: Ledger, path: Path) -> None:
-    """The run's ledger names the numbers and the ledgers of what was released before it."""
-    for name, digest in _digests(path).items():
-        if name not in ledger.notes:
-            ledger.note(name, digest)
-
-
-def prepared_disagreements(path: Path, ledger: Ledger) -> Iterator[str]:
-    """What does not fit between the run's ledger and those before it."""
-    found = _digests(path)
-    noted = {name for name in ledger.notes if name.startswith("prepared-")}
-    for name in sorted(noted | (set(found) if len(ledger) else set())):
-        if found.get(name) != ledger.notes.get(name, (None, 0))[0]:
-            yield f"{name} is not the file that the ledger noted when the run began"
-    spent = together(Ledger.read(one) for one in sorted(path.glob("prepared-*.jsonl")))
-    if len(ledger) and sorted(map(str, spent)) != sorted(map(str, ledger.before)):
-        yield "prepared ledgers have not spent what the header of the ledger says"
-
-
-def _digests(path: Path) -> dict[str, str]:
-    files = [*path.glob("prepared-*.jsonl"), *path.glob("prepared-*.pt")]
-    return {one.name: of_bytes(one.read_bytes()) for one in sorted(files)}

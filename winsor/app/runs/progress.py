@@ -1,4 +1,4 @@
-"""What a person, a log or a program sees of a run while it goes on.
+"""Progress of a run, for a person, a log or a program.
 
 Nothing here is computed from private rows: epsilon, held-out metrics, expected throughput. Exact
 training values appear only if the configuration asked for them, under the words NOT PRIVATE.
@@ -12,27 +12,19 @@ import time
 from typing import Any
 
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TaskID,
-    TextColumn,
-    TimeRemainingColumn,
-)
 from rich.text import Text
 
+from winsor.app.runs.assemble import Assembled
 from winsor.app.runs.directory import Row, RunDirectory
-from winsor.app.runs.execute import Assembled
-from winsor.app.runs.intervals import rounded_up
+from winsor.app.runs.summary import rounded_up
+from winsor.training.progress import LOG_SECONDS, Silent
+from winsor.training.progress import Bar as LiveLine
 
 REFRESH_SECONDS = 0.5
-LOG_SECONDS = 30.0
-"""A log that is silent for longer looks like a run that hangs."""
 
 
 def make_observer(quiet: bool, as_json: bool, label: str = "") -> Quiet:
-    """The observer for the mode and for where the output goes."""
+    """Make the observer for the mode and for where the output goes."""
     if as_json:
         return JsonLines(label)
     if quiet:
@@ -40,7 +32,7 @@ def make_observer(quiet: bool, as_json: bool, label: str = "") -> Quiet:
     return Bar(label) if sys.stdout.isatty() else Lines(label)
 
 
-class Quiet:
+class Quiet(Silent):
     """Shows nothing, and knows the speed. The base of the others."""
 
     def __init__(self) -> None:
@@ -48,46 +40,52 @@ class Quiet:
         self._first_step = 0
         self._begun = time.perf_counter()
 
+    def __enter__(self) -> Quiet:
+        return self
+
     def started(self, run: Assembled, directory: RunDirectory) -> None:
+        """Note when and where the run begins."""
         self._first_step = run.private.steps_done
         self._begun = time.perf_counter()
 
     def stepped(self, run: Assembled) -> None:
+        """Refresh what is shown, if it is time."""
         now = time.perf_counter()
         if now - self._last >= REFRESH_SECONDS:
             self._last = now
             self.refresh(run)
 
-    def recorded(self, run: Assembled, row: Row) -> None: ...
+    def recorded(self, run: Assembled, row: Row) -> None:
+        """Show a recorded row."""
 
-    def refresh(self, run: Assembled) -> None: ...
+    def refresh(self, run: Assembled) -> None:
+        """Show where the run is; called every `REFRESH_SECONDS` at most."""
 
-    def finished(self, result: dict[str, Any]) -> None: ...
+    def finished(self, result: dict[str, Any]) -> None:
+        """Show the result."""
 
     def rows_per_second(self, run: Assembled) -> float:
-        """By the expected size of batches; the realised one is private."""
+        """Rows per second, by the expected size of batches: the realised one is private."""
         steps = run.private.steps_done - self._first_step
         elapsed = max(1e-9, time.perf_counter() - self._begun)
         return float(steps * run.private.sampler.expected_size / elapsed)
 
     def seconds_left(self, run: Assembled) -> float | None:
+        """How long the rest takes at the pace so far; None before the first step."""
         steps = run.private.steps_done - self._first_step
         if steps == 0:
             return None
         pace = (time.perf_counter() - self._begun) / steps
         return pace * (run.planned - run.private.steps_done)
 
-    def __enter__(self) -> Quiet:
-        return self
-
-    def __exit__(self, *_: object) -> None: ...
-
 
 def shown_epsilon(run: Assembled) -> str:
+    """A bound on the epsilon spent so far, rounded up."""
     return f"ε ≤ {rounded_up(run.spending.at_most())}"
 
 
 def shown_metrics(values: dict[str, float]) -> str:
+    """Names and values in one line."""
     return "  ".join(f"{name} {value:.4g}" for name, value in values.items())
 
 
@@ -102,6 +100,7 @@ def shown_row(row: Row) -> str:
 
 
 def shown_result(result: dict[str, Any]) -> str:
+    """The guarantee, the held-out metrics and the time, in one line."""
     metrics = shown_metrics(result["held_out"]) or "no held-out rows"
     theirs = f" ({result['held_out_guarantee']})" if "held_out_guarantee" in result else ""
     return f"{result['guarantee']}; held-out {metrics}{theirs}; {result['seconds']:.1f} s"
@@ -116,6 +115,7 @@ class Lines(Quiet):
         self._printed = time.perf_counter()
 
     def started(self, run: Assembled, directory: RunDirectory) -> None:
+        """Print the first line."""
         super().started(run, directory)
         done = run.private.steps_done
         verb = f"resuming after step {done}" if done else "starting"
@@ -125,10 +125,12 @@ class Lines(Quiet):
         )
 
     def recorded(self, run: Assembled, row: Row) -> None:
+        """Print a line with held-out metrics."""
         if "held_out" in row:
             self._print_progress(run, f"{shown_row(row)}  ")
 
     def refresh(self, run: Assembled) -> None:
+        """Print a line if the log has been silent for long."""
         if time.perf_counter() - self._printed >= LOG_SECONDS:
             self._print_progress(run, "")
 
@@ -145,6 +147,7 @@ class Lines(Quiet):
         print(f"{self._label}{text}", flush=True)
 
     def finished(self, result: dict[str, Any]) -> None:
+        """Print the last line."""
         self._print(f"finished: {shown_result(result)}")
 
 
@@ -156,6 +159,7 @@ class JsonLines(Quiet):
         self._label = label
 
     def started(self, run: Assembled, directory: RunDirectory) -> None:
+        """Print what is trained, and where."""
         super().started(run, directory)
         self._print(
             "start",
@@ -168,6 +172,7 @@ class JsonLines(Quiet):
         )
 
     def recorded(self, run: Assembled, row: Row) -> None:
+        """Print a recorded row."""
         self._print(
             "record",
             **row,
@@ -177,6 +182,7 @@ class JsonLines(Quiet):
         )
 
     def finished(self, result: dict[str, Any]) -> None:
+        """Print the result."""
         self._print("finish", **result)
 
     def _print(self, event: str, **values: Any) -> None:
@@ -185,60 +191,49 @@ class JsonLines(Quiet):
 
 
 class Bar(Quiet):
-    """A live line for terminals."""
+    """The live line of `winsor.fit` on a terminal, with what this run shows."""
 
     def __init__(self, label: str = "") -> None:
         super().__init__()
         self._label = label
         self._console = Console()
         self._latest = ""
-        self._bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=24),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[note]}"),
-            TimeRemainingColumn(compact=True),
-            console=self._console,
-            refresh_per_second=1 / REFRESH_SECONDS,
-        )
-        self._task: TaskID | None = None
+        self._line: LiveLine | None = None
 
     def __exit__(self, *_: object) -> None:
-        self._bar.stop()
+        if self._line is not None:
+            self._line.__exit__()
 
     def started(self, run: Assembled, directory: RunDirectory) -> None:
+        """Say what is trained, and begin the line."""
         super().started(run, directory)
-        self._console.print(
-            Text(
-                f"{_counted(run)}, noise multiplier {run.private.noise_multiplier:.4g}, "
-                f"in {directory}"
-            )
-        )
-        name = self._label or run.config.name
-        self._task = self._bar.add_task(
-            _plain(name), total=run.planned, completed=run.private.steps_done, note=""
-        )
-        self._bar.start()
+        multiplier = f"noise multiplier {run.private.noise_multiplier:.4g}"
+        self._say(f"{_counted(run)}, {multiplier}, in {directory}")
+        self._label = self._label or run.config.name
+        self._line = LiveLine(self._console, self._label, run.private.steps_done, run.planned)
+        self._line.__enter__()
 
     def recorded(self, run: Assembled, row: Row) -> None:
+        """Keep the metrics for the line."""
         self._latest = shown_row(row) or self._latest
 
     def refresh(self, run: Assembled) -> None:
-        note = f"{shown_epsilon(run)}  {self._latest}  {self.rows_per_second(run):.0f} rows/s"
-        assert self._task is not None
-        self._bar.update(self._task, completed=run.private.steps_done, note=_plain(note))
+        """Move the line."""
+        shown = (self._label, shown_epsilon(run), self._latest)
+        note = f"{'  '.join(shown)}  {self.rows_per_second(run):.0f} rows/s"
+        if self._line is not None:
+            self._line.show(run.private.steps_done, note)
 
     def finished(self, result: dict[str, Any]) -> None:
-        if self._task is not None:
-            self._bar.update(self._task, completed=result["steps"])
-        self._bar.stop()
-        self._console.print(Text(shown_result(result)))
+        """End the line, and say what came out."""
+        if self._line is not None:
+            self._line.show(result["steps"], self._label)
+            self._line.__exit__()
+        self._say(shown_result(result))
+
+    def _say(self, text: str) -> None:
+        self._console.print(Text(text))  # square brackets of a name are no markup
 
 
 def _counted(run: Assembled) -> str:
     return " ".join(f"{count} {what}" for what, count in run.data.count.items())
-
-
-def _plain(text: str) -> str:
-    """Square brackets of a name are no markup."""
-    return text.replace("[", "\\[")

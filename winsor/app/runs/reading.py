@@ -1,18 +1,26 @@
-"""From plain tables (TOML, JSON) to typed values, with the path of the key in every complaint.
+"""TOML files, tables and import paths as typed values; complaints name the key.
 
-`read` fills a dataclass; `bind` checks the options of a function. Both go by type annotations, so
-a setting is declared once, where it is used.
+`load_table` reads a configuration file, `read` fills a dataclass, `bind` checks the options of a
+function, and `import_object` finds what "package.module:name" points to. `read` and `bind` go by
+type annotations, so a setting is declared once, where it is used. Nothing heavy is imported here: a
+file that is missing or not TOML is refused before NumPy is loaded.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import difflib
+import importlib
 import inspect
 import math
+import sys
+import tomllib
 import types
 import typing
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from pathlib import Path
 from typing import Any, TypeVar, Union
 
 from winsor.core.contract import ConfigurationError
@@ -63,11 +71,12 @@ class Part:
     options: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     def to_table(self) -> dict[str, Any]:
+        """Plain values that read as this part again."""
         return {"name": self.name, **self.options}
 
 
 def read(kind: type[T], table: Any, path: str = "") -> T:
-    """A dataclass from a table of its fields; unknown keys and wrong types raise."""
+    """Fill a dataclass from a table of its fields; unknown keys and wrong types raise."""
     if not isinstance(table, Mapping):
         raise ConfigurationError(f"{path} must be a table of settings. Got {table!r} instead.")
     fields = {field.name: field for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
@@ -83,9 +92,9 @@ def read(kind: type[T], table: Any, path: str = "") -> T:
 
 
 def bind(function: Callable[..., Any], options: Mapping[str, Any], path: str) -> dict[str, Any]:
-    """The keyword arguments of ``function`` from ``options``, checked against its signature.
+    """Check ``options`` against the signature of ``function``; return them as keyword arguments.
 
-    Parameters before the first keyword-only one are the caller's business and no options.
+    Only keyword-only parameters are options; of a class without them, all are.
     """
     parameters = inspect.signature(function).parameters.values()
     if any(p.kind is p.VAR_KEYWORD for p in parameters):
@@ -144,7 +153,7 @@ def _unknown(key: str, path: str, known: Iterable[str]) -> ConfigurationError:
 
 
 def value_of(hint: Any, value: Any, path: str) -> Any:
-    """``value`` as ``hint`` wants it. Hints that this function does not know accept anything."""
+    """Convert ``value`` to the type ``hint``. Hints that are not known here accept anything."""
     origin = typing.get_origin(hint)
     if origin in (Union, types.UnionType):
         return _one_of(typing.get_args(hint), value, path)
@@ -210,7 +219,7 @@ def _kinds(base: type) -> dict[str, type]:
 
 
 def plain(name: str) -> str:
-    """Names are told apart by their letters: PerLayer, per_layer and per-layer are one."""
+    """Reduce a name to its letters: PerLayer, per_layer and per-layer are the same."""
     return name.lower().replace("_", "").replace("-", "")
 
 
@@ -283,3 +292,98 @@ def _shown(value: Any) -> str:
     except ValueError:  # a whole number with more digits than Python prints
         return "a number with thousands of digits"
     return text if len(text) <= 200 else f"{text[:200]}..."
+
+
+REMEDIES = {
+    "\\": 'Write paths with /, or in single quotes: source = "C:/data/rows.csv".',
+    "Invalid value": 'Text stands in quotes: name = "flat".',
+    "Expected '='": "A setting is written key = value, under the name of its table: [data].",
+    "declare": "Write the settings of a table together, under one heading.",
+    "overwrite": "The same setting stands there twice.",
+    "codec": "Save it as UTF-8.",
+}
+
+
+def load_table(path: Path) -> dict[str, Any]:
+    """Read a TOML file as a plain table."""
+    try:
+        return tomllib.loads(read_text(path))
+    except OSError as error:
+        raise ConfigurationError(
+            f"cannot read the configuration {path}: {error.strerror or error}."
+        ) from error
+    except (ValueError, RecursionError) as error:  # also numbers and tables without end
+        raise ConfigurationError(
+            f"{path} is not valid TOML: {error}.{_remedy(str(error))}"
+        ) from error
+
+
+def read_text(path: Path) -> str:
+    """Read a text file, without the mark that editors on Windows put in front."""
+    return path.read_text(encoding="utf-8-sig")
+
+
+def _remedy(problem: str) -> str:
+    """What to write instead, for what people write most."""
+    for sign, remedy in REMEDIES.items():
+        if sign in problem:
+            return f" {remedy}"
+    return ""
+
+
+ALLOWED: ContextVar[bool] = ContextVar("winsor_allow_import", default=True)
+"""Whether import paths are followed. The command line switches it off, unless told otherwise."""
+
+
+@contextmanager
+def allowing(wanted: bool) -> Iterator[None]:
+    """Follow import paths inside the block, or refuse them."""
+    token = ALLOWED.set(wanted)
+    try:
+        yield
+    finally:
+        ALLOWED.reset(token)
+
+
+def is_import_path(name: str) -> bool:
+    """Whether a name reads as "package.module:name"."""
+    module, colon, attribute = name.partition(":")
+    return bool(colon) and all(part.isidentifier() for part in f"{module}.{attribute}".split("."))
+
+
+def import_object(name: str, path: str) -> Any:
+    """Import what ``name`` points to; ``path`` is the setting it came from.
+
+    The working directory can be imported from, after everything that is installed.
+    """
+    if not ALLOWED.get():
+        raise ConfigurationError(
+            f"{path} names code to be run, {name!r}, and a configuration may come from a stranger. "
+            "If you trust it, say --allow-import."
+        )
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.append(here)
+    module, _, attribute = name.partition(":")
+    try:
+        found: Any = importlib.import_module(module)
+        for part in attribute.split("."):
+            found = getattr(found, part)
+    except Exception as error:  # importing runs the user's code, which may raise anything
+        raise ConfigurationError(
+            f"{path} must be something that can be imported. Got {name!r} instead: "
+            f"{type(error).__name__}: {error}. Check the spelling, and that the module is "
+            "installed or in the working directory."
+        ) from error
+    return found
+
+
+def call_imported(function: Any, options: dict[str, Any], path: str) -> Any:
+    """Call the user's class or function, and report its errors under the setting ``path``."""
+    try:
+        return function(**options)
+    except Exception as error:
+        raise ConfigurationError(
+            f"{path} cannot be built: {type(error).__name__}: {error}. It was called with "
+            f"{options!r}."
+        ) from error

@@ -1,7 +1,24 @@
-"""What a task is: one loss per row for training, and metrics over held-out rows."""
+"""Tasks: one loss per row for training, and metrics over held-out rows, public or private.
+
+    [record]
+    held_out_epsilon = 0.5
+
+Without ``held_out_epsilon`` held-out metrics are exact, which is right for public rows only. With
+it, held-out rows are private too: they are measured once, at the end, with noise.
+
+Guarantee
+---------
+Held-out rows never train, and training rows are never measured here. So a row of either kind is in
+one of two releases, and each kind has a guarantee of its own: that of the run, and that of
+`winsor.metrics.measure` at ``held_out_epsilon`` and the run's delta and relation, in the ledger
+held_out.jsonl. Nothing about private held-out rows is computed along the way. What was released is
+kept before anything else happens; a run that was killed between paying and keeping has spent its
+look and shows no metrics.
+"""
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,14 +30,15 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
-from winsor.app.runs.class_counts import wants_counts
 from winsor.app.runs.config import Config
 from winsor.app.runs.data import Data
+from winsor.app.runs.directory import RunDirectory
+from winsor.app.runs.folder import sense
 from winsor.app.runs.reading import Part, bind
-from winsor.core.checks import refusal
+from winsor.core.checks import as_delta, refusal
 from winsor.core.contract import ConfigurationError
+from winsor.core.ledger.ledger import Ledger
 from winsor.training.loop import PrivateTraining
-from winsor.training.losses import LdamDrw, LogitAdjusted
 
 EVALUATION_ROWS = 1000
 Metrics = dict[str, float]
@@ -29,18 +47,16 @@ PADDING = -100
 
 @dataclass(frozen=True)
 class Task:
-    """``losses(model, batch)`` has one value per row; ``summary`` adds up over batches."""
+    """``losses(model, batch)`` has one value per row; ``totals`` are added up over batches."""
 
     name: str
     losses: Callable[[nn.Module, Any], Tensor]
     totals: Callable[[nn.Module, Any], dict[str, float]]
     metrics: Callable[[dict[str, float]], Metrics]
-    main: str
-    """The metric to look at first."""
 
 
 class Progress:
-    """The part of a run that is over. Without a run to follow it is 0."""
+    """The part of a run that is over, in [0, 1]. Without a run to follow it is 0."""
 
     def __init__(self) -> None:
         self.run: PrivateTraining | None = None
@@ -49,11 +65,8 @@ class Progress:
         return 0.0 if self.run is None else self.run.steps_done / self.run.budget.planned_steps
 
 
-PROFILED: dict[str, type[LdamDrw] | type[LogitAdjusted]] = {
-    "ldam_drw": LdamDrw,
-    "logit_adjusted": LogitAdjusted,
-}
-"""Losses that take the rows of each class, which are public."""
+PROFILED = {"ldam_drw": "LdamDrw", "logit_adjusted": "LogitAdjusted"}
+"""Classes of `winsor.training.losses` that take the rows of each class, which are public."""
 
 
 def make_task(
@@ -61,7 +74,11 @@ def make_task(
     progress: Callable[[], float] = Progress(),  # noqa: B008
     profile: tuple[float, ...] | None = None,
 ) -> Task:
-    """``profile``: the rows of each class, where they were released for the loss."""
+    """The task of a configuration, with its loss.
+
+    ``progress`` gives the part of the run that is over; ``profile`` holds the rows of each class,
+    where they were released for the loss.
+    """
     name, (loss, options) = config.data.task, _named(config.training.loss)
     allowed = {
         "classification": ("auto", "cross_entropy", *PROFILED),
@@ -74,9 +91,9 @@ def make_task(
         )
     if name == "regression":
         huber = loss == "huber"
-        return Task(name, lambda m, b: _errors(m, b, huber), _squares, _real_metrics, "rmse")
+        return Task(name, lambda m, b: _errors(m, b, huber), _squares, _real_metrics)
     if name == "language":
-        return Task(name, _token_losses, _token_totals, _token_metrics, "perplexity")
+        return Task(name, _token_losses, _token_totals, _token_metrics)
     if loss in PROFILED:
         profiled = _profiled(loss, options, config, profile)
         return Task(
@@ -84,9 +101,8 @@ def make_task(
             lambda model, batch: profiled(model(batch[0]), batch[1], progress()),
             _class_totals,
             _class_metrics,
-            "accuracy",
         )
-    return Task(name, _class_losses, _class_totals, _class_metrics, "accuracy")
+    return Task(name, _class_losses, _class_totals, _class_metrics)
 
 
 def _named(part: Part) -> tuple[str, dict[str, Any]]:
@@ -98,11 +114,13 @@ def _named(part: Part) -> tuple[str, dict[str, Any]]:
 
 def _profiled(
     name: str, options: dict[str, Any], config: Config, released: tuple[float, ...] | None
-) -> LdamDrw | LogitAdjusted:
-    kind = PROFILED[name]
+) -> Any:
+    from winsor.training import losses
+
+    kind = getattr(losses, PROFILED[name])
     classes = config.data.classes
     count = len(classes) if isinstance(classes, list) else classes
-    if wants_counts(config):  # before they are released, any will do to check the rest
+    if config.wants_counts:  # before they are released, any will do to check the rest
         options = {**options, "profile": list(released or (1.0,) * (count or 2))}
     try:
         loss = kind(**bind(kind, options, "training.loss"))
@@ -113,10 +131,6 @@ def _profiled(
         wanted = f"one count for each of {count} classes"
         raise refusal("training.loss.profile", wanted, loss.profile)
     return loss
-
-
-def higher_is_better(metric: str) -> bool:
-    return metric in ("accuracy", "r2")
 
 
 # ----------------------------------------------------------------------------------- evaluation
@@ -137,7 +151,7 @@ def evaluate(task: Task, model: nn.Module, rows: Dataset[Any]) -> Metrics:
 
 @torch.no_grad()
 def columns_of(model: nn.Module, rows: Dataset[Any], task: str) -> dict[str, Any]:
-    """Targets and predictions of private rows, one by one: for `winsor.metrics`, and no eye."""
+    """Targets and predictions of private rows: for `winsor.metrics`, never to be shown."""
     training = model.training
     model.eval()
     targets, named = [], []
@@ -165,7 +179,7 @@ def _finite(value: float) -> float:
 
 @torch.no_grad()
 def probe(task: Task, model: nn.Module, data: Data, language: bool) -> None:
-    """One pass over two rows of zeros: does the model fit the shapes of the data?"""
+    """Run the model on two rows of zeros: refuse one that does not fit the shapes of the data."""
     kind = torch.int64 if language else torch.float32
     x = torch.zeros((2, *data.shape), dtype=kind)
     y = torch.zeros(2, dtype=torch.float32 if task.name == "regression" else torch.int64)
@@ -292,4 +306,72 @@ def _token_metrics(sums: dict[str, float]) -> Metrics:
         "perplexity": math.exp(min(loss, 700.0)),
         "loss": loss,
         "token_accuracy": sums["right"] / tokens,
+    }
+
+
+# ------------------------------------------------------------------------- private held-out rows
+
+KEPT, LEDGER = "held_out.json", "held_out.jsonl"
+
+
+def check_held_out(config: Config) -> None:
+    """Refuse private metrics without a proof: other tasks, and persons with several rows."""
+    if config.record.held_out_epsilon is None:
+        return
+    if config.data.task != "classification" or config.data.unit is not None:
+        raise ConfigurationError(
+            "record.held_out_epsilon must be used for classification with single rows protected. "
+            f"Got task {config.data.task!r} and unit {config.data.unit!r} instead. Measure with "
+            "winsor.metrics, or leave held-out rows out: data.held_out_fraction = 0."
+        )
+
+
+def check_rows(config: Config, data: Data) -> None:
+    """Refuse, before the start, held-out rows that could not be measured at the end."""
+    if config.record.held_out_epsilon is None:
+        return
+    if data.held_out_size == 0:
+        raise ConfigurationError(
+            "record.held_out_epsilon must come with held-out rows. Got none. Say data.held_out or "
+            "data.held_out_fraction, or leave it out."
+        )
+    as_delta(config.budget.delta, data.held_out_size, config.budget.allow_large_delta)
+
+
+def measured(
+    config: Config, model: nn.Module, rows: Dataset[Any], directory: RunDirectory
+) -> tuple[Metrics, str]:
+    """Accuracy with its interval, and the guarantee of the held-out rows in words."""
+    if not (directory.path / KEPT).exists():
+        directory.replace(KEPT, json.dumps(_look(config, model, rows, directory)).encode())
+    found = directory.read(KEPT)
+    with sense(directory.path / KEPT):
+        return dict(found["metrics"]), str(found["guarantee"])
+
+
+def _look(
+    config: Config, model: nn.Module, rows: Dataset[Any], directory: RunDirectory
+) -> dict[str, Any]:
+    from winsor.metrics import Accuracy, measure
+
+    ledger = Ledger({"method": "held-out metrics"}, directory.path / LEDGER)
+    try:
+        if len(ledger):
+            return {"metrics": {}, "guarantee": "the look was spent by a run that was killed"}
+        found = measure(
+            Accuracy(),
+            **columns_of(model, rows, config.data.task),
+            epsilon=config.record.held_out_epsilon,
+            delta=config.budget.delta,
+            relation=config.budget.relation,
+            allow_large_delta=config.budget.allow_large_delta,
+            ledger=ledger,
+        )
+    finally:
+        ledger.close()
+    accuracy = found["Accuracy"]
+    values = {"accuracy": accuracy.value, "accuracy, low": accuracy.low}
+    return {
+        "metrics": {**values, "accuracy, high": accuracy.high},
+        "guarantee": str(found.guarantee),
     }

@@ -1,4 +1,4 @@
-"""Do the files of a run agree with each other? Asked before any of them is believed.
+"""Checking a run: do its files agree with each other, and who signed them?
 
     ledger          the chain of its lines, its header, its events
     config.json     the file that the ledger noted when the run began; budget and noise as in the
@@ -9,58 +9,54 @@
     metrics, model  as result.json names them
     checkpoint.pt   its key and its steps against the ledger
     key files       none may be left once the run is finished
+    signature.json  head of the chain and SHA-256 of ledger, configuration and result, signed with
+                    Ed25519 by the `cryptography` package
 
-What this proves: that the files were not damaged, and not changed one by one. What it cannot: that
-somebody who can write all of them has not written all of them anew. For that, compare the head of
-the chain with one that was noted elsewhere (``--head``), or have the run signed (`signing.py`).
+Files that agree were not damaged, and not changed one by one. Somebody who can write all of them
+may still have written all of them anew: compare the head of the chain with one that was noted
+elsewhere (``--head``), or have the run signed. A good signature proves that the holder of the
+private key signed exactly these files. It cannot prove that the signer ran what the ledger says, or
+when; and it proves nothing if the public key came together with the files.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from winsor.app.runs import sealing
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
 from winsor.app.runs.config import Config
-from winsor.app.runs.directory import RunDirectory, RunError, sense
-from winsor.app.runs.prepare import prepared_disagreements
-from winsor.core.contract import Neighbouring, WinsorError
-from winsor.core.ledger.guarantee import spent_by
+from winsor.app.runs.directory import CONFIG, RESULT, RunDirectory, of_bytes, of_result
+from winsor.app.runs.folder import RunError, json_bytes
+from winsor.core.contract import ConfigurationError, Neighbouring
+from winsor.core.ledger.guarantee import spent_by, together
 from winsor.core.ledger.ledger import Ledger
 
 HOLDS_KEY = ("checkpoint.pt", ".checkpoint.pt.new", "ledger.key", ".ledger.key.new")
 
+# ------------------------------------------------------------------------------ do the files agree?
+
 
 def disagreements(path: str | Path, head: str | None = None, leftovers: bool = True) -> list[str]:
-    """What does not fit, in words; nothing if all is well. ``leftovers`` are files with the key."""
-    found: list[str] = []
-    try:
-        with sense(path):
-            found.extend(_disagreements(RunDirectory(path), head, leftovers))
-    except WinsorError as error:  # a file that cannot be read at all, named in the message
-        found.append(str(error))
-    return found
+    """What does not fit between the files of the run in ``path``: see `RunFolder.disagreements`."""
+    return RunDirectory(path).disagreements(head, leftovers)
 
 
-def refuse_disagreements(path: str | Path, leftovers: bool = True) -> None:
-    """Raise if anything does not fit."""
-    found = disagreements(path, leftovers=leftovers)
-    if found:
-        raise RunError(
-            f"the files of {path} do not agree: {'; '.join(found)}. Restore them from a copy. "
-            "Nothing was changed or deleted."
-        )
-
-
-def _disagreements(run: RunDirectory, head: str | None, leftovers: bool) -> Iterator[str]:
+def run_disagreements(run: RunDirectory, head: str | None, leftovers: bool) -> Iterator[str]:
+    """What does not fit between the files of a run, in words."""
     config, result, checkpoint = run.config(), run.result(), run.load_checkpoint()
     ledger = Ledger.read(run.ledger)  # the last: a run that goes on is ahead of what was read
     if head is not None and ledger.head != head.lower():
         yield f"the ledger's head is {ledger.head}, not {head}"
     yield from _config(run, config, ledger)
-    yield from prepared_disagreements(run.path, ledger)
+    yield from _prepared(run, ledger)
     yield from _checkpoint(checkpoint, ledger)
     if result is None:
         return
@@ -76,10 +72,10 @@ def _disagreements(run: RunDirectory, head: str | None, leftovers: bool) -> Iter
 
 
 def _config(run: RunDirectory, config: Config, ledger: Ledger) -> Iterator[str]:
-    noted, _ = ledger.notes.get(sealing.CONFIG, (None, 0))
+    noted, _ = ledger.notes.get(CONFIG, (None, 0))
     if noted is None and len(ledger) > 0:
         yield "the ledger does not name config.json, which it does before its first release"
-    elif noted not in (None, sealing.of_bytes((run.path / sealing.CONFIG).read_bytes())):
+    elif noted not in (None, of_bytes((run.path / CONFIG).read_bytes())):
         yield "config.json is not the file that the ledger noted when the run began"
     claims = {
         "delta": config.budget.delta,
@@ -114,11 +110,11 @@ def _result(result: Mapping[str, Any], ledger: Ledger) -> Iterator[str]:
 
 
 def _sealed(run: RunDirectory, result: Mapping[str, Any], ledger: Ledger) -> Iterator[str]:
-    noted, steps = ledger.notes.get(sealing.RESULT, (None, 0))
-    if noted != sealing.of_result(result) or steps != len(ledger):
+    noted, steps = ledger.notes.get(RESULT, (None, 0))
+    if noted != of_result(result) or steps != len(ledger):
         yield "result.json is not the one that the ledger noted when the run was finished"
     named = result.get("files")
-    for name, digest in sealing.digests(run.metrics(), run.path).items():
+    for name, digest in run.sealed_digests().items():
         if not isinstance(named, dict) or named.get(name) != digest:
             yield f"{name} is not the file that result.json names"
 
@@ -130,3 +126,112 @@ def _checkpoint(state: dict[str, Any] | None, ledger: Ledger) -> Iterator[str]:
     key, done = private["key_fingerprint"], int(private["steps_done"]) - int(private["first"])
     if done > ledger.steps(key):
         yield f"checkpoint.pt is at step {done}, the ledger has {ledger.steps(key)} of its key"
+
+
+def _prepared(run: RunDirectory, ledger: Ledger) -> Iterator[str]:
+    found = run.prepared_digests()
+    noted = {name for name in ledger.notes if name.startswith("prepared-")}
+    for name in sorted(noted | (set(found) if len(ledger) else set())):
+        if found.get(name) != ledger.notes.get(name, (None, 0))[0]:
+            yield f"{name} is not the file that the ledger noted when the run began"
+    spent = together(Ledger.read(one) for one in sorted(run.path.glob("prepared-*.jsonl")))
+    if len(ledger) and sorted(map(str, spent)) != sorted(map(str, ledger.before)):
+        yield "prepared ledgers have not spent what the header of the ledger says"
+
+
+# --------------------------------------------------------------------------------------- signatures
+
+SIGNATURE, FORMAT = "signature.json", 1
+SIGNED = ("ledger.jsonl", "config.json", "result.json")
+MAKE_KEYS = (
+    "Make a pair with: openssl genpkey -algorithm ed25519 -out private.pem; openssl pkey -in "
+    "private.pem -pubout -out public.pem."
+)
+
+
+def sign(path: Path, key: Path, password: bytes | None = None) -> dict[str, Any]:
+    """Write the signature of a finished run whose files agree; return what was signed."""
+    private = _private_key(key, password)
+    run = RunDirectory(path)
+    if run.result() is None:
+        raise RunError(f"{path} must be a finished run. Got one without result.json instead.")
+    run.refuse_disagreements()
+    statement = _statement(path)
+    signature = private.sign(_message(statement)).hex()
+    content = {"statement": statement, "signature": signature}
+    run.replace(SIGNATURE, json_bytes(content))
+    return statement
+
+
+def signature_disagreements(path: Path, key: Path) -> Iterator[str]:
+    """What speaks against the signature of the run under the public key."""
+    public = _public_key(key)
+    if not (path / SIGNATURE).is_file():
+        yield f"{SIGNATURE} is missing: the run is not signed"
+        return
+    try:
+        content = json.loads((path / SIGNATURE).read_text(encoding="utf-8"))
+        signed, signature = content["statement"], bytes.fromhex(content["signature"])
+        named = dict(signed)
+    except (OSError, LookupError, RecursionError, TypeError, ValueError) as error:
+        yield f"{SIGNATURE} cannot be read: {error}"
+        return
+    try:
+        public.verify(signature, _message(signed))
+    except InvalidSignature:
+        yield f"{SIGNATURE} was not made with the private key of {key}, or was changed since"
+        return
+    for name, truth in _statement(path).items():
+        if named.get(name) != truth:
+            yield f"{name} is not what was signed: {named.get(name)!r} then, {truth!r} now"
+
+
+def _statement(path: Path) -> dict[str, Any]:
+    return {
+        "winsor_signature": FORMAT,
+        "head": Ledger.read(path / "ledger.jsonl").head,
+        **{name: hashlib.sha256((path / name).read_bytes()).hexdigest() for name in SIGNED},
+    }
+
+
+def _message(statement: Any) -> bytes:
+    return b"winsor run signature\n" + json.dumps(statement, sort_keys=True).encode()
+
+
+def is_encrypted(key: Path) -> bool:
+    """Whether a private key asks for a password."""
+    return b"ENCRYPTED" in _content(key)
+
+
+def _private_key(key: Path, password: bytes | None) -> Ed25519PrivateKey:
+    try:
+        found = serialization.load_pem_private_key(_content(key), password)
+    except (TypeError, ValueError, UnsupportedAlgorithm) as error:
+        raise _no_key(key, "private", str(error)) from error
+    if not isinstance(found, Ed25519PrivateKey):
+        raise _no_key(key, "private", type(found).__name__)
+    return found
+
+
+def _public_key(key: Path) -> Ed25519PublicKey:
+    try:
+        found = serialization.load_pem_public_key(_content(key))
+    except (TypeError, ValueError, UnsupportedAlgorithm) as error:
+        raise _no_key(key, "public", str(error)) from error
+    if not isinstance(found, Ed25519PublicKey):
+        raise _no_key(key, "public", type(found).__name__)
+    return found
+
+
+def _content(key: Path) -> bytes:
+    try:
+        return key.read_bytes()
+    except OSError as error:
+        raise ConfigurationError(f"cannot read {key}: {error.strerror or error}.") from error
+
+
+def _no_key(key: Path, kind: str, found: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"--key must be a file with an Ed25519 {kind} key in PEM form. Got {key} instead: {found}. "
+        f"{MAKE_KEYS}"
+    )

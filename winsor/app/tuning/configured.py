@@ -32,14 +32,14 @@ from typing import Any, cast
 import numpy as np
 from torch.utils.data import Dataset
 
-from winsor.app.runs.config import Config, from_table
+from winsor.app.runs.assemble import Assembled, assemble, check
+from winsor.app.runs.config import Config, from_table, higher_is_better
 from winsor.app.runs.data import Data, load_data
 from winsor.app.runs.directory import RunDirectory
-from winsor.app.runs.execute import Assembled, assemble
-from winsor.app.runs.features import with_features
-from winsor.app.runs.parts import build_mechanism, check
+from winsor.app.runs.parts import build_mechanism
+from winsor.app.runs.prepare import with_features
 from winsor.app.runs.reading import Part, read
-from winsor.app.runs.tasks import columns_of, evaluate, fitting, higher_is_better, make_task
+from winsor.app.runs.tasks import columns_of, evaluate, fitting
 from winsor.core.accounting import event_to_json
 from winsor.core.checks import at_least, choice, fraction, positive
 from winsor.core.contract import ConfigurationError, Neighbouring
@@ -158,7 +158,6 @@ class ConfiguredTuning:
         for _ in range(_REHEARSED):
             config = self.at(self.space.draw(generator))
             check(config)
-            make_task(config)
         if config.prepare:
             raise ConfigurationError(
                 "prepare must be left out of a tuning: every trial would release its moments anew. "
@@ -241,7 +240,7 @@ class ConfiguredTuning:
     @property
     def maximise(self) -> bool:
         """Whether larger scores are better."""
-        return self.settings.score != "public" or higher_is_better(make_task(self.config).main)
+        return self.settings.score != "public" or higher_is_better(self.config.main_metric)
 
     def train(self, data: Data) -> Train:
         """Return the function that runs one trial: train as configured, then score."""
@@ -254,7 +253,7 @@ class ConfiguredTuning:
             ledger = run.private.ledger
             state = {name: value.clone() for name, value in run.model.state_dict().items()}
             if job.score is None:
-                return state, ledger, evaluate(run.task, run.model, rows)[run.task.main]
+                return state, ledger, evaluate(run.task, run.model, rows)[config.main_metric]
             columns = columns_of(run.model, rows, config.data.task)
             return state, ledger, job.measure(ledger, **columns)
 

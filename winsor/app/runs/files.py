@@ -1,23 +1,36 @@
-"""Rows from files: .npz arrays, .csv and .parquet tables.
+"""Rows from files: arrays (.npz), tables (.csv, .parquet), and .npy files whose rows stay on disk.
 
 Nothing is computed from the rows: no scaling, no filling of gaps, no set of labels. What the rows
-must satisfy is stated in the configuration and checked.
+must satisfy is stated in the configuration and checked. A file of a kilobyte can claim to unpack to
+a terabyte, so the sizes that a file states are added up before it is read: what does not fit the
+file, or the memory, is refused.
 """
 
 from __future__ import annotations
 
 import csv
+import functools
 import hashlib
+import math
+import os
+import zipfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from winsor.app.runs.archives import check_arrays, refuse_bomb, refuse_too_large
 from winsor.app.runs.config import DataSettings
 from winsor.core.contract import ConfigurationError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from winsor.training.feeding.mapped import MappedRows
+
 
 Array = NDArray[Any]
 GAPS = ("", "na", "n/a", "nan", "null", "none", "?", "-")
@@ -36,7 +49,7 @@ class RawRows:
 
 
 def read_rows(source: str, settings: DataSettings) -> RawRows:
-    """The rows of one file."""
+    """Read the rows of one file."""
     path = Path(source)
     if not path.is_file():
         setting = "data.held_out" if source == settings.held_out else "data.source"
@@ -60,7 +73,7 @@ def read_rows(source: str, settings: DataSettings) -> RawRows:
 
 
 def file_digest(source: str) -> str:
-    """Names a file's content. Kept in checkpoints only: it would confirm a guess of the data."""
+    """A name of the file's content. Kept in checkpoints: it would confirm a guess of the data."""
     with Path(source).open("rb") as file:
         return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
 
@@ -219,3 +232,115 @@ def _gaps(name: str, path: Path) -> ConfigurationError:
         "infinite values. Fill them by a public rule before (a constant you know, and a column "
         "that says where), or leave the column out of data.features."
     )
+
+
+# ------------------------------------------------------------------------------------ rows on disk
+
+
+def mapped_source(
+    source: str, settings: DataSettings, checked: Callable[..., tuple[Tensor, ...]]
+) -> tuple[MappedRows, None, str, NDArray[Any] | None]:
+    """Rows that stay on disk, no held-out ones, their digest, and whose they are.
+
+    One pass over the files comes first: it names their content, for resuming, and checks every row
+    as rows of other files are checked, a few megabytes at a time. After that only drawn rows are
+    read.
+    """
+    from winsor.training.feeding.mapped import MappedRows
+
+    files = [Path(source)]
+    if settings.task != "language":
+        files.append(_beside(source, settings.target, "data.target"))
+    convert = functools.partial(checked, settings)
+    rows = MappedRows(*files, convert=convert)
+    digest = hashlib.blake2b(digest_size=16)
+    for piece in rows.pieces():
+        for array in piece:
+            digest.update(np.ascontiguousarray(array).data)
+        convert(*piece)  # refuses what a run could not use
+    unit = None
+    if settings.unit is not None:
+        unit = np.load(_beside(source, settings.unit, "data.unit"), allow_pickle=False)
+    return rows, None, digest.hexdigest(), unit
+
+
+def _beside(source: str, name: str, setting: str) -> Path:
+    """The .npy file called ``name`` in the folder of ``source``."""
+    file = Path(source).parent / (name if name.lower().endswith(".npy") else f"{name}.npy")
+    if not file.is_file():
+        raise ConfigurationError(
+            f"{setting} must name an .npy file in the folder of data.source. Got {name!r} instead: "
+            f"{file} is not there."
+        )
+    return file
+
+
+# --------------------------------------------------------------------------------- stated sizes
+
+SUSPECT_BYTES, SUSPECT_RATIO = 2**28, 100
+"""More than this, packed more densely than this, is called a bomb."""
+
+
+def refuse_too_large(path: Path, needed: int) -> None:
+    """Refuse content of which a copy or two would not fit into the memory that is free."""
+    room = _free_memory() // 4
+    if needed > room:
+        raise ConfigurationError(
+            f"the content of {path} must fit into memory, at most {room / 2**30:.3g} GiB now. It "
+            f"says that it needs {needed / 2**30:.3g} GiB. Use fewer rows, or a larger machine."
+        )
+
+
+def refuse_bomb(path: Path, packed: int, unpacked: int) -> None:
+    """Refuse what unpacks to a large multiple of itself, and what does not fit into memory."""
+    if unpacked > SUSPECT_BYTES and unpacked > SUSPECT_RATIO * packed:
+        raise ConfigurationError(
+            f"{path} must not unpack to much more than itself. Got {packed:,} bytes that unpack to "
+            f"{unpacked:,} instead. If it is yours, store it without compression."
+        )
+    refuse_too_large(path, unpacked)
+
+
+def check_arrays(path: Path, names: list[str]) -> None:
+    """Measure the arrays ``names`` of an .npz file: headers against sizes, sizes against memory."""
+    with zipfile.ZipFile(path) as archive:
+        members = {info.filename: info for info in archive.infolist()}
+        wanted = [members[f"{name}.npy"] for name in names if f"{name}.npy" in members]
+        packed = sum(min(info.compress_size, path.stat().st_size) for info in wanted)
+        refuse_bomb(path, packed, sum(info.file_size for info in wanted))
+        for info in wanted:
+            with archive.open(info) as file:
+                stated = _stated_bytes(file)
+            if stated != info.file_size:
+                raise ConfigurationError(
+                    f"{info.filename} of {path} must be as long as its header says, {stated:,} "
+                    f"bytes. Got {info.file_size:,} instead. The file is damaged."
+                )
+
+
+def check_array(path: Path) -> None:
+    """Measure an .npy file: a header that promises more than the file has is not believed."""
+    with path.open("rb") as file:
+        stated = _stated_bytes(file)
+    if stated > path.stat().st_size:
+        raise ConfigurationError(
+            f"{path} must be as long as its header says, {stated:,} bytes. Got "
+            f"{path.stat().st_size:,} instead. The file is damaged."
+        )
+
+
+def _stated_bytes(file: IO[bytes]) -> int:
+    """The length of an .npy file by its own header, the header included."""
+    version = npy.read_magic(file)
+    read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+    shape, _, dtype = read(file)
+    if dtype.hasobject:
+        raise ValueError("object arrays are programs, and are not read")
+    return file.tell() + math.prod(shape) * dtype.itemsize
+
+
+def _free_memory() -> int:
+    try:
+        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, OSError, ValueError):  # not every system tells
+        return 2**32

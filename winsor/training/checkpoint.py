@@ -23,7 +23,6 @@ from torch import nn
 
 from winsor.core.contract import LedgerError, ProtocolError, UnsoundRelease, WinsorError
 from winsor.core.door import Door
-from winsor.core.files import keep_names
 from winsor.core.ledger.ledger import Ledger
 from winsor.core.randomness import HoldsKey, fingerprint, new_key
 from winsor.gradients.buffers import with_tensors
@@ -32,6 +31,7 @@ from winsor.rules.rule import Rule, State, Sums
 from winsor.training import in_shards, saving
 from winsor.training.feeding.feed import Feed, Fragment
 from winsor.training.feeding.random_states import random_states, set_random_states
+from winsor.training.files import keep_names
 from winsor.training.guard import ModelGuard
 from winsor.training.iterates import Ball, Iterates
 from winsor.training.ranks.ranks import Ranks, together

@@ -19,8 +19,8 @@ import torch
 from torch import Tensor, nn
 
 from winsor.core.contract import ConfigurationError, LedgerError, WinsorError
-from winsor.core.files import replace_file
 from winsor.training import in_shards
+from winsor.training.files import replace_file
 from winsor.training.ranks.ranks import Ranks, together
 from winsor.training.ranks.sharded import ShardedOptimizer
 from winsor.training.settings import refuse_different, settings_of_model

@@ -34,9 +34,9 @@ import winsor
 from winsor.app.runs.archives import check_checkpoint
 from winsor.app.runs.config import Config, differences, from_table
 from winsor.app.runs.sealing import seal
-from winsor.core import files
 from winsor.core.contract import WinsorError
 from winsor.core.ledger.ledger import Ledger
+from winsor.training import files
 from winsor.training.saving import as_bytes
 
 Row = dict[str, Any]

@@ -165,6 +165,17 @@ def test_everything_public_is_documented():
     assert missing == []
 
 
+def test_the_page_names_every_file():
+    """docs/what-you-must-trust.md has a line for each."""
+    page = (ROOMS.parent / "docs" / "what-you-must-trust.md").read_text()
+    named: set[str] = set()
+    for cell in re.findall(r"^\| (`.*?) \|", page, re.MULTILINE):
+        first, *others = re.findall(r"`([^`]+)`", cell)
+        named |= {first, *(str(Path(first).with_name(other)) for other in others)}
+    files = {path.relative_to(CORE).as_posix() for path in FILES if path.name != "__init__.py"}
+    assert named == files
+
+
 # ------------------------------------------------------------------------------- standing alone
 
 BLOCKED = """

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from winsor.app.runs.config import differences
-from winsor.core import files
 from winsor.core.contract import WinsorError
+from winsor.training import files
 
 KINDS = {"config.json": "a run", "compare.json": "a comparison", "tune.json": "a tuning"}
 """What a folder holds, by the name of its record."""

@@ -25,7 +25,6 @@ Feldman & Shenfeld 2025 (arXiv 2502.08202), Chua et al. 2024 (arXiv 2412.16802):
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import attr
 import numpy as np
@@ -36,9 +35,10 @@ from numpy.typing import NDArray
 
 from winsor.core.accounting import privacy_losses as losses
 from winsor.core.accounting import rdp
-from winsor.core.contract import ConfigurationError, Neighbouring, UnsupportedRelation
+from winsor.core.contract import Neighbouring, UnsupportedRelation
+from winsor.core.events.declared import event, positive, whole
 from winsor.core.events.lognormal import mean_of
-from winsor.core.events.registry import Grid, Orders, register
+from winsor.core.events.registry import Grid, Orders
 
 Array = NDArray[np.float64]
 
@@ -47,17 +47,6 @@ SMALLEST_NOISE, LARGEST_NOISE = 0.05, 1e5
 density ratios leave the range of floating point, or differ from 1 by little more than rounding."""
 
 _UNIT = 2.0**-53
-
-
-@attr.s(frozen=True, slots=True, auto_attribs=True)
-class AllocationDpEvent(DpEvent):
-    """One epoch in which each row takes part in one of ``steps`` Gaussian releases.
-
-    ``noise_multiplier`` is noise scale over add/remove sensitivity, the same at every step.
-    """
-
-    steps: int
-    noise_multiplier: float
 
 
 def _only_add_remove(relation: Neighbouring) -> None:
@@ -69,12 +58,12 @@ def _only_add_remove(relation: Neighbouring) -> None:
         )
 
 
-def _pld(event: AllocationDpEvent, relation: Neighbouring, grid: Grid) -> PrivacyLossDistribution:
+def _pld(epoch: AllocationDpEvent, relation: Neighbouring, grid: Grid) -> PrivacyLossDistribution:
     _only_add_remove(relation)
-    noise = event.noise_multiplier
-    if event.steps == 1 or not SMALLEST_NOISE <= noise <= LARGEST_NOISE:
+    noise = epoch.noise_multiplier
+    if epoch.steps == 1 or not SMALLEST_NOISE <= noise <= LARGEST_NOISE:
         return losses.sampled_gaussian(1.0, noise, grid, replace=False)
-    mean = mean_of(event.steps, noise, grid.tail)
+    mean = mean_of(epoch.steps, noise, grid.tail)
     removed = _on_grid(mean.logs, mean.tilted(), mean.lost, mean.error, grid.interval)
     added = _on_grid(-mean.logs[::-1], mean.masses[::-1], mean.zero, mean.error, grid.interval)
     return PrivacyLossDistribution(removed, added)
@@ -112,39 +101,19 @@ def _on_grid(
     return DensePLDPmf(interval, first, probabilities, infinite, pessimistic_estimate=True)
 
 
-def _rdp(event: AllocationDpEvent, relation: Neighbouring, orders: Orders) -> Orders:
+def _rdp(epoch: AllocationDpEvent, relation: Neighbouring, orders: Orders) -> Orders:
     """Of the one release that the row was in, were it known which."""
     _only_add_remove(relation)
-    return rdp.gaussian(GaussianDpEvent(event.noise_multiplier), relation, orders)
+    return rdp.gaussian(GaussianDpEvent(epoch.noise_multiplier), relation, orders)
 
 
-def _steps(value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ConfigurationError(
-            f"steps of an epoch must be a whole number, at least 1. Got {value!r} instead."
-        )
-    return value
+@event("allocation", pld=_pld, rdp=_rdp)
+@attr.s(frozen=True, slots=True, auto_attribs=True)
+class AllocationDpEvent(DpEvent):
+    """One epoch in which each row takes part in one of ``steps`` Gaussian releases.
 
+    ``noise_multiplier`` is noise scale over add/remove sensitivity, the same at every step.
+    """
 
-def _noise(value: Any) -> float:
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not (number and math.isfinite(value) and value > 0):
-        raise ConfigurationError(
-            f"noise_multiplier of an epoch must be a finite number above 0. Got {value!r} instead."
-        )
-    return float(value)
-
-
-register(
-    AllocationDpEvent,
-    name="allocation",
-    to_json=lambda event: {
-        "steps": _steps(event.steps),
-        "noise_multiplier": _noise(event.noise_multiplier),
-    },
-    from_json=lambda data: AllocationDpEvent(
-        _steps(data["steps"]), _noise(data["noise_multiplier"])
-    ),
-    pld=_pld,
-    rdp=_rdp,
-)
+    steps: int = whole(1)
+    noise_multiplier: float = positive()

@@ -24,14 +24,38 @@ from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 from winsor.core.accounting import rdp
 from winsor.core.accounting.dominating import DominatingPair, dominating_pair, on_grid
 from winsor.core.accounting.spending import account, delta_curve
-from winsor.core.contract import ConfigurationError, Neighbouring
-from winsor.core.events.registry import Grid, Json, Orders, event_from_json, event_to_json, register
+from winsor.core.contract import Neighbouring
+from winsor.core.events.declared import alternatives, event
+from winsor.core.events.registry import Grid, Orders, event_from_json, event_to_json
 
 _NODES = 512
 _SMALLEST_DELTA = 1e-19
 _LARGEST_EPSILON = 500.0
 
 
+def _rdp(either: AlternativesDpEvent, relation: Neighbouring, orders: Orders) -> Orders:
+    bounds = [rdp.divergences([(one, 1)], relation, orders) for one in either.events]
+    return np.asarray(np.max(bounds, axis=0), float)
+
+
+def _pld(
+    either: AlternativesDpEvent, relation: Neighbouring, grid: Grid
+) -> PrivacyLossDistribution:
+    return on_grid(_pair_of(json.dumps(event_to_json(either), sort_keys=True), relation), grid)
+
+
+@lru_cache(maxsize=64)
+def _pair_of(text: str, relation: Neighbouring) -> DominatingPair:
+    either = event_from_json(json.loads(text))
+    assert isinstance(either, AlternativesDpEvent), text
+    tops = [account([(one, 1)], _SMALLEST_DELTA, relation).epsilon for one in either.events]
+    top = min(max(*tops, 1e-12), _LARGEST_EPSILON)
+    epsilons = np.linspace(0.0, top if math.isfinite(top) else _LARGEST_EPSILON, _NODES)
+    curves = [delta_curve([(one, 1)], epsilons, relation) for one in either.events]
+    return dominating_pair(epsilons, np.asarray(np.max(curves, axis=0), float))
+
+
+@event("alternatives", pld=_pld, rdp=_rdp)
 @attr.s(frozen=True, auto_attribs=True)
 class AlternativesDpEvent(DpEvent):
     """One of ``events``; which one is public, or drawn from a public law.
@@ -42,40 +66,4 @@ class AlternativesDpEvent(DpEvent):
     1.99 0.93 1.99
     """
 
-    events: tuple[DpEvent, ...]
-
-
-def _rdp(event: AlternativesDpEvent, relation: Neighbouring, orders: Orders) -> Orders:
-    bounds = [rdp.divergences([(one, 1)], relation, orders) for one in event.events]
-    return np.asarray(np.max(bounds, axis=0), float)
-
-
-def _pld(event: AlternativesDpEvent, relation: Neighbouring, grid: Grid) -> PrivacyLossDistribution:
-    return on_grid(_pair_of(json.dumps(event_to_json(event), sort_keys=True), relation), grid)
-
-
-@lru_cache(maxsize=64)
-def _pair_of(text: str, relation: Neighbouring) -> DominatingPair:
-    event = event_from_json(json.loads(text))
-    assert isinstance(event, AlternativesDpEvent), text
-    tops = [account([(one, 1)], _SMALLEST_DELTA, relation).epsilon for one in event.events]
-    top = min(max(*tops, 1e-12), _LARGEST_EPSILON)
-    epsilons = np.linspace(0.0, top if math.isfinite(top) else _LARGEST_EPSILON, _NODES)
-    curves = [delta_curve([(one, 1)], epsilons, relation) for one in event.events]
-    return dominating_pair(epsilons, np.asarray(np.max(curves, axis=0), float))
-
-
-def _to_json(event: AlternativesDpEvent) -> Json:
-    if not event.events:
-        raise ConfigurationError("events must name at least one alternative. Got none instead.")
-    return {"events": [event_to_json(one) for one in event.events]}
-
-
-register(
-    AlternativesDpEvent,
-    name="alternatives",
-    to_json=_to_json,
-    from_json=lambda data: AlternativesDpEvent(tuple(map(event_from_json, data["events"]))),
-    pld=_pld,
-    rdp=_rdp,
-)
+    events: tuple[DpEvent, ...] = alternatives()

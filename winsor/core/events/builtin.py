@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from dp_accounting.dp_event import (
     ComposedDpEvent,
@@ -31,27 +30,10 @@ from winsor.core.contract import (
     UnsupportedEvent,
     UnsupportedRelation,
 )
+from winsor.core.events.declared import declare, inner_kind, number_kind, several_kind, whole_kind
 from winsor.core.events.registry import Grid, Json, Orders, event_from_json, event_to_json, register
 
 _MOST_LAPLACE_POINTS = 1 << 17  # dp_accounting spends some microseconds of Python on each
-
-
-def _number(name: str, value: Any, high: float = math.inf) -> float:
-    """A finite float from 0 to ``high``; it keeps every digit through JSON."""
-    if not (isinstance(value, (int, float)) and math.isfinite(value) and 0 <= value <= high):
-        top = "" if math.isinf(high) else f" and at most {high:g}"
-        raise ConfigurationError(
-            f"{name} of an event must be a finite number, at least 0{top}. Got {value!r} instead."
-        )
-    return float(value)
-
-
-def _whole(name: str, value: Any, low: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < low:
-        raise ConfigurationError(
-            f"{name} of an event must be a whole number, at least {low}. Got {value!r} instead."
-        )
-    return value
 
 
 def _only(relation: Neighbouring, wanted: Neighbouring, what: str) -> None:
@@ -93,37 +75,17 @@ def _laplace_pld(
     )
 
 
-register(
+_MULTIPLIER = {"noise_multiplier": number_kind()}
+declare(
     NoOpDpEvent,
-    name="nothing",
-    to_json=lambda event: {},
-    from_json=lambda data: NoOpDpEvent(),
+    "nothing",
+    {},
     pld=lambda event, relation, grid: identity(grid.interval),
     rdp=rdp.nothing,
 )
-register(
-    GaussianDpEvent,
-    name="gaussian",
-    to_json=lambda event: {"noise_multiplier": _number("noise_multiplier", event.noise_multiplier)},
-    from_json=lambda data: GaussianDpEvent(_number("noise_multiplier", data["noise_multiplier"])),
-    pld=_gaussian_pld,
-    rdp=rdp.gaussian,
-)
-register(
-    LaplaceDpEvent,
-    name="laplace",
-    to_json=lambda event: {"noise_multiplier": _number("noise_multiplier", event.noise_multiplier)},
-    from_json=lambda data: LaplaceDpEvent(_number("noise_multiplier", data["noise_multiplier"])),
-    pld=_laplace_pld,
-    rdp=rdp.laplace,
-)
-register(
-    ZCDpEvent,
-    name="zcdp",
-    to_json=lambda event: {"rho": _number("rho", event.rho), "xi": _number("xi", event.xi)},
-    from_json=lambda data: ZCDpEvent(_number("rho", data["rho"]), _number("xi", data["xi"])),
-    rdp=rdp.zcdp,
-)
+declare(GaussianDpEvent, "gaussian", _MULTIPLIER, pld=_gaussian_pld, rdp=rdp.gaussian)
+declare(LaplaceDpEvent, "laplace", _MULTIPLIER, pld=_laplace_pld, rdp=rdp.laplace)
+declare(ZCDpEvent, "zcdp", {"rho": number_kind(), "xi": number_kind()}, rdp=rdp.zcdp)
 
 
 # -------------------------------------------------------------------------------------- sampling
@@ -171,23 +133,20 @@ def _subset_rdp(
     return rdp.subset(event, relation, orders)
 
 
+_SIZE, _SHARE, _ANY = whole_kind(1).write, number_kind(1.0).write, number_kind().write
+
+
 def _subset_to_json(event: SampledWithoutReplacementDpEvent) -> Json:
-    n = _whole("source_dataset_size", event.source_dataset_size, 1)
-    size = _whole("sample_size", event.sample_size, 1)
-    _number("sample_size / source_dataset_size", size / n, 1.0)
+    n = _SIZE("source_dataset_size", event.source_dataset_size)
+    size = _SIZE("sample_size", event.sample_size)
+    _SHARE("sample_size / source_dataset_size", size / n)
     return {"n": n, "size": size, "inner": event_to_json(event.event)}
 
 
-register(
+declare(
     PoissonSampledDpEvent,
-    name="poisson",
-    to_json=lambda event: {
-        "rate": _number("sampling_probability", event.sampling_probability, 1.0),
-        "inner": event_to_json(event.event),
-    },
-    from_json=lambda data: PoissonSampledDpEvent(
-        _number("sampling_probability", data["rate"], 1.0), event_from_json(data["inner"])
-    ),
+    "poisson",
+    {"sampling_probability": number_kind(1.0, key="rate"), "event": inner_kind()},
     pld=_poisson_pld,
     rdp=rdp.sampled,
 )
@@ -196,8 +155,8 @@ register(
     name="subset",
     to_json=_subset_to_json,
     from_json=lambda data: SampledWithoutReplacementDpEvent(
-        _whole("source_dataset_size", data["n"], 1),
-        _whole("sample_size", data["size"], 1),
+        _SIZE("source_dataset_size", data["n"]),
+        _SIZE("sample_size", data["size"]),
         event_from_json(data["inner"]),
     ),
     pld=_subset_pld,
@@ -234,21 +193,21 @@ def _mixture_rdp(
 
 
 def _mixture_to_json(event: MixtureOfGaussiansDpEvent) -> Json:
-    shifts = [_number("sensitivities", shift) for shift in event.sensitivities]
-    probabilities = [_number("sampling_probs", p, 1.0) for p in event.sampling_probs]
+    shifts = [_ANY("sensitivities", shift) for shift in event.sensitivities]
+    probabilities = [_SHARE("sampling_probs", p) for p in event.sampling_probs]
     total = math.fsum(probabilities)
     if len(shifts) != len(probabilities) or not math.isclose(total, 1.0, rel_tol=1e-9):
         raise ConfigurationError(
             "sampling_probs of an event must have one entry per sensitivity and add up to 1. Got "
             f"{probabilities!r} for {shifts!r} instead."
         )
-    std = _number("standard_deviation", event.standard_deviation)
+    std = _ANY("standard_deviation", event.standard_deviation)
     return {"std": std, "shifts": shifts, "probabilities": probabilities}
 
 
 def _mixture_from_json(data: Json) -> DpEvent:
     event = MixtureOfGaussiansDpEvent(
-        _number("standard_deviation", data["std"]),
+        _ANY("standard_deviation", data["std"]),
         tuple(data["shifts"]),
         tuple(data["probabilities"]),
     )
@@ -268,20 +227,5 @@ register(
 
 # ----------------------------------------------------------------------------------- compositions
 
-register(
-    SelfComposedDpEvent,
-    name="repeated",
-    to_json=lambda event: {
-        "inner": event_to_json(event.event),
-        "count": _whole("count", event.count, 0),
-    },
-    from_json=lambda data: SelfComposedDpEvent(
-        event_from_json(data["inner"]), _whole("count", data["count"], 0)
-    ),
-)
-register(
-    ComposedDpEvent,
-    name="composed",
-    to_json=lambda event: {"events": [event_to_json(inner) for inner in event.events]},
-    from_json=lambda data: ComposedDpEvent([event_from_json(inner) for inner in data["events"]]),
-)
+declare(SelfComposedDpEvent, "repeated", {"event": inner_kind(), "count": whole_kind(0)})
+declare(ComposedDpEvent, "composed", {"events": several_kind()})

@@ -21,11 +21,22 @@ from dp_accounting.dp_event import DpEvent
 from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
 from winsor.core.accounting import privacy_losses as losses
-from winsor.core.checks import positive, probability
 from winsor.core.contract import Neighbouring
-from winsor.core.events.registry import Grid, Json, register
+from winsor.core.events.declared import event, positive, probability
+from winsor.core.events.registry import Grid
 
 
+def _pld(
+    release: ThresholdedGaussianDpEvent, relation: Neighbouring, grid: Grid
+) -> PrivacyLossDistribution:
+    counts = losses.sampled_gaussian(1.0, release.noise_multiplier, grid, replace=False)
+    shown = PrivacyLossDistribution.create_from_rounded_probability(
+        {0: 1.0 - release.delta}, release.delta, grid.interval
+    )
+    return counts.compose(shown)
+
+
+@event("thresholded gaussian", pld=_pld)
 @attr.s(frozen=True, auto_attribs=True)
 class ThresholdedGaussianDpEvent(DpEvent):
     """A Gaussian release, and a disclosure with probability ``delta``.
@@ -36,34 +47,5 @@ class ThresholdedGaussianDpEvent(DpEvent):
     True
     """
 
-    noise_multiplier: float
-    delta: float
-
-
-def _pld(
-    event: ThresholdedGaussianDpEvent, relation: Neighbouring, grid: Grid
-) -> PrivacyLossDistribution:
-    counts = losses.sampled_gaussian(1.0, event.noise_multiplier, grid, replace=False)
-    shown = PrivacyLossDistribution.create_from_rounded_probability(
-        {0: 1.0 - event.delta}, event.delta, grid.interval
-    )
-    return counts.compose(shown)
-
-
-def _to_json(event: ThresholdedGaussianDpEvent) -> Json:
-    return {"noise_multiplier": event.noise_multiplier, "delta": event.delta}
-
-
-def _from_json(data: Json) -> ThresholdedGaussianDpEvent:
-    return ThresholdedGaussianDpEvent(
-        positive("noise_multiplier", data["noise_multiplier"]), probability("delta", data["delta"])
-    )
-
-
-register(
-    ThresholdedGaussianDpEvent,
-    name="thresholded gaussian",
-    to_json=_to_json,
-    from_json=_from_json,
-    pld=_pld,
-)
+    noise_multiplier: float = positive()
+    delta: float = probability()

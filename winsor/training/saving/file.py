@@ -29,8 +29,8 @@ import torch
 from torch import Tensor, nn
 
 from winsor.core.contract import ConfigurationError, LedgerError, WinsorError
-from winsor.core.files import replace_file
 from winsor.training.checks.arguments import refuse_wrong_kinds
+from winsor.training.files import replace_file
 from winsor.training.ranks.ranks import Ranks, on_all_ranks
 from winsor.training.ranks.shard_files import read_shards
 from winsor.training.ranks.sharded import ShardedOptimizer, Shards, is_sharded

@@ -24,7 +24,6 @@ from torch import nn
 
 from winsor.core.contract import LedgerError, ProtocolError, UnsoundRelease, WinsorError
 from winsor.core.door import Door
-from winsor.core.files import keep_names
 from winsor.core.ledger.ledger import Ledger
 from winsor.core.randomness import HoldsKey, fingerprint, new_key
 from winsor.gradients.buffers import with_tensors
@@ -33,6 +32,7 @@ from winsor.rules.rule import Rule, Sums
 from winsor.training.checks.row_checks import RowChecks
 from winsor.training.feeding.feed import Feed, Fragment
 from winsor.training.feeding.random_states import random_states, set_random_states
+from winsor.training.files import keep_names
 from winsor.training.grouping import Grouping
 from winsor.training.iterates import Ball, Iterates
 from winsor.training.ranks.agreement import SAVE, UnevenSteps

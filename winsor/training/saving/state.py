@@ -310,7 +310,7 @@ class RunState(HoldsKey):
         return key
 
     def _refuse_other_world(self, state: Mapping[str, Any], on_disk: bool) -> None:
-        """Refuse another number of ranks: it adds up in another order, so no step can be repeated."""
+        """Refuse another number of ranks: it adds up in another order, and can repeat no step."""
         saved = _intact(lambda: int(state.get("world", 1)))
         here = 1 if self._ranks is None else self._ranks.world
         done = _intact(lambda: int(state["steps_done"]) - int(state["first"]))

@@ -30,13 +30,13 @@ from winsor.gradients.parameter_rows import (
 )
 from winsor.gradients.sums import scaled
 from winsor.gradients.tree import Layout
-from winsor.gradients.view import BaseView, Directions
+from winsor.gradients.view import Directions, View
 
 LARGE_SQUARE = 1e30
 SMALL_SQUARE = 1e-24
 
 
-class RecordedView(BaseView):
+class RecordedView(View):
     """The `View` of one physical batch, from one piece per parameter that took part."""
 
     _squares: dict[str, Tensor] | None = None

@@ -30,7 +30,7 @@ from torch import Tensor
 
 from winsor.core.contract import Tree
 from winsor.gradients.rows import RowsView
-from winsor.gradients.view import BaseView, Directions
+from winsor.gradients.view import Directions, View
 
 Array = NDArray[np.float64]
 Indices = NDArray[np.int64]
@@ -250,7 +250,7 @@ def clip_residuals(residual: Array, limits: Array) -> Array:
 # --------------------------------------------------------------------------------------- view
 
 
-class GlmView(BaseView):
+class GlmView(View):
     """The `View` of some rows of a GLM, for rules written against the protocol.
 
     Parameters are "coef" (d, K) and, with an intercept, "intercept" (K,); everything is float64.

@@ -178,7 +178,7 @@ def recorded_module(
 
 
 def _lifted(recorder: Recorder, site: Site, args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Positions that all rows share get one copy per row, so that each row has its own gradient."""
+    """Copy positions that all rows share for each row, so that each has its own gradient."""
     if not (isinstance(site.module, nn.Embedding) and args and isinstance(args[0], Tensor)):
         return args
     return (recorder.lift(site, args[0]), *args[1:])
@@ -249,7 +249,7 @@ def _by_vmap(pure: Pure, current: Tree, inputs: list[Tensor], grads: dict[int, T
 
 @contextmanager
 def _quiet_vmap() -> Iterator[None]:
-    """Operations without a batching rule run row by row inside vmap: right, if slow. No warning."""
+    """Silence the warning of vmap about operations that it runs row by row: right, if slow."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "There is a performance drop")
         yield

@@ -200,7 +200,7 @@ class GhostEngine(Engine):
         later: dict[int, Call],
         retain: bool = False,
     ) -> Callable[[Call, int, Tensor], None]:
-        """Turns an output-gradient into pieces, or puts it by for torch.func in ``later``."""
+        """Return a function from output-gradients to pieces; ``later`` is left to torch.func."""
 
         def receive(call: Call, j: int, g: Tensor) -> None:
             if g.dim() == 0 or g.shape[0] != n:

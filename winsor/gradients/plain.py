@@ -20,12 +20,12 @@ from torch import Tensor
 from winsor.core.contract import Tree
 from winsor.gradients.autograd import gradients
 from winsor.gradients.tree import Layout
-from winsor.gradients.view import BaseView, View
+from winsor.gradients.view import View
 
 SUSPICIOUS = 1e12
 
 
-class LossesView(BaseView):
+class LossesView(View):
     """What both views share: the losses with their graph."""
 
     def __init__(self, parameters: Mapping[str, Tensor], losses: Tensor) -> None:

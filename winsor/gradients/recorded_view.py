@@ -30,13 +30,13 @@ from winsor.gradients.parameter_rows import (
 )
 from winsor.gradients.sums import scaled
 from winsor.gradients.tree import Layout
-from winsor.gradients.view import BaseView, Directions
+from winsor.gradients.view import Directions, View
 
 LARGE_SQUARE = 1e30
 SMALL_SQUARE = 1e-24
 
 
-class RecordedView(BaseView):
+class RecordedView(View):
     """The `View` of one physical batch, from one piece per parameter that took part."""
 
     _squares: dict[str, Tensor] | None = None
@@ -126,7 +126,7 @@ class RecordedView(BaseView):
         return self._sum(None, {name: usable(w) for name, w in weights.items()}, last)
 
     def _sum(self, same: Tensor | None, by_name: Mapping[str, Tensor], last: bool) -> Tree:
-        """With the weights as they are: ``same`` for all parameters, or one by name.
+        """Add up with the weights as they are: ``same`` for all parameters, or one by name.
 
         The last parameters come first. Their output-gradients are usually the largest (logits), and
         would else be held until nearly all of the sum is there, which is when memory peaks.

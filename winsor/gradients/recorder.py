@@ -232,7 +232,7 @@ class Recorder:
         node.register_prehook(lambda gradients: self._receive(call, 0, gradients[0]))
 
     def _track_saved(self, call: Call, j: int, out: Tensor, inputs: Sequence[Tensor]) -> Tensor:
-        """Under gradient checkpointing: let autograd save, drop and recompute the inputs."""
+        """Let autograd save, drop and recompute the inputs, under gradient checkpointing."""
 
         def deliver(g: Tensor, saved: Sequence[Tensor]) -> None:
             call.inputs, call.versions = saved, [x._version for x in saved]
@@ -374,4 +374,4 @@ def refuse_without_graph() -> NoReturn:
 
 
 def _ignore(call: Call, j: int, g: Tensor) -> None:
-    """Backward passes that are not ours leave no record."""
+    """Ignore backward passes that are not ours."""

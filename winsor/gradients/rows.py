@@ -1,7 +1,7 @@
 """A view over per-sample gradients that are already at hand, as explicit rows.
 
 The audit plants canary gradients with it, closed-form models hand their rows to rules through it,
-and the test battery uses it as the plainest possible reading of the `View` protocol. No autograd.
+and the test battery uses it as the plainest possible reading of the `View`. No autograd.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from torch import Tensor
 
 from winsor.core.contract import ConfigurationError, Tree
 from winsor.gradients.directions import sketch_rows
-from winsor.gradients.view import BaseView, Directions
+from winsor.gradients.view import Directions, View
 
 
-class RowsView(BaseView):
+class RowsView(View):
     """The `View` of given rows: {name: (n, *shape)} and, if known, (n,) losses.
 
     A row with a non-finite coordinate, loss or norm is neutralised, as every view does.

@@ -190,7 +190,7 @@ class SmallModel:
     def _as_planned(
         self, losses: Tensor, met: Sequence[tuple[LinearLayer, Sequence[Tensor], int, Tensor]]
     ) -> View | None:
-        """None if this step was another than planned."""
+        """Return the view by plan, or None if this step was another than planned."""
         n, size = losses.shape[0], 0
         if len(met) != len(self._layers) or n > FLOAT32_SUM_ROWS or not _plain(losses, n, 1):
             return None
@@ -341,7 +341,7 @@ def _fields(e: Tensor, x: Tensor | None, has_bias: int) -> tuple[int, ...]:
 
 @functools.cache
 def _table(count: int) -> type[ctypes.Array[ctypes.c_int64]]:
-    """``count`` records of `_outer.c`: seven fields of eight bytes each."""
+    """Return the type of ``count`` records of `_outer.c`: seven fields of eight bytes each."""
     return ctypes.c_int64 * (7 * count)
 
 

@@ -100,8 +100,8 @@ class StreamedBackward:
         return total
 
     def _shared(self) -> set[int]:
-        """Where gradients lie that several steps have in common, or that a repetition starts from:
-        a residual sum hands the same one to both of its sides."""
+        """Find where gradients lie that several steps share (a residual sum hands one to both of
+        its sides), or that a repetition starts from."""
         places = Counter(_storage(piece.e) for piece in self.kept if piece.e is not None)
         twice = {place for place, count in places.items() if count > 1}
         return twice | {_storage(seed) for seed in self._seeds.values()}

@@ -45,7 +45,7 @@ def refuse_unsupported(model: nn.Module) -> None:
 
 
 def _is_compiled(module: nn.Module) -> bool:
-    """By torch.jit, by torch.compile(model), or in place by model.compile()."""
+    """Tell whether torch.jit, torch.compile(model) or model.compile() made it."""
     if isinstance(module, torch.jit.ScriptModule) or hasattr(module, "_orig_mod"):
         return True
     return getattr(module, "_compiled_call_impl", None) is not None

@@ -27,7 +27,7 @@ from winsor.gradients.parameter_rows import (
 from winsor.gradients.plain import LossesView
 from winsor.gradients.recorded_view import RecordedView
 from winsor.gradients.rows import RowsView
-from winsor.gradients.view import BaseView, View
+from winsor.gradients.view import View
 
 FEW_ROWS = 32
 """Rows of a unit up to which the Gram matrices of all layers are added up whole."""
@@ -253,7 +253,7 @@ def few_places(pieces: Collection[ParameterRows], units: Units) -> tuple[Tensor,
     return flat.sum(1), flat[:, :: places + 1].sum(1)
 
 
-class UnitLossesView(BaseView):
+class UnitLossesView(View):
     """Losses, totals, and sums with weights known from the losses."""
 
     def __init__(self, single: LossesView, units: Units) -> None:

@@ -1,4 +1,4 @@
-"""The View protocol: private per-sample information of one physical batch.
+"""The View: private per-sample information of one physical batch.
 
 An engine turns the one forward and backward that the user's losses bring into a view. Rules read
 views; they never see rows, models or autograd. Everything a view returns is private.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NoReturn, Protocol, runtime_checkable
+from typing import NoReturn, Protocol
 
 import torch
 from torch import Tensor
@@ -45,65 +45,15 @@ class Directions:
     theta: float = 0.5
 
 
-@runtime_checkable
-class View(Protocol):
+class View:
     """Per-sample gradients of one physical batch, lazily.
 
     Rows whose loss or gradient is not finite are neutralised: norm 0, weight irrelevant, sketch 0,
     contribution 0, and counted in ``neutralised``. That is a function of the row alone, so it
     keeps every per-sample bound.
-    """
 
-    @property
-    def size(self) -> int:
-        """Number of rows really present. Private: never divide by it."""
-        ...
-
-    @property
-    def neutralised(self) -> int:
-        """Rows set to zero because they were not finite. Private, for debugging only."""
-        ...
-
-    def losses(self) -> Tensor:
-        """Return (n,) detached per-row losses; a non-finite loss reads as 0."""
-        ...
-
-    def norms(self) -> Tensor:
-        """Return (n,) L2 norms of the per-sample gradients over all parameters."""
-        ...
-
-    def group_norms(self, groups: Sequence[Sequence[str]]) -> Tensor:
-        """Return (n, len(groups)) norms over groups of parameter names."""
-        ...
-
-    def sketch(self, directions: Directions) -> Tensor:
-        """Return (n, k) inner products of each per-sample gradient with k public directions."""
-        ...
-
-    def total(self) -> Tree:
-        """Return sum_i g_i by plain backward: no per-sample work at all, nothing is neutralised."""
-        ...
-
-    def weighted_sum(self, weights: Tensor | Mapping[str, Tensor], last: bool = False) -> Tree:
-        """Return sum_i w_i g_i. ``weights`` is (n,), or one (n,) per parameter name.
-
-        ``last`` says that nothing more will be asked: an engine that can, frees what it recorded
-        while the sum comes into being.
-        """
-        ...
-
-    def map_sum(self, f: Callable[[dict[str, Tensor]], dict[str, Tensor]]) -> Tree:
-        """Return sum_i f(g)_i, with rows materialised in bounded chunks.
-
-        ``f`` maps {name: (m, *shape)} to the same shapes, row by row.
-        """
-        ...
-
-
-class BaseView:
-    """Base class of views: answers from the losses alone, and a refusal of any other question.
-
-    Subclasses set ``raw_losses`` and override the questions that they can answer.
+    This base class answers from the losses alone and refuses any other question. Subclasses set
+    ``raw_losses`` and override the questions that they can answer.
     """
 
     raw_losses: Tensor
@@ -140,11 +90,18 @@ class BaseView:
         return self.weighted_sum(torch.ones_like(self.losses()))
 
     def weighted_sum(self, weights: Tensor | Mapping[str, Tensor], last: bool = False) -> Tree:
-        """Return sum_i w_i g_i. ``weights`` is (n,), or one (n,) per parameter name."""
+        """Return sum_i w_i g_i. ``weights`` is (n,), or one (n,) per parameter name.
+
+        ``last`` says that nothing more will be asked: an engine that can, frees what it recorded
+        while the sum comes into being.
+        """
         self._refuse("weighted_sum")
 
     def map_sum(self, f: Callable[[dict[str, Tensor]], dict[str, Tensor]]) -> Tree:
-        """Return sum_i f(g)_i, with rows materialised in bounded chunks."""
+        """Return sum_i f(g)_i, with rows materialised in bounded chunks.
+
+        ``f`` maps {name: (m, *shape)} to the same shapes, row by row.
+        """
         self._refuse("map_sum")
 
     def _refuse(self, question: str) -> NoReturn:
@@ -154,7 +111,7 @@ class BaseView:
         )
 
 
-class JoinedView(BaseView):
+class JoinedView(View):
     """The rows of several physical batches, for rules that must see a logical batch at once.
 
     It holds what each of its views holds, so memory adds up.

@@ -226,7 +226,7 @@ class PrivateModule(LightningModule):
         private.check(self._losses)
 
     def _length(self) -> tuple[int, int]:
-        """(steps of the run, steps of an epoch)."""
+        """Return (steps of the run, steps of an epoch)."""
         epochs, steps = self.trainer.max_epochs or -1, self.trainer.max_steps
         if epochs < 1 and steps < 1:
             raise ConfigurationError(

@@ -156,7 +156,7 @@ def _share(one: Any, other: Any) -> bool:
 
 
 def _inside(dataset: Any) -> tuple[Any, list[int] | None]:
-    """What a `Subset` is of, and which rows: None for all."""
+    """Return the dataset inside of `Subset`s, and which rows of it: None for all."""
     chosen: list[int] | None = None
     while isinstance(dataset, Subset):
         here = list(dataset.indices)
@@ -166,7 +166,7 @@ def _inside(dataset: Any) -> tuple[Any, list[int] | None]:
 
 
 def _addresses(dataset: Any, column: str, chosen: list[int] | None) -> NDArray[np.int64]:
-    """Where in memory each row of a `datasets.Dataset` lies: views of a table share it."""
+    """Find where in memory each row of a `datasets.Dataset` lies: views of a table share it."""
     found = [np.empty(0, np.int64)]
     for chunk in dataset._data.table.column(column).chunks:
         values = chunk.buffers()[1]

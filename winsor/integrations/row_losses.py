@@ -157,7 +157,7 @@ def _mean_over_places(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def _problem(logits: Tensor, labels: Tensor) -> str:
-    """As `transformers` guesses it: from the number of outputs and the type of the labels."""
+    """Guess the problem as `transformers` does: from the number of outputs and the labels' type."""
     if logits.shape[1] == 1:
         return "regression"
     whole = labels.dtype in (torch.long, torch.int)

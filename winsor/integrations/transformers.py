@@ -208,7 +208,7 @@ class PrivateTrainer(Trainer):
     # ---------------------------------------------------------------------- what callbacks are told
 
     def _begin(self) -> float:
-        """What `Trainer` keeps about losses stays empty: they are private."""
+        """Keep empty what `Trainer` keeps about losses: they are private."""
         self._initial_num_input_tokens_seen = 0
         self._initial_global_step = self._globalstep_last_logged = self.state.global_step
         self._tr_loss = torch.tensor(float("nan"))
@@ -253,7 +253,7 @@ class PrivateTrainer(Trainer):
         super().log(_released(logs), start_time)
 
     def _tell_of_updates(self) -> list[Any]:
-        """Callbacks hear of each update, before and after. Gradients are released ones then."""
+        """Tell callbacks of each update, before and after. Gradients are released ones then."""
         handler = self.callback_handler
 
         def before(*_: Any) -> None:
@@ -326,7 +326,7 @@ class PrivateTrainer(Trainer):
     # ------------------------------------------------------------------------------- checkpoints
 
     def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
-        """Beside them, the private part: account, key and random streams."""
+        """Save the private part beside them: account, key and random streams."""
         super()._save_optimizer_and_scheduler(output_dir)
         private = self._begun()
         if self.args.should_save:

@@ -113,7 +113,7 @@ def as_list(callbacks: Any) -> list[Any]:
 
 
 def _methods(given: Sequence[Any], moment: str) -> list[Callable[[Values], Any]]:
-    """What each callback does at this moment; a plain function is told of every step."""
+    """Return what each callback does at this moment; a plain function is told of every step."""
     found = []
     for callback in given:
         if isinstance(callback, type) or not (

@@ -226,7 +226,7 @@ certified by PLD
         return no_rows(self._update.parameters)
 
     def _empty_sums(self) -> Sums:
-        """What the rule contributes for a batch without rows, in the shapes of a real one."""
+        """Return the rule's sums for a batch without rows, in the shapes of a real one."""
         return self._rule.contributions(self._no_rows(), self._rule_state)
 
     # ------------------------------------------------------------------------------- reports
@@ -324,7 +324,7 @@ certified by PLD
         return max(0, remaining)
 
     def _affordable_steps(self) -> int:
-        """Steps that the target still covers. Steps repeated after a resume are paid already."""
+        """Count steps that the target covers; those repeated after a resume are paid already."""
         if self.budget.allowed_steps is None:
             return sys.maxsize
         ledger = self._door.ledger
@@ -409,7 +409,7 @@ def identities(places: Sequence[tuple[dict[str, Any], str]]) -> list[int]:
 
 
 def _added(sums: Sums, more: Sums) -> Sums:
-    """Sums over rows add up over fragments."""
+    """Add up sums over rows of two fragments."""
     for name, value in more.items():
         if isinstance(value, dict):
             target = sums[name]

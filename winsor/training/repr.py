@@ -50,7 +50,7 @@ def as_card(private: PrivateTraining) -> str:
 
 
 def _spent(private: PrivateTraining) -> tuple[Guarantee | None, str]:
-    """What is certified; or, of a run that was tampered with, why nothing is."""
+    """Return what is certified; or, of a run that was tampered with, why nothing is."""
     try:
         return private.spent(), ""
     except WinsorError as error:
@@ -82,7 +82,7 @@ def _settings(private: PrivateTraining) -> dict[str, str]:
 
 
 def _clipping(private: PrivateTraining) -> str:
-    """From the monitor's releases alone; a debugging monitor, which is exact, is not asked."""
+    """Read the monitor's releases; a debugging monitor, which is exact, is not asked."""
     rule = private.rule
     if not isinstance(rule, PrivateMonitor) or private.steps_done == 0:
         return ""

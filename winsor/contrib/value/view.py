@@ -29,7 +29,7 @@ from winsor.gradients.autograd import gradients, without_graph
 from winsor.gradients.graph import Graph, Step, outputs_behind, region
 from winsor.gradients.streamed import StreamedBackward, Visit
 from winsor.gradients.tree import Layout
-from winsor.gradients.view import BaseView, zeros_like_parameters
+from winsor.gradients.view import View, zeros_like_parameters
 from winsor.gradients.weight_gradients import gradients_below, kept, scaled
 
 Crosses = Callable[[Step], bool]
@@ -108,7 +108,7 @@ class Backward:
         return {w.name: w.tensor for step in steps for w in step.weights.values()}
 
 
-class ForwardView(BaseView):
+class ForwardView(View):
     """The view of one physical batch whose graph is still there."""
 
     has_norms = False

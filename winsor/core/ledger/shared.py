@@ -103,7 +103,7 @@ class SharedLedger(Ledger):
     def _first_of_all(
         self, write: Callable[[], Any], what: str, tell: Callable[[bool], bool] | None = None
     ) -> None:
-        """Rank 0 writes, and every rank learns by ``tell`` whether it could."""
+        """Let rank 0 write; every rank learns by ``tell`` whether it could."""
         failure: Exception | None = None
         if self._ranks.rank == 0:
             try:

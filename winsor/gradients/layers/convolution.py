@@ -187,7 +187,7 @@ class ConvolutionPiece(ParameterRows):
         return torch.cat([self._ghost(i, min(self.n, i + size), axes) for i in starts])
 
     def _ghost(self, start: int, stop: int, axes: list[Axis]) -> Tensor:
-        """<E E^T, X X^T> of the places of each row, group by group of the channels."""
+        """Compute <E E^T, X X^T> of the places of each row, group by group of the channels."""
         x, g = self.x[start:stop], self.g[start:stop]
         m, groups = stop - start, self.geometry.groups
         of_x, of_g = (t.unflatten(1, (groups, -1)).flatten(0, 1) for t in (x, g))

@@ -57,7 +57,7 @@ class LayerNormLayer(Layer):
         return places <= MANY_PLACES and places * x.shape[-own:].numel() >= LONG_ROW
 
     def _row_by_row(self, x: Tensor, g: Tensor, mean: Tensor, rstd: Tensor) -> list[Tensor]:
-        """[(n, features) of the scale, (n, features) of the shift]."""
+        """Return [(n, features) of the scale, (n, features) of the shift]."""
         shape, (weight, bias) = self.module.normalized_shape, self.recorder.detached(self.module)
         each = zip(*(part.unbind(0) for part in (g, x, mean, rstd)), strict=True)
         rows = [

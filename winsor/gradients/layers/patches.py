@@ -47,7 +47,7 @@ def shifted(pixels: Tensor, sides: Sequence[int], axes: Sequence[Axis]) -> Tenso
 
 
 def _along(gram: Tensor, row: int, column: int, axis: Axis) -> Tensor:
-    """Pixels become patches along one axis, in rows and columns of the Gram matrix alike."""
+    """Turn pixels into patches along one axis, in rows and columns of the Gram matrix alike."""
     side, shape = gram.shape[row], list(gram.shape)
     shape[row] = shape[column] = axis.places
     total = gram.new_zeros(shape)

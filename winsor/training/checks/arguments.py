@@ -175,7 +175,7 @@ def _moves_another(scheduler: Any, optimizer: Any) -> bool:
 
 
 def _are_columns(dataset: Any) -> bool:
-    """(x, y) in place of a dataset of pairs: a few arrays, each longer than they are many."""
+    """Recognise (x, y) in place of a dataset of pairs: a few long arrays."""
     if not isinstance(dataset, list | tuple) or not 1 <= len(dataset) <= 8:
         return False
     sizes = [_rows(part) for part in dataset]
@@ -192,7 +192,7 @@ def _rows(part: Any) -> int | None:
 
 
 def _call(rule: type) -> str:
-    """How the rule is written: winsor.rules.Flat(max_grad_norm=...)."""
+    """Write the rule as a user would: winsor.rules.Flat(max_grad_norm=...)."""
     needed = [
         f"{name}=..."
         for name, parameter in inspect.signature(rule).parameters.items()
@@ -206,7 +206,7 @@ def _plain(name: str) -> str:
 
 
 def _wrong(name: str, wanted: str, value: Any, remedy: str = "") -> ConfigurationError:
-    """Private rows may be in it, so a value is shown only if it is a name or a number."""
+    """Show a value only if it is a name or a number: private rows may be in any other."""
     if isinstance(value, type):
         got = f"the class {value.__name__}"
     elif isinstance(value, str | int | float) or value is None:

@@ -282,7 +282,7 @@ def _norm(tensors: Sequence[Tensor]) -> float:
 def _prepared(
     model: nn.Module, loss: Loss, collate: Collate, base: Sequence[Any]
 ) -> tuple[TrialPass, Tolerance, Tensor]:
-    """In float64 where the model can be run so, else as it is; and the losses of ``base``."""
+    """Prepare passes, in float64 where the model allows it; return the losses of ``base`` too."""
     trial_pass = TrialPass(model, loss, collate, exact=True)
     if trial_pass.exact:
         coarsest = _Coarsest()

@@ -162,7 +162,7 @@ class _NoDropout(TorchFunctionMode):
 
 @contextmanager
 def _no_dropout(model: nn.Module) -> Iterator[None]:
-    """On stage only: the attributes set here are put back with all others."""
+    """Switch dropout off; `_on_copies` puts the attributes back."""
     for module in model.modules():
         if isinstance(module, nn.MultiheadAttention | nn.RNNBase):
             module.dropout = 0.0
@@ -349,7 +349,7 @@ def _told(event: _Event | None) -> str:
 
 
 def _agree(one: list[Tensor], other: list[Tensor], tolerance: Tolerance) -> bool:
-    """Values of another shape (a padded length) or number cannot be compared: no difference yet."""
+    """Compare values; those of another shape (a padded length) or number count as equal."""
     if len(one) != len(other):
         return True
     pairs = zip(one, other, strict=True)
@@ -391,7 +391,7 @@ def _listening(model: nn.Module, place: RowInBatch, events: list[_Event]) -> Ite
 
 
 def _row(values: Any, place: RowInBatch) -> list[Tensor]:
-    """What belongs to the row: of every tensor whose first dimension is the batch."""
+    """Return the row's part of every tensor whose first dimension is the batch."""
     n = len(place.samples)
     tensors = (x for x in tree_leaves(values) if isinstance(x, Tensor) and x.dim())
     return [place.of(x) for x in tensors if len(x) == n]

@@ -100,7 +100,7 @@ class Feed:
         return [Chunk(part) for part in np.array_split(rows, -(-len(rows) // self.limit))]
 
     def _unit_chunks(self, drawn: Indices, units: UnitRows, step: int) -> Iterator[Chunk]:
-        """Whole units, as many as the limit allows; a unit alone may exceed it."""
+        """Yield whole units, as many as the limit allows; a unit alone may exceed it."""
         if self.limit is None and (chosen := units.all_chosen(drawn)) is not None:
             yield Chunk(*chosen)
             return
@@ -140,7 +140,7 @@ class Feed:
         return stream_batches(self.dataset, asked, self.num_workers, self.collate_fn)
 
     def _asked(self, steps: range) -> Iterator[Asked]:
-        """What workers are told, drawn when they are ready for it."""
+        """Yield what workers are told, drawn when they are ready for it."""
         for step in steps:
             chunks = self._ahead[step] = self._chunks(step)
             seeds = stream(self.key, "augmentation", step).integers(1 << 63, size=len(chunks))

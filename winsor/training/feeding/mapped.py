@@ -95,8 +95,8 @@ class MappedRows(Dataset[tuple[Tensor, ...]]):
             yield [np.array(_opened(file)[first : first + step]) for file in self.files]
 
     def _rows_of(self, file: Path, rows: NDArray[np.int64]) -> Array:
-        """In the order of the file, which disks like; mapped anew for every few megabytes, because
-        a page that was touched counts as memory of the process until its map is gone."""
+        """Read in the order of the file, which disks like; mapped anew for every few megabytes,
+        because a page that was touched counts as memory of the process until its map is gone."""
         like = _opened(file)
         if len(like) != self._length:
             raise ConfigurationError(

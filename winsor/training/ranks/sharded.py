@@ -163,7 +163,7 @@ def is_sharded(value: Any) -> bool:
 
 
 def _sharded_places(model: nn.Module) -> Iterator[tuple[nn.Module, str, Any]]:
-    """Where the model holds a parameter that is a DTensor."""
+    """Find the places where the model holds a parameter that is a DTensor."""
     plain = (nn.Parameter, torch.Tensor)
     for module in model.modules():
         for name, parameter in module._parameters.items():
@@ -179,7 +179,7 @@ def _fsdp_states(model: nn.Module) -> list[Any]:
 
 
 def _hook_handles(model: nn.Module) -> Iterator[Any]:
-    """Of the hooks that gather and scatter around passes, and that expect shards in the model."""
+    """Find the hooks that gather and scatter around passes and expect shards in the model."""
     for state in _fsdp_states(model):
         yield state._pre_forward_hook_handle
         yield state._post_forward_hook_handle
@@ -188,14 +188,14 @@ def _hook_handles(model: nn.Module) -> Iterator[Any]:
 
 
 def _take_off(handle: Any) -> tuple[Any, int, Any, bool]:
-    """Where a hook stood, its number, the hook, and whether it came first."""
+    """Take off a hook; return where it stood, its number, the hook, and whether it came first."""
     hooks, place = handle.hooks_dict_ref(), handle.id
     is_first = next(iter(hooks)) == place
     return hooks, place, hooks.pop(place), is_first
 
 
 def _refuse_other_parallelism(model: nn.Module, shards: list[Any]) -> None:
-    """FSDP2 over all ranks, in one dimension and in one precision, is what `Shards` serves."""
+    """Refuse what `Shards` does not serve: other than FSDP2 over all ranks in one precision."""
     from torch.distributed.tensor import Shard
 
     states = _fsdp_states(model)

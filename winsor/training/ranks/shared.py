@@ -22,11 +22,11 @@ from torch import Tensor
 from winsor.core.contract import Tree
 from winsor.core.noise.slices import DRAWN_AHEAD, SlicedNoise
 from winsor.gradients.buffers import as_tensor
-from winsor.gradients.view import BaseView, Directions, View
+from winsor.gradients.view import Directions, View
 from winsor.training.ranks.ranks import Ranks
 
 
-class RanksView(BaseView):
+class RanksView(View):
     """The `View` of the rows of all ranks. Each of its answers takes part of every rank."""
 
     def __init__(self, own: View, ranks: Ranks) -> None:

@@ -188,7 +188,7 @@ def as_bytes(state: Mapping[str, Any]) -> bytes:
 
 
 def _beside(private: RunState, gathered: bool = True) -> dict[str, Stateful]:
-    """What the update uses beside the model."""
+    """Return what the update uses beside the model."""
     names = ("optimizer", "scheduler")
     found: dict[str, Any] = {name: getattr(private._update, name, None) for name in names}
     if getattr(private._update, "shards", None) is not None:
@@ -197,7 +197,7 @@ def _beside(private: RunState, gathered: bool = True) -> dict[str, Stateful]:
 
 
 def _refuse_other_tensors(saved: Mapping[str, Any], model: nn.Module) -> None:
-    """Names and shapes: what settings cannot show, such as a buffer of another size."""
+    """Compare names and shapes, which settings cannot show: a buffer of another size."""
 
     def shape(value: Any) -> str:
         return f"{tuple(value.shape)} {value.dtype}" if isinstance(value, Tensor) else "no tensor"
@@ -217,7 +217,7 @@ def _refuse_other_names(saved: Mapping[str, Any], also: Mapping[str, Any]) -> No
 
 
 def _refuse_objects(value: Any, path: str) -> None:
-    """Only plain values can be loaded again without running code from the file."""
+    """Refuse objects: only plain values can be loaded without running code from the file."""
     if value is None or isinstance(value, bool | int | float | str | bytes | Tensor | torch.dtype):
         return
     if isinstance(value, Mapping):
@@ -235,7 +235,7 @@ def _refuse_objects(value: Any, path: str) -> None:
 
 
 def _copied(state: Any) -> Any:
-    """Optimisers and schedulers keep what they are given, and change it."""
+    """Copy a state: optimisers and schedulers keep what they are given, and change it."""
     return copy.deepcopy(state)
 
 

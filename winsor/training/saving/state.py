@@ -170,7 +170,7 @@ class RunState(HoldsKey):
     def _save_together(
         self, ranks: Ranks, path: str, also: Mapping[str, Stateful], shards: bool = False
     ) -> None:
-        """Where and how rank 0 says, with the random streams of all."""
+        """Save where and how rank 0 says, with the random streams of all."""
         own = {"random": random_states(), "neutralised": self._neutralised}
         ranks.agree(step_to_save=self.steps_done)
         path, shards = ranks.from_first((path, shards))
@@ -198,7 +198,7 @@ class RunState(HoldsKey):
         on_all_ranks(ranks, lambda: end() if writes else None, "save")
 
     def _follow_others(self) -> bool:
-        """After a step without rows on this rank; see `uneven.py`. False if the others leave."""
+        """Follow the others after a step without rows here (`UnevenSteps`). False if they leave."""
         ranks, uneven = self._ranks, self._uneven
         assert ranks is not None and uneven is not None
         return uneven.follow(self._feed.drawn, lambda: self._save_together(ranks, os.devnull, {}))
@@ -312,7 +312,7 @@ class RunState(HoldsKey):
         return key
 
     def _refuse_other_world(self, state: Mapping[str, Any], on_disk: bool) -> None:
-        """Ranks add up in another order when there are more of them: no step can be repeated."""
+        """Refuse another number of ranks: it adds up in another order, and can repeat no step."""
         saved = _intact(lambda: int(state.get("world", 1)))
         here = 1 if self._ranks is None else self._ranks.world
         done = _intact(lambda: int(state["steps_done"]) - int(state["first"]))
@@ -330,7 +330,7 @@ class RunState(HoldsKey):
         return self._feed.key if state["key"] is None else bytes.fromhex(state["key"])
 
     def _refuse_other_account(self, state: Mapping[str, Any]) -> None:
-        """What the checkpoint says was spent must fit what this ledger says, before it is added."""
+        """Refuse a checkpoint whose account does not fit this ledger, before it is added."""
         trial = Ledger(self._door.ledger.config)
         trial.load_state_dict(self._door.ledger.state_dict())
         _intact(lambda: trial.load_state_dict(state["ledger"]))
@@ -345,7 +345,7 @@ class RunState(HoldsKey):
             self._rule_state = self._rule.with_key(self._rule_state, fresh)
 
     def _of_this_rank(self, state: Mapping[str, Any]) -> dict[str, Any]:
-        """Random streams and counts that each rank has for itself."""
+        """Return random streams and counts that each rank has for itself."""
         kept = state.get("ranks")
         rank, world = (0, 1) if self._ranks is None else (self._ranks.rank, self._ranks.world)
         if not kept:
@@ -369,7 +369,7 @@ class RunState(HoldsKey):
 
 
 def _intact(read: Callable[[], _Value]) -> _Value:
-    """``read()``; whatever a damaged checkpoint makes it raise becomes one typed error."""
+    """Run ``read()``; whatever a damaged checkpoint makes it raise becomes one typed error."""
     try:
         return read()
     except WinsorError:

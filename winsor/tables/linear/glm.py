@@ -66,8 +66,8 @@ STEPS = {"rough": 150, "newton": 60}
 KEPT = 45
 """Newton steps, counted from the end, whose mean is the estimate."""
 DAMPING = 0.25
-"""Of Newton steps: iterates that jump with the noise of one release are biased, for the link is
-curved; damped ones wander less, and their mean is as precise."""
+"""Damping of Newton steps: iterates that jump with the noise of one release are biased, for the
+link is curved; damped ones wander less, and their mean is as precise."""
 MOMENTUM = 0.9
 _GRADIENT = Sensitivity.per_sample(1.0, "yardstick of a descent")
 
@@ -317,7 +317,7 @@ def noise_of_mean() -> float:
 
 
 def _mean(found: Distribution) -> float:
-    """Of a positive column; long empty cells at the end do not count in full."""
+    """Mean of a positive column; long empty cells at the end do not count in full."""
     values = found.quantile(np.linspace(0.0, 1.0, 65))
     values[-1] = min(values[-1], values[-2] + 4 * max(values[-2] - values[-3], 0.0))
     return max(float(np.mean((values[1:] + values[:-1]) / 2)), 1e-12)

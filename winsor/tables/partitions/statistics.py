@@ -172,7 +172,7 @@ class Moments:
     centre: Array
     reach: float
     noise_std: float
-    """Of a diagonal entry; an off-diagonal one has 1/sqrt(2) of it."""
+    """Noise of a diagonal entry; an off-diagonal one has 1/sqrt(2) of it."""
     guarantee: Guarantee
     ledger: Ledger = field(repr=False)
 

@@ -36,20 +36,13 @@ unit: install
 	.ci/browser
 	$(ONE) $(BIN)/python -m pytest -n 2 --dist loadfile -q --durations 25
 
-# Every page that is written from docstrings, results or the source; tests/test_docs.py compares.
+# Every page that is written from docstrings, results or the source, into build/docs. Not committed,
+# but for the names that type checkers see (winsor/rules/_names.pyi).
 docs: install
-	$(BIN)/python docs/rule_pages.py
-	$(BIN)/python docs/paper_page.py
-	$(BIN)/python docs/fidelity_page.py
-	$(BIN)/python docs/theory_page.py
-	$(BIN)/python docs/tables_page.py
-	$(BIN)/python docs/architecture_page.py
-	$(BIN)/python docs/api_pages.py
-	$(BIN)/python docs/licence_page.py
-	$(MAKE) --no-print-directory site
+	$(BIN)/python docs/built.py
 
 # The documentation as a site that needs no network: open build/site/index.html.
-site: install
+site: docs
 	PYTHONPATH=docs $(BIN)/python -m website.build build/site
 
 # The worked examples, each with its page in build/gallery; FULL=--full for the real ones.

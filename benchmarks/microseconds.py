@@ -9,7 +9,7 @@ Stages are functions of winsor, wrapped in clocks; a stage's figure is its own t
 stages inside it, averaged over the quickest hundredth of all steps (at least five), so that a busy
 machine shows up least. The clocks themselves cost about a microsecond per stage. `--against` gives
 the same table for another checkout of winsor, in turns. Writes
-benchmarks/results/microseconds.json, where other models stay; docs/where-the-microseconds-go.md
+benchmarks/results/microseconds.json, where other models stay; docs/performance.md
 reads it.
 """
 

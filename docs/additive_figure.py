@@ -1,4 +1,4 @@
-"""Draw docs/additive.svg: one shape function at three budgets, beside the truth.
+"""The figure additive.svg: one shape function at three budgets, beside the truth.
 
     python docs/additive_figure.py
 
@@ -8,14 +8,13 @@ rising) among four other features. Everything else, knots and ranges included, i
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
+from built import write
 
-from winsor.charts import Chart, Series, save
+from winsor.charts import Chart, Series
+from winsor.charts.files import drawing
 from winsor.tables import PrivateAdditiveRegressor
 
-FIGURE = Path(__file__).parent / "additive.svg"
 ROWS = 20_000
 
 
@@ -59,5 +58,9 @@ def figure() -> Chart:
     )
 
 
+def files() -> dict[str, str]:
+    return {"additive.svg": str(drawing(figure()))}
+
+
 if __name__ == "__main__":
-    save(figure(), FIGURE)
+    write(files())

@@ -1,4 +1,4 @@
-"""What docs/papers.md says of paper 4, counted from its saved convex tables and from Table 3.
+"""What papers.md says of paper 4, counted from its saved convex tables and from Table 3.
 
 In how many rows (a task, a data set and an epsilon) constrained averaged clipping, certified, is
 clearly ahead of DP-SGD or behind it: the 95 per cent interval of the difference leaves out zero.

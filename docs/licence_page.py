@@ -1,4 +1,4 @@
-"""docs/licences.md, and the bill of materials: what winsor stands on, and under which licences.
+"""The page licences.md, and the bill of materials: what winsor stands on, under which licences.
 
     python docs/licence_page.py               writes the page
     python docs/licence_page.py --sbom PATH   writes CycloneDX JSON (`make sbom`)
@@ -17,11 +17,11 @@ from importlib.metadata import Distribution
 from pathlib import Path
 from typing import Any
 
+from built import write
 from packaging.markers import default_environment
 from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parent.parent
-PAGE = ROOT / "docs" / "licences.md"
 LOCK = ROOT / "constraints.txt"
 RUNTIME, DEVELOPING = frozenset({""}), frozenset({"", "dev", "bench", "parquet", "scattering"})
 CLASSIFIER = "License :: "
@@ -80,11 +80,11 @@ def page() -> str:
         [
             "# Licences",
             "",
-            "winsor is under Apache-2.0. It stands on the packages below, in the versions with "
-            "which it is tested",
-            "(`constraints.txt`), each under the licence that its own metadata states. Written by "
-            "`python docs/licence_page.py`;",
-            "`make sbom` writes the same as CycloneDX JSON.",
+            "winsor is licensed under Apache-2.0. It depends on the packages below, in the "
+            "versions with which it is tested",
+            "(`constraints.txt`). Licences are those that each package states in its metadata. "
+            "`make sbom` writes",
+            "the same list as CycloneDX JSON.",
             "",
             "## Needed to run",
             "",
@@ -168,6 +168,10 @@ def _direct(package: Distribution, packages: dict[str, Distribution]) -> list[st
     return [_url(name, packages[name]) for name in sorted(names)]
 
 
+def files() -> dict[str, str]:
+    return {"licences.md": page()}
+
+
 def main(arguments: list[str]) -> None:
     if arguments[:1] == ["--sbom"]:
         path = Path(arguments[1])
@@ -177,7 +181,7 @@ def main(arguments: list[str]) -> None:
     elif arguments == ["--lock"]:
         LOCK.write_text(lock())
     else:
-        PAGE.write_text(page())
+        write(files())
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What docs/papers.md says of each paper before its tables: what holds, after correction, worth.
+"""What papers.md says of each paper before its tables: what holds, after correction, worth.
 
 The sentences are written by hand where they rest on a proof or a calculation. Numbers in them come
 from saved results, and what they say of a table depends on whether it has a full run.
@@ -16,7 +16,9 @@ import averaged_clipping
 
 Records = dict[tuple[str, str], dict[str, Any]]
 
-RULES = Path(__file__).parent.parent / "benchmarks" / "results" / "rules_fashion_mnist.json"
+RULES = next(
+    (Path(__file__).parent.parent / "experiments").glob("*/results/rules_fashion_mnist.json")
+)
 
 CNN_TABLES = ("table-2-mnist", "table-2-fashion", "table-2-mnist-ht")
 """Those of paper 1's Table 2 that train a network."""
@@ -109,9 +111,8 @@ def _rules() -> dict[str, str]:
         short: f"{table[name]['mean']:.1f} ± {table[name]['sd']:.1f}"
         for short, name in names.items()
     }
-    where = (
-        "Fashion-MNIST, epsilon 3, five seeds, equal tuning: `benchmarks/rules_fashion_mnist.py`"
-    )
+    folder = "experiments/2026-11-rules-at-one-epsilon"
+    where = f"Fashion-MNIST, epsilon 3, five seeds, equal tuning: `{folder}`"
     return {**found, "bench": where}
 
 

@@ -1,4 +1,4 @@
-"""The figures of docs/papers.md, as the papers show them, from the saved tables.
+"""The figures of papers.md, as the papers show them, from the saved tables.
 
 Each function takes the saved tables and gives a chart, or None where its table was not made. What
 comes from a smoke run says so in its title. Figures of the papers' own numbers are dashed.

@@ -2,7 +2,8 @@
 
     .venv/bin/python docs/peer_code.py [--only opacus]
 
-An environment is made in build/peers (some are gigabytes; they stay there for the next time). The
+A page marks a peer's code by ``python peer NAME`` and its set-up by ``<!-- peer setup NAME``. An
+environment is made in build/peers (some are gigabytes; they stay there for the next time). The
 versions, what was printed, and a digest of the code are kept in benchmarks/results/peer_code.json;
 `tests/test_docs_code.py` refuses a page whose peer code is not the code that was run.
 """
@@ -22,22 +23,33 @@ ROOT = Path(__file__).resolve().parents[1]
 RESULT = "peer_code"
 TORCH = ("-c", str(ROOT / "constraints.txt"), "torch")
 HERE = ("winsor",)  # with `make bench-install`, and what the page names beside it
-PEERS = {  # page: what its code needs, as pip's arguments; torch through the constraints
-    "replay.md": HERE,
-    "features.md": HERE,
-    "coming-from-opacus.md": (*TORCH, "opacus>=1.6,<1.7"),
-    "coming-from-diffprivlib.md": ("diffprivlib==0.6.6", "scikit-learn==1.5.2"),
-    "coming-from-jax-privacy.md": ("jax-privacy==2.0.0",),
-    "coming-from-tf-privacy.md": ("tensorflow-cpu==2.15.1", "tensorflow-privacy==0.9.0"),
+LIBRARIES = "coming-from-another-library.md"
+PAGES = {
+    "replay": "audit.md",
+    "features": "features.md",
+    "opacus": LIBRARIES,
+    "diffprivlib": LIBRARIES,
+    "jax-privacy": LIBRARIES,
+    "tf-privacy": LIBRARIES,
+}
+"""The page that shows a peer's code."""
+PEERS = {  # what its code needs, as pip's arguments; torch through the constraints
+    "replay": HERE,
+    "features": HERE,
+    "opacus": (*TORCH, "opacus>=1.6,<1.7"),
+    "diffprivlib": ("diffprivlib==0.6.6", "scikit-learn==1.5.2"),
+    "jax-privacy": ("jax-privacy==2.0.0",),
+    "tf-privacy": ("tensorflow-cpu==2.15.1", "tensorflow-privacy==0.9.0"),
 }
 
 
-def peer_program(page: Path) -> str:
-    """The peer's code of a page, with its set-up."""
+def peer_program(name: str) -> str:
+    """The code of a peer as its page has it, with its set-up."""
     sys.path.insert(0, str(ROOT / "tests" / "support"))
     import documents
 
-    return documents.program(page, documents.PEER, documents.PEER_SETUP)
+    page = ROOT / "docs" / PAGES[name]
+    return documents.program(page, f"{documents.PEER} {name}", f"{documents.PEER_SETUP} {name}")
 
 
 def digest(program: str) -> str:
@@ -69,15 +81,15 @@ def versions(python: Path, needs: tuple[str, ...]) -> dict[str, str]:
     return {name: version for name, version in found.items() if name in wanted}
 
 
-def run(page: Path, needs: tuple[str, ...]) -> dict[str, Any]:
-    program = peer_program(page)
-    python = environment(page.stem, needs)
+def run(name: str, needs: tuple[str, ...]) -> dict[str, Any]:
+    program = peer_program(name)
+    python = environment(name, needs)
     with tempfile.TemporaryDirectory() as folder:
         script = Path(folder) / "page.py"
         script.write_text(program, encoding="utf-8")
         done = subprocess.run([str(python), script], capture_output=True, text=True, cwd=folder)
     if done.returncode:
-        raise SystemExit(f"{page.name}: {done.stderr[-3000:]}")
+        raise SystemExit(f"{name}: {done.stderr[-3000:]}")
     return {
         "digest": digest(program),
         "versions": versions(python, needs),
@@ -87,18 +99,18 @@ def run(page: Path, needs: tuple[str, ...]) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--only", default="", help="part of a page's name")
+    parser.add_argument("--only", default="", help="part of a peer's name")
     options = parser.parse_args()
     sys.path.insert(0, str(ROOT / "benchmarks"))
     from saving import FOLDER, save
 
     kept = FOLDER / f"{RESULT}.json"
-    pages = json.loads(kept.read_text())["pages"] if kept.exists() else {}
+    peers = json.loads(kept.read_text())["peers"] if kept.exists() else {}
     for name, needs in PEERS.items():
         if options.only in name:
-            pages[name] = run(ROOT / "docs" / name, needs)
-            print(name, *pages[name]["printed"], sep="\n  ")
-    print(f"written to {save(RESULT, {'pages': pages})}")
+            peers[name] = run(name, needs)
+            print(name, *peers[name]["printed"], sep="\n  ")
+    print(f"written to {save(RESULT, {'peers': peers})}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Write docs/tables.md and docs/tables.svg from the results of the benchmark of tables.
+"""The page measured-tables.md and its figure, from the results of the benchmark of tables.
 
     python docs/tables_page.py
 
@@ -14,11 +14,12 @@ from pathlib import Path
 from statistics import mean, median, stdev
 from typing import Any
 
-from winsor.charts import Chart, Series, save
+from built import write
 
-HERE = Path(__file__).parent
-PAGE, FIGURE = HERE / "tables.md", HERE / "tables.svg"
-RESULTS = HERE.parent / "benchmarks" / "results"
+from winsor.charts import Chart, Series
+from winsor.charts.files import drawing
+
+RESULTS = Path(__file__).parent.parent / "benchmarks" / "results"
 
 Cells = dict[tuple[str, str, float], list[dict[str, Any]]]
 
@@ -37,61 +38,23 @@ ASKED = (
     ("aus_injury", 3.0, "additive, learnt", 0.512),
     ("california", 3.0, "additive, learnt", 0.66),
 )
-SKLEARN = """## In scikit-learn, honestly
-
-Every estimator and transformer takes `budget=`. Fits of clones register there, and
-`total_guarantee` adds up all that is inside a pipeline or a search, or refuses:
-
-<!-- setup
-import numpy as np
-
-draw = np.random.default_rng(0)
-X = draw.lognormal(0, 1, (2000, 3))
-y = X[:, 0] + draw.normal(0, 0.3, 2000)
--->
-
-```python
-from sklearn.model_selection import GridSearchCV
-from sklearn.pipeline import make_pipeline
-from winsor.tables import PrivacyBudget, PrivateRidge, PrivateScaler, total_guarantee
-
-budget = PrivacyBudget()
-model = make_pipeline(
-    PrivateScaler(epsilon=0.2, low=None, high=None, budget=budget), PrivateRidge(budget=budget)
-)
-search = GridSearchCV(model, {"privateridge__alpha": [0.1, 1.0]}, cv=3).fit(X, y)
-print(total_guarantee(search))        # fourteen fits, not one
-```
-
-* Without a budget a search warns (`PrivacyLeakWarning`) and cannot be added up. Rows that were in
-  an earlier fit warn too, and so does a `StandardScaler` in front, also inside a column
-  transformer. An encoder with declared `categories` learns nothing and is welcome;
-  `winsor.tables.PrivateEncoder` finds them inside the budget: noisy counts above a threshold that a
-  category of one person exceeds with a probability of half of delta at most.
-* The scores by which a search chooses read the rows without privacy; `total_guarantee` says so in
-  its conditions; `winsor.tuning` chooses privately.
-* `n_jobs` must be 1: spending in another process would be lost, and is refused.
-* `exposure` is routed (`set_fit_request(exposure=True)`). Frames of pandas, polars and pyarrow are
-  read; sparse tables by the linear models (by DP-SGD: X'X would be dense), not by additive ones.
-"""
-
-OLDER = """Cells of ours are measured at the commits below; a table stands under two of them if its
-seeds do. Where a commit is not the newest, later changes of the code are not in the figure."""
+OLDER = """Our cells were measured at the commits below; a table is listed under two of them if its
+seeds are. Where a commit is not the newest, the figure lacks later changes of the code."""
 
 EUROS = """## Raw euros
 
-Claims of fremtpl2 as they are, no range and no logarithm (`benchmarks/raw_amounts.py`). One claim
-in a hundred is more than a third of the total: at a small epsilon the mean is that of winsorised
-amounts, and lower. Huber and median regression predict the bulk, which is what they are for. The
-Gamma model takes no steps along directions that noise hides (categories so rare that their rows
-have no vote), its steps have a bounded length, and its means stay within the released range of y:
-without these its mean was 12 million at epsilon 1000. `coef_interval_` is what it is for; for
-predictions take `PrivateAdditiveRegressor`, with `target="log"` if the median amount is wanted.
+Claims of fremtpl2 without a range and without a logarithm (`benchmarks/raw_amounts.py`). One
+claim in a hundred is more than a third of the total, so at a small epsilon predictions have the
+lower mean of winsorised amounts. Huber and median regression predict the bulk, as they should.
+The Gamma model takes no steps along directions that noise hides, its steps have a bounded length,
+and its means stay within the released range of y; without these limits its mean was 12 million at
+epsilon 1000. Use it for `coef_interval_`, and `PrivateAdditiveRegressor` for predictions, with
+`target="log"` for the median amount.
 """
 
 BLIND = """## What was not blind
 
-Shares, steps and cuts are fixed for all tables, but not all of them were chosen without a look. The
+Shares, steps and cuts are fixed for all tables, but not all of them were chosen blind. The
 designers had seen scores of *a9a, breast_cancer, pima* and *diabetes* (test rows too) while they
 wrote the defaults for indicators and small tables; those of the claims tables and of california
 stood in the issue that asked for this. Later it was known from test rows that *bemtpl97* was
@@ -109,21 +72,21 @@ GIVEN = "Scores with public ranges minus those with learnt ones, and standard er
 BEHIND = 0.05
 """How far behind the best of the others a method may be: this share of its score."""
 
-HEAD = """# Tables: what privacy costs, and who pays less
+HEAD = """# Eleven tables: what privacy costs, and who pays less
 
-*Written by `docs/tables_page.py` from what `benchmarks/tables.py` measured; no figure is typed in.*
+*Built by `docs/tables_page.py` from what `benchmarks/tables.py` measured; no figure is typed in.*
 
-Eleven tables: claims, incomes, housing and two of scikit-learn's, and two simulated ones with heavy
-tails, whose scores are against the known mean. R2 on test rows (targets are log amounts; california
-in $100,000), accuracy where there are two classes. Everybody has fixed defaults and the same public
-ranges, which are written down from what a column means and never read off the
-rows (`benchmarks/tables_data.py`); ours marked *learnt* is given none and pays for finding them.
-delta = 1e-5, or 1/(2n) if smaller; diffprivlib is pure epsilon. Ranges are as wide as an honest
-person would write them: that hurts AdaSSP and diffprivlib, whose noise is in units of the range.
-Others have the defaults of their authors: interpret 0.6.16, diffprivlib 0.6.6, whose regression
-adds noise to X'X without making it positive definite again: some solutions are arbitrary.
+The tables are claims, incomes, housing, two of scikit-learn's, and two simulated ones with heavy
+tails, whose scores are relative to the known mean. Scores are R2 on test rows (targets are log
+amounts; california in $100,000), or accuracy where there are two classes. All methods have fixed
+defaults and the same public ranges, which were written down from the meaning of a column and
+never read off the rows (`benchmarks/tables_data.py`). Methods of ours marked *learnt* are given
+no ranges and pay for finding them. delta is 1e-5, or 1/(2n) if smaller; diffprivlib is pure
+epsilon. Wide ranges hurt AdaSSP and diffprivlib, whose noise is in units of the range. The others
+use their authors' defaults: interpret 0.6.16, and diffprivlib 0.6.6, whose regression adds noise
+to X'X without making it positive definite again, so that some solutions are arbitrary.
 
-![Share of the non-private score](tables.svg)
+![Share of the non-private score](measured-tables.svg)
 """
 
 
@@ -389,10 +352,13 @@ def page() -> str:
     lines += [BLIND, "## Of which commit", "", OLDER, "", *ages(found), ""]
     lines += ["## Means that need no radius", "", "Relative root mean squared error at epsilon 1,"]
     lines += ["50 seeds (`benchmarks/winsorised_means.py`):", "", *means(), ""]
-    lines += [*intervals(), *stretched(), EUROS, *euros(), SKLEARN]
+    lines += [*intervals(), *stretched(), EUROS, *euros()]
     return "\n".join(lines)
 
 
+def files() -> dict[str, str]:
+    return {"measured-tables.md": page(), "measured-tables.svg": str(drawing(figure(cells())))}
+
+
 if __name__ == "__main__":
-    PAGE.write_text(page())
-    save(figure(cells()), FIGURE)
+    write(files())

@@ -78,7 +78,7 @@ for package in map(importlib.import_module, ("winsor", "winsor.tails", "winsor.t
     for name in package.__all__:
         value = getattr(package, name)
         if isinstance(value, types.ModuleType):
-            assert package is winsor and value is sys.modules["winsor." + name], name
+            assert value is sys.modules[f"{package.__name__}.{name}"], name
 """
 
 

@@ -55,7 +55,7 @@ def test_every_package_that_comes_along_is_pinned_to_what_is_tested(pages):
 
 
 def test_every_package_is_listed_with_its_licence(pages):
-    page = (ROOT / "docs" / "licences.md").read_text()
+    page = pages.files()["licences.md"]
     for name, package in pages.needed(pages.RUNTIME).items():
         assert f"| {name} | {package.version.split('+')[0]} | {pages.licence(package)} |" in page
         assert pages.licence(package) != "not stated"

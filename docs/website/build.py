@@ -1,4 +1,4 @@
-"""Write the site: python -m website.build [build/site], with docs/ on the path."""
+"""Write the site after `make docs`: python -m website.build [build/site], docs/ on the path."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ import sys
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from built import BUILT
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 import winsor
-from website.contents import GROUPS, HOME, ROOT, Page, pages
+from website.contents import GROUPS, HOME, ROOT, Page, located, pages
 from website.figures import figures
 from website.markdown import code, render, slug
 from winsor.charts.templates import asset
@@ -27,10 +28,11 @@ class BrokenLink(Exception):
 
 
 class Site:
-    """Every page, and the files that they show."""
+    """Every page, and the files that they show; ``built`` holds what `docs/built.py` wrote."""
 
-    def __init__(self) -> None:
-        self.pages = pages()
+    def __init__(self, built: Path = BUILT) -> None:
+        self.built = built
+        self.pages = pages(built)
         self.places = {page.source: page.target for page in self.pages}
         self.copied: dict[str, Path] = {}
         self.sources: dict[str, Path] = {}
@@ -58,7 +60,7 @@ class Site:
             title=page.title,
             body=Markup(done.body),
             headings=done.headings if len(done.headings) > 3 else (),
-            figures=figures() if page.source == Path("benchmarks/README.md") else (),
+            figures=figures() if page.source == Path("docs/performance.md") else (),
             before=self.pages[at - 1] if at else None,
             after=self.pages[at + 1] if at + 1 < len(self.pages) else None,
         )
@@ -104,15 +106,15 @@ class Site:
         parts = urlsplit(address)
         if parts.scheme or not parts.path:
             return address
-        path = (ROOT / page.source.parent / parts.path).resolve()
-        place = self._place(page, path)
+        source = Path(os.path.normpath(page.source.parent / parts.path))
+        place = self._place(page, source)
         anchor = f"#{parts.fragment}" if parts.fragment else ""
         return os.path.relpath(place, os.path.dirname(page.target) or ".") + anchor
 
-    def _place(self, page: Page, path: Path) -> str:
-        if not path.exists() or not path.is_relative_to(ROOT):
-            raise BrokenLink(f"{page.source} links to {path}, which does not exist")
-        source = path.relative_to(ROOT)
+    def _place(self, page: Page, source: Path) -> str:
+        path = located(source, self.built)
+        if not path.exists() or source.parts[:1] == ("..",):
+            raise BrokenLink(f"{page.source} links to {source}, which does not exist")
         if path.is_dir():
             source = source / "README.md"
         if source in self.places:
@@ -126,9 +128,9 @@ class Site:
         raise BrokenLink(f"{page.source} links to {source}, which is no page of the site")
 
 
-def build(folder: Path) -> int:
+def build(folder: Path, built: Path = BUILT) -> int:
     """Write the site into ``folder``, which is emptied first; return the number of its pages."""
-    site = Site()
+    site = Site(built)
     files = site.written()
     shutil.rmtree(folder, ignore_errors=True)
     for target, text in files.items():

@@ -1,6 +1,7 @@
 """Which pages the site has, in which order, and where each goes.
 
-A page of `docs/` that no group names is shown under "More": a new page is never lost.
+Pages that programs write (`docs/built.py`) are laid over the repository: build/docs over docs/. A
+page of `docs/` that no group names is shown under "More": a new page is never lost.
 """
 
 from __future__ import annotations
@@ -8,47 +9,51 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from built import BUILT
+
 ROOT = Path(__file__).resolve().parents[2]
 HOME = "index.html"
 
 GROUPS: dict[str, tuple[str, ...]] = {
-    "Start": ("README.md", "docs/tour.md", "docs/which-rule.md", "docs/tails.md"),
+    "Start": (
+        "README.md",
+        "docs/tour.md",
+        "docs/which-rule.md",
+        "docs/coming-from-another-library.md",
+    ),
     "Gallery": ("examples/gallery/*.md",),
-    "Coming from": ("docs/coming-from-*.md",),
     "Guides": (
+        "docs/tables.md",
         "docs/units.md",
-        "docs/additive.md",
         "docs/features.md",
-        "docs/tuning.md",
-        "docs/metrics.md",
-        "docs/callbacks.md",
-        "docs/ways-of-drawing.md",
+        "docs/tuning-and-metrics.md",
         "docs/several-processes.md",
-        "docs/modelmix.md",
+        "docs/ways-of-drawing.md",
+        "docs/callbacks.md",
         "docs/what-mixes-rows.md",
+        "docs/modelmix.md",
     ),
     "Trust": (
+        "docs/what-you-must-trust.md",
         "docs/for-the-data-protection-officer.md",
         "docs/privacy.md",
         "docs/audit.md",
-        "docs/replay.md",
     ),
     "Rules": ("docs/rules/*.md",),
     "Papers": ("docs/papers.md", "docs/papers/*.md", "docs/theory.md", "docs/fidelity.md"),
     "Reference": ("docs/api/*.md",),
-    "Benchmarks": (
+    "Performance": (
+        "docs/performance.md",
+        "docs/measured-tables.md",
         "benchmarks/README.md",
-        "docs/tables.md",
-        "docs/records.md",
-        "docs/heavy-tail-edge.md",
-        "docs/where-the-microseconds-go.md",
-        "docs/cost-of-the-rest.md",
         "papers/README.md",
     ),
     "More": ("docs/*.md",),
     "Project": (
+        "docs/README.md",
         "CONTRIBUTING.md",
         "CHANGELOG.md",
+        "docs/changes-*.md",
         "docs/architecture.md",
         "docs/adr/*.md",
         "docs/licences.md",
@@ -58,11 +63,12 @@ GROUPS: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class Page:
-    """A Markdown file of the repository and its place in the site."""
+    """A Markdown file and its place in the site."""
 
     source: Path
-    """Relative to the repository."""
+    """Relative to the repository, as if what is built were committed."""
     group: str
+    built: Path = BUILT
 
     @property
     def target(self) -> str:
@@ -74,6 +80,8 @@ class Page:
         parts = list(self.source.with_suffix(".html").parts)
         if len(parts) == 1:
             return parts[0].lower()
+        if parts == ["docs", "README.html"]:
+            return "documentation.html"  # index.html is the home page
         if parts[0] in ("docs", "examples"):
             parts = parts[1:]
         if parts[-1] == "README.html":
@@ -82,7 +90,7 @@ class Page:
 
     @property
     def text(self) -> str:
-        return (ROOT / self.source).read_text(encoding="utf-8")
+        return located(self.source, self.built).read_text(encoding="utf-8")
 
     @property
     def title(self) -> str:
@@ -92,14 +100,33 @@ class Page:
         return "Read me" if self.source.name == "README.md" and title == "winsor" else title
 
 
-def pages() -> list[Page]:
+def located(source: Path, built: Path = BUILT) -> Path:
+    """The file that ``source`` names: the repository's, else the one that was built."""
+    committed = ROOT / source
+    if committed.exists() or source.parts[:1] != ("docs",):
+        return committed
+    return built / source.relative_to("docs")
+
+
+def pages(built: Path = BUILT) -> list[Page]:
     """Every page once, group by group."""
     late = [name for name in GROUPS if name != "More"]
     found: dict[Path, Page] = {}
     for group in [*late, "More"]:
         for pattern in GROUPS[group]:
-            for path in sorted(ROOT.glob(pattern), key=lambda p: (p.name != "README.md", p.name)):
-                source = path.relative_to(ROOT)
-                found.setdefault(source, Page(source, group))
+            for source in sorted(_matching(pattern, built), key=_place):
+                found.setdefault(source, Page(source, group, built))
     order = list(GROUPS)
     return sorted(found.values(), key=lambda page: order.index(page.group))
+
+
+def _matching(pattern: str, built: Path) -> set[Path]:
+    found = {path.relative_to(ROOT) for path in ROOT.glob(pattern)}
+    if pattern.startswith("docs/"):
+        inside = built.glob(pattern.removeprefix("docs/"))
+        found |= {Path("docs") / path.relative_to(built) for path in inside}
+    return found
+
+
+def _place(source: Path) -> tuple[bool, str]:
+    return source.name != "README.md", source.name

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from markupsafe import Markup
@@ -33,8 +34,8 @@ def figures() -> list[Figure]:
     }
     found = []
     for name, make in makers.items():
-        path = RESULTS / f"{name}.json"
-        if path.exists():
+        kept = [RESULTS / f"{name}.json", *ROOT.glob(f"experiments/*/results/{name}.json")]
+        for path in filter(Path.exists, kept):
             found.append(make(json.loads(path.read_text(encoding="utf-8"))))
     return found
 

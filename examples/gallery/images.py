@@ -3,7 +3,7 @@
     python examples/gallery/images.py [--full] [--out DIR] [--data DIR]
 
 The short form is the digits of scikit-learn, pixels as they are, at epsilon 4. The full form is
-examples/fashion_mnist.toml, the record of docs/records.md: Fashion-MNIST with scattering features
+examples/fashion_mnist.toml, the record of docs/features.md: Fashion-MNIST with scattering features
 at epsilon 3 (needs kymatio, and fashion_mnist.npz in --data). Features are a fixed function of the
 row alone, so they cost no privacy; their moments, by which they are decorrelated, are released
 first, within the same epsilon. The threshold and the rate were found on public rows, outside

@@ -11,10 +11,12 @@ from torch.utils.data import DataLoader, TensorDataset
 DOCS = Path(__file__).parents[2] / "docs"
 
 
-def run_blocks(page, names):
-    text = (DOCS / page).read_text()
-    for number, code in enumerate(re.findall(r"```python\n(.*?)```", text, re.DOTALL)):
-        exec(compile(code, f"{page} [{number}]", "exec"), names)
+def run_blocks(library, names):
+    text = (DOCS / "coming-from-another-library.md").read_text()
+    blocks = re.findall(rf"```python {library}\n(.*?)```", text, re.DOTALL)
+    assert len(blocks) >= 2
+    for number, code in enumerate(blocks):
+        exec(compile(code, f"{library} [{number}]", "exec"), names)
 
 
 @pytest.mark.filterwarnings("ignore:'pin_memory' argument is set as true:UserWarning")
@@ -24,7 +26,7 @@ def test_the_page_for_transformers_runs(tmp_path, capsys):
         "private_rows": tiny.Sentences(), "public_rows": tiny.Sentences(8, first=500),
         "collate": tiny.padded,
     }  # fmt: skip
-    run_blocks("coming-from-transformers.md", names)
+    run_blocks("transformers", names)
     assert 7.5 < names["trainer"].spent().epsilon <= 8
     assert names["again"].spent().steps == 10
     assert "certified" in capsys.readouterr().out
@@ -44,6 +46,6 @@ def test_the_page_for_lightning_runs(tmp_path, capsys):
         "folder": str(tmp_path), "private_rows": rows[0], "public_loader": DataLoader(rows[1], 25),
         "__name__": "page",
     }  # fmt: skip
-    run_blocks("coming-from-lightning.md", names)
+    run_blocks("lightning", names)
     assert 2.8 < names["module"].spent().epsilon <= 3
     assert "certified" in capsys.readouterr().out

@@ -1,8 +1,9 @@
 """A page of documentation as a program: its Python blocks, and the set-up that readers do not see.
 
 A page may hold ``<!-- setup ... -->`` with the names that its blocks use: rows, a model. A block
-that is fenced as ``python peer`` shows another library's code: with ``<!-- peer setup ... -->`` it
-is a program of its own, which `docs/peer_code.py` runs in that library's environment.
+that is fenced as ``python peer NAME`` shows another library's code: with ``<!-- peer setup NAME ...
+-->`` it is a program of its own, which `docs/peer_code.py` runs in that library's environment. Any
+other word after ``python`` names a test that runs the block with models of its own.
 """
 
 from __future__ import annotations

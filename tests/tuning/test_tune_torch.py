@@ -1,4 +1,4 @@
-"""Tuning a PyTorch training: the example of docs/tuning.md, small."""
+"""Tuning a PyTorch training: the example of docs/tuning-and-metrics.md, small."""
 
 from __future__ import annotations
 

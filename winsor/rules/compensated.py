@@ -36,7 +36,7 @@ index is a public constant; a wrong one costs accuracy, never privacy.
 References
 ----------
 Embrechts, Klueppelberg, Mikosch: Modelling extremal events, 1997 (means beyond a threshold). The
-rule is ours. Measured: docs/heavy-tail-edge.md.
+rule is ours. Measured: docs/which-rule.md.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ When to use
 p above 1 where long gradients carry the signal (rare classes, rows that are not learnt yet) and the
 many short ones only repeat what is known; p below 1 where lengths say little. Noise depends on C
 alone, so p shapes bias and buys no noise. Tune p with C and the step length, beginning at 2: what
-is best at p = 1 lies elsewhere. Measured: docs/heavy-tail-edge.md, where p of 2 to 3.5 was ahead of
+is best at p = 1 lies elsewhere. Measured: docs/which-rule.md, where p of 2 to 3.5 was ahead of
 flat clipping with long-tailed classes and on French motor claims (there by the level of what it
 predicts alone), and p = 1 was best elsewhere.
 

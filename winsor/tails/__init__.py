@@ -8,6 +8,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from winsor.tails import datasets
 from winsor.tails.fitting import Estimate, TailFit, fit
 from winsor.tails.guide import Advice, Setting, advise
 from winsor.tails.verdict import TailClass, Verdict
@@ -26,6 +27,7 @@ __all__ = [
     "TailFit",
     "Verdict",
     "advise",
+    "datasets",
     "fit",
 ]
 

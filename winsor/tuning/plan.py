@@ -151,7 +151,7 @@ def _composed(question: Question, trials: int, budget: tuple[float, float, Any])
 
 def _advice(options: Sequence[TuningOption]) -> str:
     """Says when the recipe is better. What tuning gains is not known before it is paid for;
-    docs/tuning.md has three measured cases."""
+    docs/tuning-and-metrics.md has three measured cases."""
     cheapest = min(options, key=lambda option: option.noise_ratio)
     ratio = cheapest.noise_ratio
     cost = (

@@ -19,7 +19,7 @@
    with the root of the batch were tried, and lost two points on features of EfficientNet.
 
 Inputs should be of order one, as for any optimiser. The constants were chosen once, on three public
-datasets (docs/tails.md has the figures), and not per dataset. A fit of public norms
+datasets (docs/which-rule.md has the figures), and not per dataset. A fit of public norms
 (`winsor.tails.fit`) improves the start of the threshold.
 
 Guarantee
@@ -123,7 +123,7 @@ def falling(optimizer: torch.optim.Optimizer, steps: int) -> torch.optim.lr_sche
 EXCESS = 1 / 30
 """What clipping takes from the mean norm, in thresholds. Chosen so that small models (a9a, claims)
 keep the target that the sum gives, after looks at training rows of features of MNIST, where it
-hardly matters, and of EfficientNet, where it is worth a point (benchmarks/records_recipe.py)."""
+hardly matters, and of EfficientNet, where it is worth a point (experiments/2026-11-records)."""
 
 
 def quantile_for(noise: float, most: float) -> float:

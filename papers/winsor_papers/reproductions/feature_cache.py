@@ -6,7 +6,7 @@ edge, in their order. It is looked for in ``$WINSOR_FEATURES``, else in ~/.cache
 the largest edge is read. Files ``DATA-scattering-J2-L8-PART.npy`` hold scattering coefficients as
 they are, without normalisation. All are transforms of the data: they lie outside any repository.
 
-Where benchmarks/records_features.py has kept maps of the same network, the first file is made from
+Where experiments/2026-11-records has kept maps of the same network, the first file is made from
 them, without another pass over the images (`from_maps`):
 
     python -m winsor_papers.reproductions.feature_cache cifar10_efficientnet_224 cifar10.npz

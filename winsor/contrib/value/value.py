@@ -25,8 +25,8 @@ When to use
 -----------
 For perceptrons and convolutional networks, with GroupNorm or LayerNorm and residual sums, when
 per-sample norms are the bottleneck. How tight the bound is decides how much signal is lost (median
-G/|g| measured by `benchmarks/value_tightness.py`): with "outputs" 1.0 for perceptrons, 1.0 to 1.4
-for the two-layer CNN and 1.0 to 1.1 for residual networks; with "forward" 1.0, 3 to 40 and
+G/|g| measured by `experiments/2026-11-value-bounds`): with "outputs" 1.0 for perceptrons, 1.0 to
+1.4 for the two-layer CNN and 1.0 to 1.1 for residual networks; with "forward" 1.0, 3 to 40 and
 thousands; with "value" 1.3 for a linear model, 2 to 3 for two layers and 30 for five. Where `Flat`
 is as fast, prefer it: its bound is exact.
 

@@ -1,4 +1,4 @@
-"""What docs/papers.md says of paper 4 is counted, not typed."""
+"""What the page of the papers says of paper 4 is counted, not typed."""
 
 from __future__ import annotations
 

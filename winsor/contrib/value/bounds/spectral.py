@@ -35,7 +35,7 @@ OUTWARDS = 1 + 1e-9
 
 DRIFT = 0.05
 """A carried norm may exceed the computed one by this share before it is computed anew. One in a
-hundred is what private noise moves a layer by in a single step (docs/cost-of-the-rest.md)."""
+hundred is what private noise moves a layer by in a single step (docs/performance.md)."""
 
 _GRAM = 1e-15
 """Nine times the rounding of one float64 operation, as a share of |M|_F^2: see `spectral_norm`."""

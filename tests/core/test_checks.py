@@ -9,7 +9,6 @@ import pytest
 
 from winsor.core import checks
 from winsor.core.contract import ConfigurationError, Neighbouring
-from winsor.core.sampling.choose import make_sampler, planned_steps
 
 
 @pytest.mark.parametrize("value", [1, 0.5, np.float32(2), np.int64(3)])
@@ -81,13 +80,3 @@ def test_a_delta_of_one_over_n_must_be_said():
     for delta in (0.0, 1.0, math.nan):
         with pytest.raises(ConfigurationError, match="delta must be strictly between 0 and 1"):
             checks.as_delta(delta, 100, allow_large=True)
-
-
-def test_steps_from_epochs():
-    sampler = make_sampler("poisson", 1000, 30)
-    assert planned_steps(3, None, sampler) == 100
-    assert planned_steps(None, 7, sampler) == 7
-    assert planned_steps(None, None, sampler, default=5) == 5
-    for epochs, steps in ((None, None), (3, 7)):
-        with pytest.raises(ConfigurationError, match="either epochs or steps"):
-            planned_steps(epochs, steps, sampler)

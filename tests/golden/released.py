@@ -38,20 +38,18 @@ from winsor.core.contract import Bounded, Neighbouring, Sensitivity, WinsorError
 from winsor.core.door import Digest, Door
 from winsor.core.events.trial_counts import PoissonTrials, TruncatedNegativeBinomial
 from winsor.core.events.trial_counts import draw as draw_trials
-from winsor.core.inputs import as_key
 from winsor.core.ledger import Ledger, config_hash
 from winsor.core.noise.gaussian import Gaussian
 from winsor.core.noise.laplace import Laplace
 from winsor.core.noise.source import NoiseSource
 from winsor.core.noise.source import method as method_of_noise
 from winsor.core.prepaid import PrepaidDoor
-from winsor.core.randomness import bound_key, fingerprint, new_key, stream, subkey
+from winsor.core.randomness import bound_key, fingerprint, key_for, new_key, stream, subkey
 from winsor.core.sampling.allocation import Allocation, Loader
 from winsor.core.sampling.cyclic import CyclicPoisson
 from winsor.core.sampling.samplers import FixedSize, FullBatch, Poisson
 from winsor.core.sampling.units import UnitRows
 from winsor.tables import additive, linear, means, partitions, ranges
-from winsor.tables.estimator import fresh_key
 from winsor.tables.linear.batches import BlockPoisson
 from winsor.tables.units import one_row_each
 from winsor.tails import PrivateMonitor
@@ -111,20 +109,20 @@ def keys() -> Iterator[Row]:
     for name, bound in things().items():
         for seed in (0, 1, 12345):
             yield f"bound_key {seed}: {name}", bound_key(new_key(seed), *bound).hex()
-            yield f"as_key {seed}: {name}", as_key(seed, *bound).hex()
-            yield f"as_key numpy {seed}: {name}", as_key(np.int64(seed), *bound).hex()
+            yield f"as_key {seed}: {name}", key_for(seed, None, *bound).hex()
+            yield f"as_key numpy {seed}: {name}", key_for(np.int64(seed), None, *bound).hex()
             for spent in (0, 3):
                 yield (
                     f"fresh_key {seed} after {spent}: {name}",
-                    fresh_key(seed, spent, *bound).hex(),
+                    key_for(seed, spent, *bound).hex(),
                 )
-        yield f"fresh_key of bytes: {name}", fresh_key(KEY, 2, *bound).hex()
-        yield f"as_key of bytes: {name}", as_key(KEY, *bound).hex()
+        yield f"fresh_key of bytes: {name}", key_for(KEY, 2, *bound).hex()
+        yield f"as_key of bytes: {name}", key_for(KEY, None, *bound).hex()
         state = np.random.RandomState(5)
-        pair = [fresh_key(state, 0, *bound).hex() for _ in range(2)]
+        pair = [key_for(state, 0, *bound).hex() for _ in range(2)]
         yield f"fresh_key of a RandomState: {name}", pair
-    yield "as_key, many seeds", digest(*(as_key(seed, "x") for seed in range(300)))
-    yield "fresh_key, many seeds", digest(*(fresh_key(seed, 1, "x") for seed in range(300)))
+    yield "as_key, many seeds", digest(*(key_for(seed, None, "x") for seed in range(300)))
+    yield "fresh_key, many seeds", digest(*(key_for(seed, 1, "x") for seed in range(300)))
     purposes = (
         "batch", "digest", "iterate", "groups", "mix", "check", "rows that ranks compare",
         "holdout", "setting", "seed", "tie", "rule", "cyclic batch", "cyclic groups",

@@ -39,12 +39,12 @@ import winsor
 from winsor import rules
 from winsor.audit.curve import curve_test
 from winsor.audit.suite import certified
+from winsor.core.ledger.shared import SharedLedger
 from winsor.core.noise.source import AHEAD
 from winsor.core.values import PartTree, leaves_of
 from winsor.tails import PrivateMonitor
 from winsor.training import together as agreeing
 from winsor.training.ranks import noise as shared_noise
-from winsor.training.ranks.ledger import SharedLedger
 from winsor.training.ranks.ranks import Ranks, fingerprint_of
 from winsor.training.ranks.shard_sums import ShardingRanks
 

@@ -100,7 +100,7 @@ class TranscriptExperiment(StackedExperiment):
 
     def _state_after(self, output: Parts, std: dict[str, float], state: State) -> State:
         """The next state if the exact values were used in place of the released ones."""
-        exact = Released(_values(output), std, 0)
+        exact = Released.imagined(_values(output), std)
         return self.rule.after(exact, state)[1]
 
 

@@ -36,7 +36,7 @@ from winsor.core.door import Door
 from winsor.core.ledger.ledger import Ledger
 from winsor.core.noise.laplace import Laplace
 from winsor.core.noise.protocol import Mechanism
-from winsor.core.noise.source import NoiseSource
+from winsor.core.noise.slices import without_thread
 from winsor.core.randomness import stream
 from winsor.core.sampling.samplers import FixedSize, FullBatch, Poisson, Sampler
 from winsor.rules.rule import Rule, State
@@ -67,9 +67,8 @@ class AuditSetting:
         return audit_key(*labels, seed=self.seed)
 
     def door(self, key: bytes) -> Door:
-        door = Door(Ledger({}), self.mechanism, self.sampler, self.relation, key)
-        door.noise = NoiseSource(key, prefetch=False)  # the same values, without a thread each
-        return door
+        ledger = Ledger({})
+        return Door(ledger, self.mechanism, self.sampler, self.relation, key, without_thread)
 
 
 # ------------------------------------------------------------------------------------- batches

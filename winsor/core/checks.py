@@ -15,23 +15,27 @@ from winsor.core.contract import ConfigurationError, Neighbouring, UnknownArgume
 
 
 def positive(name: str, value: Any, remedy: str = "") -> float:
+    """Return ``value`` as a float; refuse what is not positive and finite."""
     if not (_is_finite(value) and value > 0):
         raise refusal(name, "a positive finite number", value, remedy)
     return float(value)
 
 
 def all_positive(**values: Any) -> None:
+    """Refuse the first value that is not positive and finite."""
     for name, value in values.items():
         positive(name, value)
 
 
 def at_least(name: str, value: Any, least: float, remedy: str = "") -> float:
+    """Return ``value`` as a float; refuse what is below ``least`` or not finite."""
     if not (_is_finite(value) and value >= least):
         raise refusal(name, f"at least {least:g} and finite", value, remedy)
     return float(value)
 
 
 def whole(name: str, value: Any, least: int = 1) -> int:
+    """Return ``value`` as an int; refuse what is not a whole number of at least ``least``."""
     if isinstance(value, bool) or not (isinstance(value, Integral) and int(value) >= least):
         kind = "a positive whole number" if least == 1 else f"a whole number >= {least}"
         raise refusal(name, kind, value)
@@ -45,12 +49,14 @@ def written_whole(name: str, value: float | None, least: int = 1) -> int | None:
 
 
 def probability(name: str, value: Any, remedy: str = "") -> float:
+    """Return ``value`` as a float; refuse what is not strictly between 0 and 1."""
     if not (_is_number(value) and 0 < value < 1):
         raise refusal(name, "strictly between 0 and 1", value, remedy)
     return float(value)
 
 
 def all_probabilities(**values: Any) -> None:
+    """Refuse the first value that is not strictly between 0 and 1."""
     for name, value in values.items():
         probability(name, value)
 
@@ -86,6 +92,7 @@ def nearest_first(value: str, options: Iterable[str]) -> list[str]:
 
 
 def as_relation(value: str | Neighbouring) -> Neighbouring:
+    """Return the neighbouring relation that is meant by its name."""
     if isinstance(value, Neighbouring):
         return value
     return Neighbouring(choice("relation", value, [r.value for r in Neighbouring]))
@@ -129,6 +136,7 @@ def refuse_unknown(
 
 
 def refusal(name: str, wanted: str, value: Any, remedy: str = "") -> ConfigurationError:
+    """Build the error "name must be wanted. Got value instead.", with what to do."""
     if isinstance(value, str) and _reads_as_number(value):
         remedy = f"Write it without quotes: {name}={value}. {remedy}".strip()
     if hasattr(value, "item") and hasattr(value, "detach"):  # of torch, which is not loaded here

@@ -133,6 +133,7 @@ class Sensitivity:
         return Sensitivity(2 * c, 2 * c, proof)
 
     def under(self, relation: Neighbouring) -> float:
+        """Return the sensitivity under ``relation``."""
         return self.add_remove if relation is Neighbouring.ADD_OR_REMOVE_ONE else self.replace
 
 
@@ -164,6 +165,11 @@ class Released:
     std: dict[str, float]
     entry: int
     seal: object = field(default=None, repr=False, compare=False)
+
+    @staticmethod
+    def imagined(values: dict[str, Any], std: dict[str, float]) -> Released:
+        """Return a release that never was, for audits: no door sealed it, no update takes it."""
+        return Released(values, std, 0)
 
     def with_grad(self, grad: Tree) -> Released:
         """The same release with its gradient post-processed."""

@@ -67,10 +67,10 @@ class Door(HoldsKey):
         sampler: Sampler,
         relation: Neighbouring,
         key: bytes,
-        source: Callable[[bytes], NoiseSource] = NoiseSource,
+        source: Callable[[bytes], NoiseSource] | None = None,
     ) -> None:
         self.ledger = ledger
-        self._source = source
+        self._source = NoiseSource if source is None else source
         self.mechanism = mechanism
         self._correlated = mechanism if isinstance(mechanism, Correlated) else None
         self.sampler = sampler

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from winsor.core.contract import UnsoundRelease
+from winsor.core.contract import ConfigurationError, UnsoundRelease
 
 KEY_BYTES = 32
 
@@ -60,6 +60,44 @@ def bound_key(key: bytes, *things: Any) -> bytes:
             text = str(thing).encode()
             digest.update(f"{len(text)}:".encode() + text)
     return digest.digest()
+
+
+def key_for(random_state: Any, spent: int | None, *bound_to: Any) -> bytes:
+    """Return the key of one fit: fresh and secret for None, reproducible from a seed otherwise.
+
+    A key from a seed belongs to ``bound_to`` (data and settings): people reuse seeds, and equal
+    noise must not cover different sums. It protects nobody who knows the seed.
+
+    Parameters
+    ----------
+    random_state
+        None, an integer, a NumPy ``RandomState`` (it gives a seed) or a secret key of bytes.
+    spent
+        Steps that the ledger held before this fit of an estimator, so that a continued fit draws
+        other noise; integers then seed a ``RandomState``, as in scikit-learn. None for a statistic
+        that is computed once: an integer is the seed, and bytes are the key itself.
+    bound_to
+        Arrays, and settings in words.
+    """
+    if random_state is None:
+        return new_key()
+    if isinstance(random_state, bytes):
+        return random_state if spent is None else bound_key(random_state, spent)
+    if spent is None and isinstance(random_state, int | np.integer):
+        return bound_key(new_key(int(random_state)), *bound_to)
+    seed = int(_random_state(random_state).randint(2**31 - 1))
+    return bound_key(new_key(seed + ((spent or 0) << 32)), *bound_to)
+
+
+def _random_state(given: Any) -> Any:
+    if isinstance(given, int | np.integer):
+        return np.random.RandomState(int(given))
+    if isinstance(given, np.random.RandomState) or given is np.random:
+        return given
+    raise ConfigurationError(
+        "random_state must be None (a fresh secret key), an int (reproducible), a RandomState or a "
+        f"key of bytes. Got {given!r} instead."
+    )
 
 
 @functools.lru_cache(maxsize=256)  # asked for at every step

@@ -23,7 +23,7 @@ from winsor.core.contract import ConfigurationError, Guarantee, ProtocolError, S
 from winsor.core.ledger.guarantee import guarantee
 from winsor.core.ledger.ledger import Ledger
 from winsor.core.prepaid import Receipt
-from winsor.core.randomness import bound_key, new_key
+from winsor.core.randomness import key_for
 from winsor.core.sampling.samplers import FullBatch
 from winsor.planning.budget import Payment
 from winsor.planning.shares import noise_of, one_of, single_payment
@@ -79,9 +79,7 @@ class ReleasedMoments(ABC):
         steps, size = releases
         delta, plan = self._delta(n), Payment(FullBatch(n), sensitivity, steps)
         noise = noise_of(plan, self.epsilon, self.noise_multiplier, delta, self.relation)
-        key = new_key(self.seed)
-        if self.seed is not None:
-            key = bound_key(key, *bound_to, noise)
+        key = key_for(self.seed, None, *bound_to, noise)
         settings = {"method": type(self).__name__, "n": n, "numbers": size, "releases": steps}
         ledger = Ledger(settings, self.ledger)
         self._door, receipt = single_payment(plan, size, noise, self.relation, key, ledger)

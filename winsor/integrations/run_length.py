@@ -8,8 +8,8 @@ from typing import Any
 from torch.utils.data import Dataset
 
 from winsor.core.contract import ConfigurationError
-from winsor.core.sampling.choose import dataset_size, make_sampler, planned_steps
 from winsor.integrations.privacy import Privacy
+from winsor.planning.choose import dataset_size, make_sampler, planned_steps
 
 
 @dataclass(frozen=True)

@@ -23,9 +23,9 @@ from numpy.typing import ArrayLike
 
 from winsor.core.checks import as_delta, as_relation, positive, probability, refuse_unknown
 from winsor.core.contract import Bounded, ConfigurationError, Guarantee, Neighbouring, Sensitivity
-from winsor.core.inputs import as_key
 from winsor.core.ledger.ledger import Ledger
 from winsor.core.noise.gaussian import Gaussian
+from winsor.core.randomness import key_for
 from winsor.core.sampling.samplers import FullBatch
 from winsor.metrics.metric import Array, Columns, Metric, Size
 from winsor.planning.budget import Payment
@@ -133,7 +133,7 @@ def measure_sums(
     factors = {name: math.sqrt(weights[name]) / (m.bound * _ROUNDING) for name, m in named.items()}
     value = np.repeat(list(factors.values()), [metric.width for metric in named.values()]) * totals
     book = Ledger({"method": "metrics", "n": n}) if book is None else book
-    key = as_key(terms.get("random_state"), value, multiplier)
+    key = key_for(terms.get("random_state"), None, value, multiplier)
     door, receipt = single_payment(plan, value.shape, multiplier, related, key, book)
     released = receipt.release(value)
     return Measurement(

@@ -34,10 +34,10 @@ from winsor.charts import Chart, Series
 from winsor.core.checks import as_delta, positive, whole
 from winsor.core.contract import ConfigurationError, Neighbouring
 from winsor.core.events.joint import joint_event
-from winsor.core.sampling.choose import make_sampler, planned_steps
 from winsor.core.sampling.samplers import Sampler
 from winsor.planning import calibrate
 from winsor.planning.bands import Workload, choose
+from winsor.planning.choose import make_sampler, planned_steps
 from winsor.planning.plan import PARTS
 
 RELATION = Neighbouring.ADD_OR_REMOVE_ONE

@@ -36,9 +36,9 @@ from winsor.core.contract import (
 )
 from winsor.core.events.joint import joint_event
 from winsor.core.events.registry import History
-from winsor.core.sampling.choose import make_sampler, planned_steps
 from winsor.core.sampling.samplers import Sampler
 from winsor.planning import calibrate
+from winsor.planning.choose import make_sampler, planned_steps
 
 SAMPLINGS = ("poisson", "fixed", "full")
 """Ways of drawing that are paid for step by step; epochs are not planned here yet."""

@@ -6,12 +6,11 @@ from collections.abc import Callable
 from typing import Any, Self
 
 from sklearn.base import BaseEstimator
-from sklearn.utils import check_random_state
 
-from winsor.core import randomness
 from winsor.core.contract import Guarantee
 from winsor.core.ledger.ledger import Ledger
 from winsor.core.ledger.shared_budget import PrivacyBudget, settings_of
+from winsor.core.randomness import key_for
 from winsor.planning.budget import Target
 from winsor.planning.shares import Session
 from winsor.tables.surroundings import begin_fit, count_fit
@@ -76,7 +75,7 @@ class PrivateEstimator(BaseEstimator):
         if key_of is not None:
             key = key_of(target)
         else:
-            key = fresh_key(self.random_state, len(ledger), settings_of(self), *data)
+            key = key_for(self.random_state, len(ledger), settings_of(self), *data)
         return Session.open(target, key, ledger, noise_multiplier)
 
     def _close(
@@ -99,21 +98,3 @@ class PrivateEstimator(BaseEstimator):
         self.epsilon_, self.delta_ = guarantee.epsilon, guarantee.delta
         count_fit(self, rows, resumed)
         return self
-
-
-def fresh_key(random_state: Any, spent: int, *bound_to: Any) -> bytes:
-    """Return a secret key, or one from the seed that differs for every continuation of a ledger and
-    belongs to ``bound_to``: fits of other data or with other settings draw other noise."""
-    if random_state is None:
-        return randomness.new_key()
-    if isinstance(random_state, bytes):  # a secret of one's own, for this fit alone
-        return randomness.bound_key(random_state, spent)
-    seed = int(check_random_state(random_state).randint(2**31 - 1))
-    return randomness.bound_key(randomness.new_key(seed + (spent << 32)), *bound_to)
-
-
-def plain_seed(random_state: Any) -> Any:
-    """Draw an int from a generator of NumPy; leave None, an int or a key as it is."""
-    if hasattr(random_state, "randint"):
-        return int(random_state.randint(2**31 - 1))
-    return random_state

@@ -28,19 +28,20 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from winsor.core.checks import whole
 from winsor.core.contract import ConfigurationError, Sensitivity
-from winsor.core.inputs import as_key
 from winsor.core.ledger.shared_budget import PrivacyBudget
 from winsor.core.noise.gaussian import Gaussian
 from winsor.core.prepaid import PrepaidDoor
+from winsor.core.randomness import key_for
 from winsor.core.sampling.samplers import FullBatch
 from winsor.planning.budget import Target
 from winsor.planning.shares import Part
-from winsor.tables.estimator import PrivateEstimator, plain_seed
-from winsor.tables.inputs import as_bounds, in_own_words, known_table
+from winsor.tables.estimator import PrivateEstimator
+from winsor.tables.inputs import as_bounds
 from winsor.tables.linear.scaled import learnt_range
 from winsor.tables.ranges.bins import Bins, codes
 from winsor.tables.ranges.categories import Texts, as_texts, calibrated, one_hot, release
 from winsor.tables.ranges.zoom import Zoom
+from winsor.tables.refused_tables import in_own_words, known_table
 from winsor.tables.rows import Rows, TableRows
 
 Array = NDArray[np.float64]
@@ -193,10 +194,9 @@ class PrivateBinner(OneToOneFeatureMixin, TransformerMixin, PrivateEstimator):
             X = validate_data(self, X, dtype=np.float64)
         n, d = X.shape
         plan = Bins(d, whole("bins", self.bins, 2), as_bounds(self.bounds, d))
-        seed = plain_seed(self.random_state)
 
         def key_of(target: Target) -> bytes:
-            return as_key(seed, "bins", self.bins, str(self.bounds), target, X)
+            return key_for(self.random_state, None, "bins", self.bins, str(self.bounds), target, X)
 
         session = self._open(n, {"method": "bins", "n": n, "d": d}, key_of=key_of)
         mechanism = Gaussian(session.multiplier([plan.zoom.payment(n)]))
@@ -259,11 +259,10 @@ class PrivateEncoder(TransformerMixin, PrivateEstimator):
         n, k = table.shape
         known = self._declared(k)
         unknown = [number for number, names in enumerate(known) if names is None]
-        seed = plain_seed(self.random_state)
 
         def key_of(target: Target) -> bytes:
             terms = self.epsilon, target.delta, target.relation
-            return as_key(seed, "encoder", *terms, unknown, table)
+            return key_for(self.random_state, None, "encoder", *terms, unknown, table)
 
         session = self._open(n, {"method": "encoder", "n": n, "d": k}, key_of=key_of)
         target = session.target

@@ -25,11 +25,11 @@ from winsor.core.accounting import certify
 from winsor.core.checks import as_relation, positive, whole
 from winsor.core.contract import BudgetExceeded, ConfigurationError, Neighbouring
 from winsor.core.events.registry import History
-from winsor.core.sampling.choose import dataset_size, make_sampler, planned_steps
 from winsor.gradients import trainable_parameters
 from winsor.metrics import Measurement, Metric, event_of, measure
 from winsor.planning import calibrate
 from winsor.planning.bands import Banded
+from winsor.planning.choose import dataset_size, make_sampler, planned_steps
 from winsor.rules.rule import dry_run
 from winsor.training.loop import PrivateTraining
 from winsor.training.make_private import Arguments

@@ -23,14 +23,15 @@ from winsor.core.door import Door
 from winsor.core.ledger.guarantee import together
 from winsor.core.ledger.holders import earlier_ledgers
 from winsor.core.ledger.ledger import Ledger
-from winsor.core.noise import source as noise
+from winsor.core.ledger.shared import SharedLedger
 from winsor.core.noise.protocol import Choice, Mechanism
+from winsor.core.noise.slices import Source, noise_method
 from winsor.core.randomness import new_key, subkey
-from winsor.core.sampling.choose import dataset_size, make_sampler, planned_steps
 from winsor.core.sampling.samplers import Poisson, Sampler
 from winsor.core.sampling.units import UnitRows
 from winsor.gradients import make_engine, refuse_unsupported, trainable_parameters
 from winsor.planning.bands import Banded, Workload
+from winsor.planning.choose import dataset_size, make_sampler, planned_steps
 from winsor.rules.rule import Rule, dry_run
 from winsor.training.correlated import cyclic, learning_rates, momentum
 from winsor.training.feeding.feed import Feed
@@ -39,7 +40,6 @@ from winsor.training.guard import ModelGuard
 from winsor.training.iterates import Ball, Iterates, first_counted
 from winsor.training.loop import PrivateTraining, StepBudget
 from winsor.training.planned import PlannedSteps
-from winsor.training.ranks.ledger import SharedLedger
 from winsor.training.ranks.ranks import Ranks
 from winsor.training.ranks.sharded import Shards
 from winsor.training.ranks.wrapped import inside
@@ -211,7 +211,7 @@ def make_private(
     config |= {} if units is None else {"rows_per_unit": units.rows_per_unit}
     if options.get("after_in_ledger", False):
         config["before"] = [[event_to_json(event), count] for event, count in planned.before]
-    source: Callable[[bytes], noise.NoiseSource] = noise.NoiseSource
+    source: Source | None = None
     if ranks is None:
         ledger = Ledger(config, path)
     else:
@@ -385,7 +385,7 @@ def run_config(
     return {
         "rule": repr(rule),
         **mechanism.config(),
-        "noise": noise.method(),
+        "noise": noise_method(),
         **sampler.config(),
         "relation": relation.value,
         "delta": delta,

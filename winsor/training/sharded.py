@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
 
 from winsor.core.contract import UnsupportedModel
 from winsor.core.noise.protocol import Correlated, Mechanism
-from winsor.core.noise.source import NoiseSource
+from winsor.core.noise.slices import Source
 from winsor.core.values import PartTree
 from winsor.rules.rule import Rule
 from winsor.training.bare_step import scale_
-from winsor.training.ranks.noise import SharedNoise
+from winsor.training.ranks.noise import shared_noise
 from winsor.training.ranks.ranks import Ranks
 from winsor.training.ranks.shard_sums import (
-    ShardedNoise,
     ShardingRanks,
     needs_no_whole_sum,
     parts_of,
+    sharded_noise,
 )
 from winsor.training.ranks.sharded import Shards, own_part, sliced
 from winsor.training.update import OptimizerUpdate, Update
@@ -56,7 +56,7 @@ class ShardedUpdate(OptimizerUpdate):
 
 def with_parts(
     ranks: Ranks, update: Update, rule: Rule, mechanism: Mechanism
-) -> tuple[Ranks, Callable[[bytes], NoiseSource]]:
+) -> tuple[Ranks, Source]:
     """How ranks add up and noise sums: in parts, where the model is sharded and nothing that
     happens to the sum needs it whole."""
     if (
@@ -67,8 +67,8 @@ def with_parts(
         parts = parts_of(update.parameters, update.owned, ranks)
         if parts is not None:
             ranks = sharding = ShardingRanks(ranks, parts)
-            return ranks, functools.partial(ShardedNoise, ranks=sharding)
-    return ranks, functools.partial(SharedNoise, ranks=ranks)
+            return ranks, functools.partial(sharded_noise, ranks=sharding)
+    return ranks, functools.partial(shared_noise, ranks=ranks)
 
 
 def refuse_shards(shards: Shards | None) -> None:

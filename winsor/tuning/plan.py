@@ -26,8 +26,8 @@ from winsor.core.events.joint import joint_event
 from winsor.core.events.registry import History
 from winsor.core.events.selection import SelectionDpEvent
 from winsor.core.events.trial_counts import TruncatedNegativeBinomial, expected_rank, quantile
-from winsor.core.sampling.choose import make_sampler, planned_steps
 from winsor.planning import calibrate
+from winsor.planning.choose import make_sampler, planned_steps
 from winsor.planning.plan import PARTS, Question
 
 WORTH_IT = 1.15

@@ -115,7 +115,7 @@ class Price:
                     "with all that its ledger holds already. Add noise, run fewer trials, or raise "
                     "epsilon."
                 )
-        ledger.record(run, 0, event)
+        ledger.pay_once(run, event)
 
     def guarantee(self, ledger: Ledger, known_seed: bool) -> Guarantee:
         """What the ledger spends, and what that rests on."""

@@ -33,9 +33,8 @@ import numpy as np
 from winsor.core.checks import as_relation, choice, probability
 from winsor.core.contract import ConfigurationError, Neighbouring, UnsoundRelease
 from winsor.core.events.trial_counts import TrialCounts, draw
-from winsor.core.inputs import as_key
 from winsor.core.ledger.ledger import Ledger
-from winsor.core.randomness import KEY_BYTES, bound_key, fingerprint, stream, subkey
+from winsor.core.randomness import KEY_BYTES, bound_key, fingerprint, key_for, stream, subkey
 from winsor.tuning.outcome import PRUNED, Job, PrivateScore, TrialRow, TuningResult, checked
 from winsor.tuning.price import Price, Total, Trial, law_of
 from winsor.tuning.pruning import Pruning
@@ -152,7 +151,7 @@ class _Tuning:
         ledger = Ledger(self.header, None if folder is None else folder / "ledger.jsonl")
         seal = Seal(None if folder is None else folder / "sealed", self.price.releases_all)
         try:
-            wanted = as_key(random_state, "tuning", self.space_in_words, self.price.law)
+            wanted = key_for(random_state, None, "tuning", self.space_in_words, self.price.law)
             key = seal.key(lambda: _unused(wanted, ledger))
             self.price.pay(ledger, fingerprint(key))
             self.run_all(seal, key)

@@ -73,10 +73,10 @@ def fitted(method):
 
 
 def batches_of(steps):
-    """Those of a fit with the key above: `fresh_key` binds it to the number of earlier steps."""
-    from winsor.tables.linear.base import fresh_key
+    """Those of a fit with the key above: `key_for` binds it to the number of earlier steps."""
+    from winsor.core.randomness import key_for
 
-    return list(BlockPoisson.of_batch_size(N, M).batches(fresh_key(KEY, 0), 0, steps))
+    return list(BlockPoisson.of_batch_size(N, M).batches(key_for(KEY, 0), 0, steps))
 
 
 @pytest.mark.parametrize(("clip", "radius"), SETTINGS)

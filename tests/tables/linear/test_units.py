@@ -40,9 +40,9 @@ def test_a_fit_is_that_of_the_chosen_rows(table):
 
 def test_rows_that_were_not_chosen_do_not_matter():
     """The noise of a given key is the same, so equal results show equal inputs."""
-    from winsor.tables.linear.base import fresh_key
+    from winsor.core.randomness import key_for
 
-    kept = one_row_each(len(IDS), IDS, fresh_key(KEY, 0, "rows of units"))
+    kept = one_row_each(len(IDS), IDS, key_for(KEY, 0, "rows of units"))
     other = np.where(np.isin(np.arange(len(IDS)), kept)[:, None], X, 1e6)
     fits = [
         PrivateRidge(epsilon=2.0, method=FlatDescent(), random_state=KEY).fit(x, Y, unit=IDS).coef_

@@ -38,7 +38,7 @@ def test_slices_of_all_ranks_are_the_whole(monkeypatch, world, dtype, law):
     NoiseSource(KEY).add_leaves(9, "grad", alone, 0.7, law=law)
     ranks = [Pretend(rank, world) for rank in range(world)]
     for one in ranks:
-        noise.SharedNoise(KEY, one).add_leaves(9, "grad", leaves(dtype), 0.7, law=law)
+        noise.shared_noise(KEY, one).add_leaves(9, "grad", leaves(dtype), 0.7, law=law)
     for place, whole in enumerate(alone):
         found = torch.cat([one.slices[place] for one in ranks])
         assert torch.equal(found, whole.reshape(-1))
@@ -48,7 +48,7 @@ def test_small_sums_are_noised_whole():
     one, alone = Pretend(1, 2), leaves(torch.float32)
     together = [leaf.clone() for leaf in alone]
     NoiseSource(KEY).add_leaves(3, "grad", alone, 0.7)
-    noise.SharedNoise(KEY, one).add_leaves(3, "grad", together, 0.7)
+    noise.shared_noise(KEY, one).add_leaves(3, "grad", together, 0.7)
     assert one.slices == []
     assert all(torch.equal(a, b) for a, b in zip(alone, together, strict=True))
 
@@ -83,7 +83,7 @@ def test_parts_of_all_ranks_are_noised_as_the_whole(no_device, world):
             leaf[part.first : part.first + part.rows].clone()
             for leaf, part in zip(alone, ranks.parts.values(), strict=True)
         ]
-        shard_sums.ShardedNoise(KEY, ranks).add_leaves(9, "grad", own, 0.7)
+        shard_sums.sharded_noise(KEY, ranks).add_leaves(9, "grad", own, 0.7)
         for place, part in enumerate(own):
             found[place].append(part)
     NoiseSource(KEY).add_leaves(9, "grad", alone, 0.7)
@@ -95,7 +95,7 @@ def test_parts_of_all_ranks_are_noised_as_the_whole(no_device, world):
 
 
 def test_what_is_no_part_is_refused(no_device):
-    source = shard_sums.ShardedNoise(KEY, sharding(0, 2))
+    source = shard_sums.sharded_noise(KEY, sharding(0, 2))
     with pytest.raises(UnsoundRelease, match="this rank's part of every parameter"):
         source.add_leaves(0, "grad", [leaf.contiguous() for leaf in leaves(torch.float32)], 0.7)
 

@@ -21,7 +21,7 @@ from winsor.app.runs.reading import Part, read
 from winsor.core.checks import choice, fraction, positive, probability, refusal, whole
 from winsor.core.contract import ConfigurationError, Neighbouring
 from winsor.core.ledger.steps import MOST_STEPS
-from winsor.core.sampling.choose import SAMPLINGS
+from winsor.planning.choose import SAMPLINGS
 
 TASKS = ("classification", "regression", "language")
 ITERATES = (  # those of training/iterates.py, which loads torch

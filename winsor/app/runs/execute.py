@@ -36,7 +36,7 @@ from winsor.core.contract import (
     Neighbouring,
     UnsupportedModel,
 )
-from winsor.core.sampling.choose import make_sampler, planned_steps
+from winsor.planning.choose import make_sampler, planned_steps
 from winsor.training.callbacks import public_numbers
 from winsor.training.loop import PrivateTraining
 from winsor.training.make_private import make_private

@@ -52,11 +52,14 @@ class AnsweringDelta(Protocol):
     """A composition under one tilt: upper bounds on delta for the epsilons of its window."""
 
     @property
-    def lowest_epsilon(self) -> float: ...
+    def lowest_epsilon(self) -> float:
+        """Smallest epsilon for which `delta` can answer."""
 
-    def suits(self, epsilon: float) -> bool: ...
+    def suits(self, epsilon: float) -> bool:
+        """Return whether the answer at ``epsilon`` is precise enough."""
 
-    def delta(self, epsilon: float) -> float: ...
+    def delta(self, epsilon: float) -> float:
+        """Return an upper bound on delta at ``epsilon``."""
 
 
 class WindowTooWide(Exception):
@@ -74,6 +77,7 @@ class ComposedStep:
 
     @cached_property
     def points(self) -> Array:
+        """Losses of the grid, ascending."""
         return np.arange(self.lowest, self.lowest + self.probabilities.size, dtype=float)
 
     def log_mgf(self, tilt: float) -> tuple[float, Array]:

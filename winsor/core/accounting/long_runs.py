@@ -98,15 +98,18 @@ class LongComposition(Composition):
         self.parts = parts
 
     def k(self, tilt: float) -> float:
+        """Return the log-moment of the whole history at ``tilt``."""
         return sum(count * known.log_mgf(tilt * self.interval) for known, count in self.parts)
 
     def moments(self, tilt: float) -> tuple[float, float]:
+        """Return mean and variance of the tilted loss of the whole history."""
         pairs = [(known.moments(tilt * self.interval), count) for known, count in self.parts]
         mean = sum(count * mean for (mean, _), count in pairs)
         variance = sum(count * variance for (_, variance), count in pairs)
         return self.interval * mean, self.interval * math.sqrt(variance)
 
     def tilted(self, tilt: float) -> FewFrequencies:
+        """Return the tilted law of the whole history by its lowest frequencies."""
         return FewFrequencies(self, tilt)
 
     def _best(self, bound: Callable[[float], float]) -> tuple[float, float]:

@@ -29,12 +29,15 @@ class BandedEvent:
         return self.noise.poisson(rate, relation)
 
     def poisson(self, q: float, relation: Neighbouring) -> NoReturn:
+        """Refuse: a row may return before the bands have passed."""
         raise self._refusal("rows may return at any step")
 
     def fixed_size(self, n: int, size: int, relation: Neighbouring) -> NoReturn:
+        """Refuse: a row may return before the bands have passed."""
         raise self._refusal("rows may return at any step")
 
     def whole(self, relation: Neighbouring) -> NoReturn:
+        """Refuse: a row may return before the bands have passed."""
         raise self._refusal("rows may return at any step")
 
     def _refusal(self, why: str) -> UnsupportedEvent:

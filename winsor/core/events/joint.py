@@ -24,6 +24,7 @@ class GaussianEvent:
     mixture: tuple[tuple[float, float], ...] | None = None
 
     def poisson(self, q: float, relation: Neighbouring) -> dp_event.DpEvent:
+        """Return the event if each row takes part with probability ``q``."""
         if q == 1.0:
             return self.whole(relation)
         if self.mixture is None or relation is Neighbouring.REPLACE_ONE:
@@ -32,10 +33,12 @@ class GaussianEvent:
         return _mixture_event(self.add_remove, absent_or_shifted)
 
     def fixed_size(self, n: int, size: int, relation: Neighbouring) -> dp_event.DpEvent:
+        """Return the event on a random subset of ``size`` of the n rows."""
         gaussian = dp_event.GaussianDpEvent(self.replace)
         return dp_event.SampledWithoutReplacementDpEvent(n, size, gaussian)
 
     def whole(self, relation: Neighbouring) -> dp_event.DpEvent:
+        """Return the event if all rows take part."""
         if relation is Neighbouring.REPLACE_ONE:
             return dp_event.GaussianDpEvent(self.replace)
         if self.mixture is None:

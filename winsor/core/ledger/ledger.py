@@ -162,6 +162,10 @@ class Ledger:
         self._counts[kind] += 1
         return step
 
+    def pay_once(self, run: str, event: dp_event.DpEvent) -> None:
+        """Write that ``run`` as a whole spends ``event``; the same again costs nothing."""
+        self.record(run, 0, event)
+
     def record_many(self, run: str, event: dp_event.DpEvent, count: int) -> int:
         """Write, durably and as one line, that the next ``count`` steps of ``run`` each spend
         ``event``; return the first of them. For runs whose every event is known beforehand."""
@@ -330,6 +334,7 @@ class Ledger:
                 step += count
 
     def close(self) -> None:
+        """Close the file; the ledger can be read on."""
         if self._file is not None:
             self._head = self._file.head
             self._file.close()

@@ -33,6 +33,7 @@ class Steps:
         return self.length
 
     def add(self, kind: int, digest: str, count: int = 1) -> None:
+        """Add ``count`` steps of one kind and digest."""
         if not 1 <= count <= MOST_STEPS - self.length:
             raise ValueError(f"a count of {count} after {self.length} steps")
         if count > 1 and self._firsts is None:

@@ -72,6 +72,7 @@ class Worker:
         self._thread.start()
 
     def ask(self, request: Request) -> Request:
+        """Queue a request, and return it."""
         self._requests.put(request)
         return request
 
@@ -91,5 +92,6 @@ def _work(requests: SimpleQueue[Request | None]) -> None:
 
 
 def fill(draw: Any, what: Slab, out: np.ndarray) -> None:
+    """Draw a slab into its buffer."""
     law = LAWS[what.law]()
     draw.draw(law, what.key, what.entry, 0, what.size, what.bits, out, what.entries)

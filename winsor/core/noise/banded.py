@@ -100,6 +100,7 @@ class BandedGaussian(Gaussian):
 
     @property
     def bands(self) -> int:
+        """Number of steps over which noise is correlated."""
         return len(self.column)
 
     @property
@@ -174,6 +175,7 @@ class BandedGaussian(Gaussian):
         object.__setattr__(self, "_past", _Past.of_state(self.bands - 1, state))
 
     def config(self) -> dict[str, Any]:
+        """Return the settings that the ledger's header holds."""
         return super().config() | {"column": list(self.column)}
 
 

@@ -54,6 +54,7 @@ class Gaussian(FixedNoise):
     """Gaussian noise of ``noise_multiplier`` times the joint add/remove sensitivity."""
 
     def std(self, parts: Mapping[str, Bounded]) -> dict[str, float]:
+        """Return the standard deviation of the noise of each part."""
         check_shares(parts)
         return {
             name: self.noise_multiplier * part.sensitivity.add_remove / math.sqrt(part.share)

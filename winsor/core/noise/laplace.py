@@ -44,6 +44,7 @@ class LaplaceEvent:
     coordinates: float = 1.0
 
     def poisson(self, q: float, relation: Neighbouring) -> dp_event.DpEvent:
+        """Return the event if each row takes part with probability ``q``."""
         if q == 1.0:
             return self.whole(relation)
         if self.coordinates == 1.0 and relation is Neighbouring.ADD_OR_REMOVE_ONE:
@@ -51,6 +52,7 @@ class LaplaceEvent:
         return MixedLaplaceDpEvent(q, self.add_remove, 0.0, self.coordinates)
 
     def fixed_size(self, n: int, size: int, relation: Neighbouring) -> dp_event.DpEvent:
+        """Return the event on a random subset of ``size`` of the n rows."""
         raise UnsupportedRelation(
             "Laplace noise must be sampled by Poisson, or used on the full batch: there is no "
             "certified account of it on batches of fixed size. Got fixed-size batches instead. "
@@ -58,6 +60,7 @@ class LaplaceEvent:
         )
 
     def whole(self, relation: Neighbouring) -> dp_event.DpEvent:
+        """Return the event if all rows take part."""
         if relation is Neighbouring.REPLACE_ONE:
             return dp_event.LaplaceDpEvent(self.replace)
         if self.coordinates == 1.0:

@@ -67,6 +67,7 @@ class Law:
 
     @property
     def reach(self) -> float:
+        """Upper end of the cells of the table, in units of the scale."""
         return len(self.slope) / 2**CELL_BITS
 
 

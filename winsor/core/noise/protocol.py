@@ -19,9 +19,14 @@ from winsor.core.contract import Bounded, Neighbouring
 class LocalEvent(Protocol):
     """The privacy of one release given its batch. Each mechanism says how sampling amplifies it."""
 
-    def poisson(self, q: float, relation: Neighbouring) -> dp_event.DpEvent: ...
-    def fixed_size(self, n: int, size: int, relation: Neighbouring) -> dp_event.DpEvent: ...
-    def whole(self, relation: Neighbouring) -> dp_event.DpEvent: ...
+    def poisson(self, q: float, relation: Neighbouring) -> dp_event.DpEvent:
+        """Return the event if each row takes part with probability ``q``."""
+
+    def fixed_size(self, n: int, size: int, relation: Neighbouring) -> dp_event.DpEvent:
+        """Return the event on a random subset of ``size`` of the n rows."""
+
+    def whole(self, relation: Neighbouring) -> dp_event.DpEvent:
+        """Return the event if all rows take part."""
 
 
 class DrawNoise(Protocol):
@@ -36,7 +41,8 @@ class Mechanism(Protocol):
     """Scales noise to bounds; derives event and noise from the very same numbers."""
 
     @property
-    def noise_multiplier(self) -> float: ...
+    def noise_multiplier(self) -> float:
+        """Noise scale of the joint release over its add/remove sensitivity."""
 
     @property
     def law(self) -> str:
@@ -54,12 +60,19 @@ class Mechanism(Protocol):
         taken back later, and the mechanism is then `Correlated`."""
         ...
 
-    def std(self, parts: Mapping[str, Bounded]) -> dict[str, float]: ...
-    def event(self, parts: Mapping[str, Bounded], step: int = 0) -> LocalEvent: ...
+    def std(self, parts: Mapping[str, Bounded]) -> dict[str, float]:
+        """Return the standard deviation of the noise of each part."""
+
+    def event(self, parts: Mapping[str, Bounded], step: int = 0) -> LocalEvent:
+        """Return what the release of ``step`` costs, given its batch."""
+
     def add_noise(
         self, parts: Mapping[str, Bounded], std: Mapping[str, float], draw: DrawNoise
-    ) -> dict[str, Any]: ...
-    def config(self) -> dict[str, Any]: ...
+    ) -> dict[str, Any]:
+        """Replace every part by its release, in place, and return the values."""
+
+    def config(self) -> dict[str, Any]:
+        """Return what the ledger's header says of this mechanism."""
 
 
 @runtime_checkable
@@ -80,12 +93,16 @@ class Correlated(Mechanism, Protocol):
         """Forget the past: the next step is step 0 of a new stretch, under another key."""
         ...
 
-    def state(self) -> dict[str, Any]: ...
-    def load_state(self, state: Mapping[str, Any]) -> None: ...
+    def state(self) -> dict[str, Any]:
+        """Return the past noises: as secret as the key."""
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Go on from what `state` gave."""
 
 
 @runtime_checkable
 class Choice(Protocol):
     """A mechanism before its noise is known. ``"gaussian"`` and ``"laplace"`` have their own."""
 
-    def with_noise(self, noise_multiplier: float, expected_size: float) -> Mechanism: ...
+    def with_noise(self, noise_multiplier: float, expected_size: float) -> Mechanism:
+        """Return the mechanism with this noise, for sums divided by ``expected_size``."""

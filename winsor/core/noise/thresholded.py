@@ -68,6 +68,7 @@ class ThresholdedGaussian(Gaussian):
         object.__setattr__(self, "delta", probability("delta", delta))
 
     def event(self, parts: Mapping[str, Bounded], step: int = 0) -> _WholeTable:
+        """Return the event of all rows, the chance of a disclosure included."""
         both = joint_event(parts, self.noise_multiplier)
         return _WholeTable(both.add_remove, both.replace, self.delta)
 

@@ -81,13 +81,16 @@ class Allocation(BlockSampler):
 
     @property
     def block(self) -> int:
+        """Number of steps that are paid for with the first of them."""
         return self.steps_per_epoch
 
     @property
     def expected_size(self) -> float:
+        """Expected number of rows in a batch; sums are divided by it."""
         return self.n / self.steps_per_epoch
 
     def indices(self, key: bytes, step: int) -> Indices:
+        """Return the rows of the batch of ``step``, a function of key and step."""
         epoch, place = divmod(step, self.steps_per_epoch)
         rows, starts = _allocated(key, epoch, self.n, self.steps_per_epoch)
         return rows[starts[place] : starts[place + 1]]
@@ -138,13 +141,16 @@ class Loader(BlockSampler):
 
     @property
     def block(self) -> int:
+        """Number of steps that are paid for with the first of them."""
         return self.n // self.batch_size if self.drop_last else -(-self.n // self.batch_size)
 
     @property
     def expected_size(self) -> float:
+        """Expected number of rows in a batch; sums are divided by it."""
         return float(self.batch_size)
 
     def indices(self, key: bytes, step: int) -> Indices:
+        """Return the rows of the batch of ``step``, a function of key and step."""
         epoch, place = divmod(step, self.block)
         rows = _ordered(key, epoch, self.n) if self.shuffle else np.arange(self.n, dtype=np.int64)
         return rows[place * self.batch_size : (place + 1) * self.batch_size]
@@ -154,6 +160,7 @@ class Loader(BlockSampler):
         return event.whole(relation)
 
     def config(self) -> dict[str, Any]:
+        """Return the settings that the ledger's header holds."""
         return super().config() | {
             "batch_size": self.batch_size,
             "shuffle": self.shuffle,

@@ -69,14 +69,17 @@ class CyclicPoisson(BlockSampler):
 
     @staticmethod
     def of_batch_size(n: int, batch_size: float, bands: int) -> CyclicPoisson:
+        """Return the sampler whose batches have ``batch_size`` rows on average."""
         return CyclicPoisson(n, bands, batch_size / n)
 
     @property
     def block(self) -> int:
+        """Number of steps that are paid for with the first of them."""
         return self.bands
 
     @property
     def rate(self) -> float:
+        """Probability that a given row is in a given batch."""
         return self.q
 
     @property
@@ -86,9 +89,11 @@ class CyclicPoisson(BlockSampler):
 
     @property
     def expected_size(self) -> float:
+        """Expected number of rows in a batch; sums are divided by it."""
         return self.n * self.q
 
     def indices(self, key: bytes, step: int) -> Indices:
+        """Return the rows of the batch of ``step``, a function of key and step."""
         group = _groups(key, self.n, self.bands)[step % self.bands]
         generator = stream(key, "cyclic batch", step)
         size = int(generator.binomial(len(group), self.group_rate))
@@ -112,6 +117,7 @@ class CyclicPoisson(BlockSampler):
         return event.poisson(self.group_rate, relation)
 
     def config(self) -> dict[str, Any]:
+        """Return the settings that the ledger's header holds."""
         return super().config() | {"bands": self.bands}
 
     def __str__(self) -> str:

@@ -76,6 +76,7 @@ class Sampler(ABC):
         return True
 
     def config(self) -> dict[str, Any]:
+        """Return the settings that the ledger's header holds."""
         rows = {"n": self.n} if self.public_n else {"expected_size": self.expected_size}
         return {"sampler": type(self).__name__, **rows, "rate": self.rate}
 
@@ -122,28 +123,34 @@ class Poisson(Sampler):
 
     @property
     def public_n(self) -> bool:
+        """Whether the sampling rate makes the number of rows public."""
         return self.size is None
 
     @staticmethod
     def of_batch_size(n: int, batch_size: float) -> Poisson:
+        """Return the sampler whose batches have ``batch_size`` rows on average."""
         _check_n(n)
         _check_size(n, batch_size)
         return Poisson(n, batch_size / n)
 
     @property
     def expected_size(self) -> float:
+        """Expected number of rows in a batch; sums are divided by it."""
         return self.n * self.q if self.size is None else self.size
 
     @property
     def rate(self) -> float:
+        """Probability that a given row is in a given batch."""
         return self.q
 
     def indices(self, key: bytes, step: int) -> Indices:
+        """Return the rows of the batch of ``step``, a function of key and step."""
         generator = self.coins(key, step)
         size = int(generator.binomial(self.n, self.q))
         return generator.choice(self.n, size, replace=False, shuffle=True)
 
     def amplify(self, event: LocalEvent, relation: Neighbouring) -> dp_event.DpEvent:
+        """Return the event of a step whose batch this sampler draws."""
         return event.poisson(self.q, relation)
 
 
@@ -166,16 +173,20 @@ class FixedSize(Sampler):
 
     @property
     def expected_size(self) -> float:
+        """Expected number of rows in a batch; sums are divided by it."""
         return float(self.size)
 
     @property
     def rate(self) -> float:
+        """Probability that a given row is in a given batch."""
         return self.size / self.n
 
     def indices(self, key: bytes, step: int) -> Indices:
+        """Return the rows of the batch of ``step``, a function of key and step."""
         return self.coins(key, step).choice(self.n, self.size, replace=False, shuffle=True)
 
     def amplify(self, event: LocalEvent, relation: Neighbouring) -> dp_event.DpEvent:
+        """Return the event of a step whose batch this sampler draws."""
         if relation is not Neighbouring.REPLACE_ONE:
             raise UnsupportedRelation(
                 "FixedSize sampling is certified for replace_one only: adding a record changes the "
@@ -200,14 +211,18 @@ class FullBatch(Sampler):
 
     @property
     def expected_size(self) -> float:
+        """Expected number of rows in a batch; sums are divided by it."""
         return float(self.n)
 
     @property
     def rate(self) -> float:
+        """Probability that a given row is in a given batch."""
         return 1.0
 
     def indices(self, key: bytes, step: int) -> Indices:
+        """Return the rows of the batch of ``step``, a function of key and step."""
         return np.arange(self.n, dtype=np.int64)
 
     def amplify(self, event: LocalEvent, relation: Neighbouring) -> dp_event.DpEvent:
+        """Return the event of a step whose batch this sampler draws."""
         return event.whole(relation)

@@ -42,6 +42,7 @@ class UnitRows:
         return hashlib.blake2b(self.places.tobytes(), key=key, digest_size=16).hexdigest()
 
     def unit_of(self, row: int) -> int:
+        """Return the number of the unit that ``row`` belongs to."""
         return int(self.places[row])
 
     def of(self, unit: int) -> Indices:

@@ -31,9 +31,9 @@ from winsor.core.checks import positive, whole
 from winsor.core.contract import ConfigurationError, Sensitivity
 from winsor.core.noise.gaussian import Gaussian
 from winsor.core.prepaid import Receipt
-from winsor.core.sampling.choose import planned_steps
 from winsor.core.sampling.samplers import Sampler
 from winsor.planning.budget import Payment
+from winsor.planning.choose import planned_steps
 from winsor.tables.descent import Schedule, Trail, descend
 from winsor.tables.linear.batches import batch_sums, sampler_of
 from winsor.tables.linear.task import LinearTask, Method, Session, Solution

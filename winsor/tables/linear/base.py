@@ -16,9 +16,10 @@ from sklearn.utils.validation import validate_data
 
 from winsor.core.checks import at_least, choice, nearest_first, positive
 from winsor.core.contract import ConfigurationError
+from winsor.core.randomness import key_for
 from winsor.tables.design import Design
-from winsor.tables.estimator import PrivateEstimator, fresh_key
-from winsor.tables.inputs import as_bounds, data_of, in_own_words, refuse_odd_sparse
+from winsor.tables.estimator import PrivateEstimator
+from winsor.tables.inputs import as_bounds, data_of
 from winsor.tables.linear.averaged import AveragedDescent, Restarted
 from winsor.tables.linear.flat import FlatDescent
 from winsor.tables.linear.robust_gd import RobustGD
@@ -28,6 +29,7 @@ from winsor.tables.linear.sufficient import SufficientStatistics
 from winsor.tables.linear.task import BoundedSolution, BoundedTask, Method
 from winsor.tables.linear.whitened import Whitened
 from winsor.tables.losses import Loss
+from winsor.tables.refused_tables import in_own_words, refuse_odd_sparse
 from winsor.tables.units import ONE_ROW_EACH, Unit, one_row_each
 
 Array = NDArray[np.float64]
@@ -119,7 +121,7 @@ class PrivateLinearModel(PrivateEstimator, ABC):
         """The rows that a fit uses, and what the guarantee must say of them."""
         if unit is None:
             return X, y, ()
-        kept = one_row_each(X.shape[0], unit, fresh_key(self.random_state, 0, "rows of units"))
+        kept = one_row_each(X.shape[0], unit, key_for(self.random_state, 0, "rows of units"))
         return X[kept], y[kept], (ONE_ROW_EACH,)
 
     def _fit(

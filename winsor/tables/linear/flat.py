@@ -27,9 +27,9 @@ from numpy.typing import NDArray
 from winsor.core.checks import positive
 from winsor.core.contract import Sensitivity
 from winsor.core.prepaid import Receipt
-from winsor.core.sampling.choose import planned_steps
 from winsor.core.sampling.samplers import Sampler
 from winsor.planning.budget import Payment
+from winsor.planning.choose import planned_steps
 from winsor.tables.descent import Schedule, Trail, descend
 from winsor.tables.linear.batches import batch_sums, sampler_of
 from winsor.tables.linear.task import LinearTask, Method, Session, Solution

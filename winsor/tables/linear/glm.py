@@ -42,7 +42,7 @@ from winsor.core.ledger.shared_budget import PrivacyBudget
 from winsor.planning.shares import Part, Shares
 from winsor.tables.descent import mean_of_last
 from winsor.tables.estimator import PrivateEstimator
-from winsor.tables.inputs import as_bounds, as_exposure, as_targets, in_own_words, known_table
+from winsor.tables.inputs import as_bounds, as_exposure
 from winsor.tables.linear import residual_cut
 from winsor.tables.linear.score_rows import (
     ScoreRows,
@@ -55,6 +55,7 @@ from winsor.tables.losses import FARTHEST
 from winsor.tables.ranges.bins import Bins
 from winsor.tables.ranges.distribution import Distribution, range_of_means
 from winsor.tables.ranges.zoom import Zoom
+from winsor.tables.refused_tables import as_targets, in_own_words, known_table
 
 Array = NDArray[np.float64]
 

@@ -19,10 +19,10 @@ from winsor import rules
 from winsor.core.contract import Tree
 from winsor.core.door import Door
 from winsor.core.noise.gaussian import Gaussian
-from winsor.core.sampling.choose import planned_steps
 from winsor.gradients.rows import RowsView
 from winsor.gradients.view import Directions
 from winsor.planning import calibrate
+from winsor.planning.choose import planned_steps
 from winsor.planning.shares import Session
 from winsor.rules.rule import Rule, dry_run
 from winsor.tables.descent import Schedule, descend

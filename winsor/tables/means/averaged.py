@@ -30,10 +30,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from winsor.core.checks import at_least, positive, probability
 from winsor.core.contract import Neighbouring, Sensitivity
-from winsor.core.inputs import as_centre, as_key
+from winsor.core.randomness import key_for
 from winsor.core.sampling.samplers import FullBatch, Poisson, Sampler
 from winsor.planning.budget import Payment, Target
 from winsor.planning.shares import Session
+from winsor.tables.inputs import as_centre
 from winsor.tables.means.result import MeanEstimate
 from winsor.tables.units import Unit, protected_rows
 
@@ -98,7 +99,7 @@ def averaged_mean(
     sampler = _sampler(n, batch_size)
     target = Target.of(n, epsilon, delta, relation, allow_large_delta, rho)
     point = as_centre(centre, d)
-    key = as_key(random_state, "averaged mean", target, clip, batch_size, point, rows)
+    key = key_for(random_state, None, "averaged mean", target, clip, batch_size, point, rows)
     session = Session.open(target, key, {"method": "averaged_mean", "n": n, "d": d})
     sensitivity = averaged_sensitivity(clip)
     receipt = session.pay(Payment(sampler, sensitivity, 1), d)

@@ -25,11 +25,12 @@ from numpy.typing import ArrayLike, NDArray
 from winsor.core.arithmetic import rows as arithmetic
 from winsor.core.checks import positive, probability
 from winsor.core.contract import ConfigurationError, Neighbouring, Sensitivity
-from winsor.core.inputs import as_centre, as_key
 from winsor.core.noise.gaussian import Gaussian
+from winsor.core.randomness import key_for
 from winsor.core.sampling.samplers import FullBatch
 from winsor.planning.budget import Payment, Target
 from winsor.planning.shares import Session
+from winsor.tables.inputs import as_centre
 from winsor.tables.means.radius import PrivateRadius
 from winsor.tables.means.result import MeanEstimate
 from winsor.tables.units import Unit, protected_rows
@@ -132,7 +133,7 @@ def clipped_mean(
     target = Target.of(n, epsilon, delta, relation, allow_large_delta, rho)
     point = as_centre(centre, d)
     norms = distances(rows, point)
-    key = as_key(random_state, "clipped mean", target, radius, moments, point, rows)
+    key = key_for(random_state, None, "clipped mean", target, radius, moments, point, rows)
     session = Session.open(target, key, {"method": "clipped_mean", "n": n, "d": d})
     assumed, main = Moments.of(moments, d), Payment(FullBatch(n), mean_sensitivity(1.0, n), 1)
     reach, multiplier = settle_radius(radius, main, session, norms, d, assumed)

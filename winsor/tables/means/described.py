@@ -21,10 +21,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from winsor.core.checks import all_probabilities, probability
 from winsor.core.contract import Guarantee, Neighbouring
-from winsor.core.inputs import as_key, as_rows
 from winsor.core.ledger.ledger import Ledger
+from winsor.core.randomness import key_for
 from winsor.planning.budget import Target
 from winsor.planning.shares import Part, Session
+from winsor.tables.inputs import as_rows
 from winsor.tables.means.winsorised import HeavyMean, WinsorisedGroup, as_groups, read
 from winsor.tables.ranges.zoom import Zoom
 
@@ -80,7 +81,7 @@ def describe(
     all_probabilities(**{f"quantiles[{i}]": each for i, each in enumerate(quantiles)})
     target = Target.of(n, epsilon, delta, relation, allow_large_delta, rho)
     labels, codes = as_groups(by, n)
-    key = as_key(random_state, "describe", target, quantiles, rows, codes)
+    key = key_for(random_state, None, "describe", target, quantiles, rows, codes)
     session = Session.open(target, key, {"method": "describe", "n": n, "d": d})
     mean = HeavyMean(n, d, len(labels), MEAN, "mean")
     square = HeavyMean(n, d, share=VARIANCE, name="variance")

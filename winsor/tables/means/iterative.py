@@ -34,10 +34,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from winsor.core.checks import probability
 from winsor.core.contract import Neighbouring
-from winsor.core.inputs import as_centre, as_key
 from winsor.core.noise.gaussian import Gaussian
+from winsor.core.randomness import key_for
 from winsor.planning.budget import Target
 from winsor.planning.shares import Session
+from winsor.tables.inputs import as_centre
 from winsor.tables.means.clipped import Moments, clip_factors, distances, settle_radius
 from winsor.tables.means.groups import Groups
 from winsor.tables.means.radius import PrivateRadius
@@ -112,7 +113,7 @@ def iterative_mean(
     target = Target.of(n, epsilon, delta, relation, allow_large_delta, rho)
     point = as_centre(centre, d)
     settings = ("iterative mean", target, radius, moments, groups, grouping, combine)
-    key = as_key(random_state, *settings, point, rows)
+    key = key_for(random_state, None, *settings, point, rows)
     parts = Groups(
         n, default_groups(beta, n) if groups is None else groups, grouping, target.relation
     )

@@ -34,10 +34,10 @@ from scipy.special import ndtri
 
 from winsor.core.checks import probability
 from winsor.core.contract import ConfigurationError, Guarantee, Neighbouring, Sensitivity
-from winsor.core.inputs import as_key
 from winsor.core.ledger.ledger import Ledger
 from winsor.core.noise.gaussian import Gaussian
 from winsor.core.prepaid import PrepaidDoor
+from winsor.core.randomness import key_for
 from winsor.core.sampling.samplers import FullBatch
 from winsor.planning.budget import Target
 from winsor.planning.shares import Part, Session, Shares
@@ -130,7 +130,7 @@ def winsorised_mean(
     probability("level", level)
     target = Target.of(n, epsilon, delta, relation, allow_large_delta, rho)
     labels, codes = as_groups(by, n)
-    key = as_key(random_state, "winsorised mean", target, rows, codes)
+    key = key_for(random_state, None, "winsorised mean", target, rows, codes)
     session = Session.open(target, key, {"method": "winsorised_mean", "n": n, "d": d})
     plan = HeavyMean(n, d, len(labels))
     last, totals, found = plan.release(rows, session.shares(n, plan.parts()), codes)

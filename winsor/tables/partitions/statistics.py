@@ -27,15 +27,15 @@ from numpy.typing import ArrayLike, NDArray
 
 from winsor.core.checks import fraction, positive, whole
 from winsor.core.contract import ConfigurationError, Guarantee, Neighbouring, Sensitivity
-from winsor.core.inputs import as_centre, as_key
 from winsor.core.ledger.ledger import Ledger
 from winsor.core.noise.gaussian import Gaussian
+from winsor.core.randomness import key_for
 from winsor.core.sampling.samplers import FullBatch
 from winsor.metrics.measuring import Measurement, Terms, measure_sums, totals_of
 from winsor.metrics.metric import Columns, Metric
 from winsor.planning.budget import Payment, Target
 from winsor.planning.shares import Session
-from winsor.tables.inputs import as_bounds
+from winsor.tables.inputs import as_bounds, as_centre
 from winsor.tables.linear.metric import packed_triangle, unpacked_triangle
 from winsor.tables.means.clipped import clip_factors, clipped_sum, distances, mean_sensitivity
 from winsor.tables.means.result import MeanEstimate
@@ -90,7 +90,7 @@ def clipped_mean(
     point = np.array(as_centre(centre, d))
     n, total = partitions.sum(ClippedSum(point, reach))
     target = Target.of(n, epsilon, delta, relation, allow_large_delta, rho)
-    key = as_key(random_state, "clipped mean of partitions", target, reach, point, total)
+    key = key_for(random_state, None, "clipped mean of partitions", target, reach, point, total)
     session = Session.open(target, key, {"method": "clipped_mean", "n": n, "d": d})
     main, sensitivity = mean_sensitivity(1.0, n), mean_sensitivity(reach, n)
     mechanism = Gaussian(session.multiplier([Payment(FullBatch(n), main, 1)]))
@@ -150,7 +150,9 @@ def quantiles(
     n = passes.n
     plan = Bins(k, whole("bins", bins, 2), as_bounds(bounds, k))
     target = Target.of(n, epsilon, delta, relation, allow_large_delta)
-    key = as_key(random_state, "quantiles of partitions", bins, str(bounds), target, passes.digest)
+    key = key_for(
+        random_state, None, "quantiles of partitions", bins, str(bounds), target, passes.digest
+    )
     session = Session.open(target, key, {"method": "quantiles", "n": n, "d": k})
     mechanism = Gaussian(session.multiplier([plan.zoom.payment(n)]))
     found = plan.zoom.release_counts(passes.counted, n, session.door, mechanism, plan.start)
@@ -258,7 +260,7 @@ def second_moments(
     point = np.array(as_centre(centre, d))
     n, total = partitions.sum(Triangle(point, bound, beside))
     target = Target.of(n, epsilon, delta, relation, allow_large_delta, rho)
-    key = as_key(random_state, "moments of partitions", target, bound, beside, point, total)
+    key = key_for(random_state, None, "moments of partitions", target, bound, beside, point, total)
     session = Session.open(target, key, {"method": "second_moments", "n": n, "d": d})
     unit = Payment(FullBatch(n), Sensitivity.per_sample(1.0, _PROOF), 1)
     mechanism = Gaussian(session.multiplier([unit]))

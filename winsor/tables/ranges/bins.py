@@ -23,13 +23,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from winsor.core.checks import whole
 from winsor.core.contract import Guarantee, Neighbouring
-from winsor.core.inputs import as_key, as_rows
 from winsor.core.ledger.ledger import Ledger
 from winsor.core.noise.gaussian import Gaussian
 from winsor.core.prepaid import PrepaidDoor
+from winsor.core.randomness import key_for
 from winsor.planning.budget import Target
 from winsor.planning.shares import Session
-from winsor.tables.inputs import as_bounds
+from winsor.tables.inputs import as_bounds, as_rows
 from winsor.tables.ranges.coarse import Coarse, anywhere
 from winsor.tables.ranges.distribution import Distribution
 from winsor.tables.ranges.grid import CELLS, cells_between
@@ -152,7 +152,7 @@ def private_bins(
     n, k = table.shape
     plan = Bins(k, whole("bins", bins, 2), as_bounds(bounds, k))
     target = Target.of(n, epsilon, delta, relation, allow_large_delta)
-    key = as_key(random_state, "bins", bins, str(bounds), target, table)
+    key = key_for(random_state, None, "bins", bins, str(bounds), target, table)
     session = Session.open(target, key, {"method": "bins", "n": n, "d": k})
     mechanism = Gaussian(session.multiplier([plan.zoom.payment(n)]))
     edges, found = plan.release(table, session.door, mechanism)

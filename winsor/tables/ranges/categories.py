@@ -44,10 +44,10 @@ from numpy.typing import NDArray
 
 from winsor.core.checks import probability
 from winsor.core.contract import Bounded, ConfigurationError, Guarantee, Neighbouring, Sensitivity
-from winsor.core.inputs import as_key
 from winsor.core.ledger.ledger import Ledger
 from winsor.core.noise.thresholded import ThresholdedGaussian
 from winsor.core.prepaid import PrepaidDoor
+from winsor.core.randomness import key_for
 from winsor.core.sampling.samplers import FullBatch
 from winsor.planning import calibrate
 from winsor.planning.budget import Target
@@ -98,7 +98,7 @@ def private_categories(
     n, k = table.shape
     target = Target.of(n, epsilon, delta, relation, allow_large_delta)
     mechanism = calibrated(k, n, epsilon, target.delta, target.relation)
-    key = as_key(random_state, "categories", epsilon, target.delta, target.relation, table)
+    key = key_for(random_state, None, "categories", epsilon, target.delta, target.relation, table)
     session = Session.open(target, key, {"method": "categories", "n": n, "d": k})
     found, counts = release(table, session.door, mechanism)
     reached = session.guarantee(f"n = {n} is public")

@@ -31,7 +31,7 @@ from torch.nn import functional as F
 from winsor.core.checks import as_delta, as_relation, refusal, whole
 from winsor.core.contract import ConfigurationError, Guarantee, Sensitivity
 from winsor.core.ledger.ledger import Ledger
-from winsor.core.randomness import bound_key, new_key
+from winsor.core.randomness import key_for
 from winsor.core.sampling.samplers import FullBatch
 from winsor.planning.budget import Payment
 from winsor.planning.shares import noise_of, one_of, single_payment
@@ -114,9 +114,7 @@ def released_counts(
     noise = noise_of(plan, epsilon, noise_multiplier, delta, neighbours)
     known = seen[(seen >= 0) & (seen < classes)]  # labels outside are in no cell
     sums: Any = np.bincount(known, minlength=classes).astype(np.float64)
-    key = new_key(seed)
-    if seed is not None:
-        key = bound_key(key, sums, noise)
+    key = key_for(seed, None, sums, noise)
     paid = Ledger({"method": "class counts", "classes": classes}, ledger)
     door, receipt = single_payment(plan, classes, noise, neighbours, key, paid)
     counts = np.maximum(receipt.release(sums), 1.0)

@@ -18,11 +18,11 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from winsor.core.noise.source import AHEAD
+from winsor.core.noise.slices import DRAWN_AHEAD
 from winsor.core.values import FlatTree
 from winsor.gradients.tree import Layout
 
-IN_ONE_PIECE = AHEAD
+IN_ONE_PIECE = DRAWN_AHEAD
 """Values of the largest tree that is sent in one piece: those whose noise is drawn ahead."""
 TOGETHER = 1 << 15
 """Leaves of at most so many values share a buffer, in larger trees."""

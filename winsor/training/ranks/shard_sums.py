@@ -15,6 +15,7 @@ is that of the whole vector and not of a part. A value that is not a part of it 
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -25,7 +26,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from winsor.core.contract import UnsoundRelease
-from winsor.core.noise.source import NoiseSource
+from winsor.core.noise.slices import SlicedNoise
 from winsor.core.values import PartTree
 from winsor.rules.quantile import Quantile
 from winsor.rules.rule import RowwiseRule, Rule, Sums
@@ -134,40 +135,23 @@ class ShardingRanks(Ranks):
         return hashlib.blake2b(joined, digest_size=16).hexdigest()
 
 
-class ShardedNoise(NoiseSource):
-    """The `NoiseSource` of one rank that noises its parts of "grad", and nothing else in parts."""
+def sharded_noise(key: bytes, ranks: ShardingRanks) -> SlicedNoise:
+    """Return the noise source of one rank that noises its parts of "grad", and the rest whole."""
+    return SlicedNoise(key, functools.partial(_pieces, list(ranks.parts.values())))
 
-    def __init__(self, key: bytes, ranks: ShardingRanks) -> None:
-        super().__init__(key)
-        self._parts = list(ranks.parts.values())
-        self._slices = NoiseSource(key, prefetch=False)  # what is drawn ahead begins at place 0
 
-    def add_leaves(
-        self,
-        entry: int,
-        stream: str,
-        leaves: Sequence[Tensor],
-        std: float,
-        *,
-        law: str = "gaussian",
-        bits: int | None = None,
-    ) -> None:
-        if stream != "grad":
-            super().add_leaves(entry, stream, leaves, std, law=law, bits=bits)
-            return
-        parts = self._parts
-        if [tuple(leaf.shape) for leaf in leaves] != [part.own_shape for part in parts]:
-            raise UnsoundRelease(
-                "a sharded run must release this rank's part of every parameter, in their order. "
-                "Got other shapes instead: noise would be that of other places."
-            )
-        size = sum(int(torch.Size(part.shape).numel()) for part in parts)
-        place = 0
-        for leaf, part in zip(leaves, parts, strict=True):
-            first = place + part.first * part.width
-            self._slices.add_slice(entry, stream, [leaf], std, first, size, law=law, bits=bits)
-            place += int(torch.Size(part.shape).numel())
-
-    def close(self) -> None:
-        super().close()
-        self._slices.close()
+def _pieces(
+    parts: Sequence[Part], stream: str, leaves: Sequence[Tensor]
+) -> tuple[int, list[tuple[Tensor, int]]] | None:
+    if stream != "grad":
+        return None
+    if [tuple(leaf.shape) for leaf in leaves] != [part.own_shape for part in parts]:
+        raise UnsoundRelease(
+            "a sharded run must release this rank's part of every parameter, in their order. "
+            "Got other shapes instead: noise would be that of other places."
+        )
+    found, place = [], 0
+    for leaf, part in zip(leaves, parts, strict=True):
+        found.append((leaf, place + part.first * part.width))
+        place += int(torch.Size(part.shape).numel())
+    return place, found

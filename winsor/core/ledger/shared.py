@@ -18,20 +18,37 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from dp_accounting import dp_event
 
 from winsor.core.contract import LedgerError
 from winsor.core.ledger.ledger import UNBOUND, Ledger
-from winsor.training.ranks.ranks import Ranks
+
+
+class Peers(Protocol):
+    """What a ledger asks of the processes of a run (`winsor/training/ranks/ranks.py`)."""
+
+    rank: int
+
+    def from_first(self, value: Any) -> Any:
+        """Return what rank 0 gave."""
+
+    def all_well(self, well: bool) -> bool:
+        """Return whether every rank says so."""
+
+    def digest_of_all(self, digest: str) -> str:
+        """Return one digest for what all ranks are about to cover."""
+
+    def same_release(self, run: str, step: int, digest: str, well: bool) -> bool:
+        """Refuse unless all ranks show the same; return whether every rank says it is well."""
 
 
 class SharedLedger(Ledger):
     """The ledger of rank 0, with a copy in the memory of every other."""
 
     def __init__(
-        self, config: Mapping[str, Any], path: str | os.PathLike[str] | None, ranks: Ranks
+        self, config: Mapping[str, Any], path: str | os.PathLike[str] | None, ranks: Peers
     ) -> None:
         self._ranks = ranks
         self._copying = False

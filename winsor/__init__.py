@@ -106,7 +106,7 @@ _MOVED = {
     "contract": "core.contract",
     "data": "tails.datasets",
     "distributed": "training.ranks",
-    "files": "core.files",
+    "files": "training.files",
     "grads": "gradients",
     "ledger": "core.ledger",
     "linear": "tables",

@@ -89,7 +89,7 @@ class ReleasedMoments(ABC):
         return as_delta(self.delta, n, self.allow_large_delta)
 
     def _certified(self, n: int) -> Self:
-        """After the last release: what it cost."""
+        """Certify what was released."""
         self.ledger_ = self._door.ledger
         self.guarantee_ = self._door.guarantee(self._delta(n), (f"n = {n} is public",))
         del self._door  # it holds the key

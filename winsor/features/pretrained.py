@@ -141,7 +141,7 @@ FOLLOWED_BY = {
     "_project_conv": "_bn2",
     "_conv_head": "_bn1",
 }
-"""In the modules of the package: each convolution, and the normalisation after it."""
+"""Names in the package's modules: each convolution, and the normalisation after it."""
 
 
 def fold(network: nn.Module) -> None:

@@ -102,7 +102,7 @@ class Scattering:
 
     @property
     def channels(self) -> int:
-        """Of one colour."""
+        """Number of channels of one colour."""
         return 1 + self.J * self.L + self.L**2 * self.J * (self.J - 1) // 2
 
     def __call__(self, images: Tensor) -> Tensor:

@@ -75,7 +75,7 @@ class Moments(Metric):
         return Estimate(value.value, value.low, value.high, level, details)
 
     def _covariance(self, second: Array, mean: Array, std: float, n: float) -> Array:
-        """Of one row's x: made positive, and raised by the noise it was measured with."""
+        """Covariance of one row, projected to be positive and raised by the release's noise."""
         rows, cols = np.triu_indices(self.dimension)
         weights = np.where(rows == cols, 1.0, math.sqrt(2))
         matrix = np.zeros((self.dimension, self.dimension))

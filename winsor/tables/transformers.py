@@ -36,11 +36,12 @@ from winsor.core.sampling.samplers import FullBatch
 from winsor.planning.budget import Target
 from winsor.planning.shares import Part
 from winsor.tables.estimator import PrivateEstimator
-from winsor.tables.inputs import as_bounds, in_own_words, known_table
+from winsor.tables.inputs import as_bounds
 from winsor.tables.linear.scaled import learnt_range
 from winsor.tables.ranges.bins import Bins, codes
 from winsor.tables.ranges.categories import Texts, as_texts, calibrated, one_hot, release
 from winsor.tables.ranges.zoom import Zoom
+from winsor.tables.refused_tables import in_own_words, known_table
 from winsor.tables.rows import Rows, TableRows
 
 Array = NDArray[np.float64]

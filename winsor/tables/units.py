@@ -23,7 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 from winsor.core.contract import ConfigurationError
 from winsor.core.randomness import stream
 from winsor.core.sampling.units import UnitRows
-from winsor.tables.arrays import as_rows
+from winsor.tables.inputs import as_rows
 
 Array = NDArray[np.float64]
 Unit = Sequence[Any] | NDArray[Any]

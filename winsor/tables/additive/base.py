@@ -15,8 +15,9 @@ from winsor.tables.additive.fitting import AdditiveRows, Fit, Fitted, LossOf, Ta
 from winsor.tables.additive.plan import Plan
 from winsor.tables.additive.shapes import Shape, chart_of, shapes_of
 from winsor.tables.estimator import PrivateEstimator
-from winsor.tables.inputs import as_bounds, in_own_words, known_table
+from winsor.tables.inputs import as_bounds
 from winsor.tables.ranges.bins import Bins
+from winsor.tables.refused_tables import in_own_words, known_table
 
 Array = NDArray[np.float64]
 

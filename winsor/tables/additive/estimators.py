@@ -16,7 +16,7 @@ from winsor.core.ledger.shared_budget import PrivacyBudget
 from winsor.tables.additive.base import PrivateAdditiveModel
 from winsor.tables.additive.fitting import Table
 from winsor.tables.additive.knots import Units, units_of
-from winsor.tables.inputs import as_targets, positive_column, refuse_no_classes
+from winsor.tables.inputs import positive_column
 from winsor.tables.losses import (
     FARTHEST,
     GammaLoss,
@@ -28,6 +28,7 @@ from winsor.tables.losses import (
     Squared,
 )
 from winsor.tables.ranges.distribution import Distribution
+from winsor.tables.refused_tables import as_targets, refuse_no_classes
 
 Array = NDArray[np.float64]
 

@@ -124,6 +124,6 @@ def units_of(found: list[Distribution], linked: bool) -> Units:
 
 
 def _mean(found: Distribution) -> float:
-    """Of a positive column, without the long empty ends of outer cells."""
+    """Mean of a positive column, without the long empty ends of outer cells."""
     values = cut_ends(found.quantile(np.linspace(0.0, 1.0, 65)))
     return max(float(np.mean((values[1:] + values[:-1]) / 2)), 1e-300)

@@ -68,7 +68,7 @@ def coarse(term: Term) -> Array:
 
 @dataclass(frozen=True)
 class Residuals:
-    """Of ``n`` rows and so many ``outputs``, cut at ``clip``; about ``spread`` is their
+    """Residuals of ``n`` rows and ``outputs`` scores, cut at ``clip``; ``spread`` is about their
     deviation."""
 
     n: int

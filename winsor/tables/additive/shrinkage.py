@@ -31,7 +31,7 @@ Array = NDArray[np.float64]
 
 
 GAMMA = 0.25
-"""Of the penalty on small blocks; between 0 and 1/2."""
+"""Exponent of the penalty on small blocks; between 0 and 1/2."""
 LEAST = 0.25
 """Mean squares along a direction are at least this share of what rows at the knots would make them:
 a third where rows are even between knots. Of a line, a third of this: few are near its ends."""
@@ -85,7 +85,7 @@ def _mean_square(mass: Array, overlaps: tuple[Array, ...]) -> Array:
 
 
 def _mass(term: Term) -> Array:
-    """Of every parameter, features taken for independent."""
+    """Expected share of rows per parameter, assuming independent features."""
     mass = term.masses[0]
     for other in term.masses[1:]:
         mass = np.outer(mass, other).ravel()

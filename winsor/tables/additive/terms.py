@@ -87,7 +87,7 @@ class Term:
 
     @property
     def curvature(self) -> float:
-        """About the largest eigenvalue of the term's mean square."""
+        """Approximate largest eigenvalue of the term's mean square."""
         if self.straight:
             return self.square
         return self.weight**2 * math.prod(float(each.max()) for each in self.masses)
@@ -219,8 +219,8 @@ def main_effects(
 
 
 def _overlaps(counts: Array, shared: Array, kept: NDArray[np.intp]) -> Array:
-    """Of neighbours among the knots that are ``kept``; rows about a knot that is not are few, and
-    taken for even."""
+    """Overlaps of neighbours among the knots that are ``kept``; rows about a knot that is not are
+    few, and taken for even."""
     left, right = kept[:-1], kept[1:]
     even = EVEN * (counts[left] + counts[right]) / 2
     return np.where(right == left + 1, np.maximum(shared[left], 0.0), even)

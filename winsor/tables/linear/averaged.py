@@ -100,7 +100,7 @@ class AveragedDescent(Method):
         return 1.0 if math.isfinite(task.loss.curvature) else 0.0
 
     def _settled(self, task: LinearTask, session: Session) -> AclipParameters:
-        """By hand where given, else from the theorem, which is asked only if it is needed."""
+        """Parameters given by hand, the others from the theorem."""
         by_hand = (self.clip, self.batch_size, self.learning_rate)
         long_enough = self.steps is not None or self.epochs is not None
         if all(by_hand) and long_enough:

@@ -19,7 +19,7 @@ from winsor.core.contract import ConfigurationError
 from winsor.core.randomness import key_for
 from winsor.tables.design import Design
 from winsor.tables.estimator import PrivateEstimator
-from winsor.tables.inputs import as_bounds, data_of, in_own_words, refuse_odd_sparse
+from winsor.tables.inputs import as_bounds, data_of
 from winsor.tables.linear.averaged import AveragedDescent, Restarted
 from winsor.tables.linear.flat import FlatDescent
 from winsor.tables.linear.robust_gd import RobustGD
@@ -29,6 +29,7 @@ from winsor.tables.linear.sufficient import SufficientStatistics
 from winsor.tables.linear.task import BoundedSolution, BoundedTask, Method
 from winsor.tables.linear.whitened import Whitened
 from winsor.tables.losses import Loss
+from winsor.tables.refused_tables import in_own_words, refuse_odd_sparse
 from winsor.tables.units import ONE_ROW_EACH, Unit, one_row_each
 
 Array = NDArray[np.float64]

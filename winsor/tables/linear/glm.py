@@ -42,7 +42,7 @@ from winsor.core.ledger.shared_budget import PrivacyBudget
 from winsor.planning.shares import Part, Shares
 from winsor.tables.descent import mean_of_last
 from winsor.tables.estimator import PrivateEstimator
-from winsor.tables.inputs import as_bounds, as_exposure, as_targets, in_own_words, known_table
+from winsor.tables.inputs import as_bounds, as_exposure
 from winsor.tables.linear import residual_cut
 from winsor.tables.linear.score_rows import (
     ScoreRows,
@@ -55,6 +55,7 @@ from winsor.tables.losses import FARTHEST
 from winsor.tables.ranges.bins import Bins
 from winsor.tables.ranges.distribution import Distribution, range_of_means
 from winsor.tables.ranges.zoom import Zoom
+from winsor.tables.refused_tables import as_targets, in_own_words, known_table
 
 Array = NDArray[np.float64]
 
@@ -66,8 +67,8 @@ STEPS = {"rough": 150, "newton": 60}
 KEPT = 45
 """Newton steps, counted from the end, whose mean is the estimate."""
 DAMPING = 0.25
-"""Of Newton steps: iterates that jump with the noise of one release are biased, for the link is
-curved; damped ones wander less, and their mean is as precise."""
+"""Damping of Newton steps: iterates that jump with the noise of one release are biased, for the
+link is curved; damped ones wander less, and their mean is as precise."""
 MOMENTUM = 0.9
 _GRADIENT = Sensitivity.per_sample(1.0, "yardstick of a descent")
 
@@ -317,7 +318,7 @@ def noise_of_mean() -> float:
 
 
 def _mean(found: Distribution) -> float:
-    """Of a positive column; long empty cells at the end do not count in full."""
+    """Mean of a positive column; long empty cells at the end do not count in full."""
     values = found.quantile(np.linspace(0.0, 1.0, 65))
     values[-1] = min(values[-1], values[-2] + 4 * max(values[-2] - values[-3], 0.0))
     return max(float(np.mean((values[1:] + values[:-1]) / 2)), 1e-12)

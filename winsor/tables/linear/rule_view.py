@@ -20,7 +20,7 @@ from winsor.core.door import Door
 from winsor.core.events.registry import History
 from winsor.core.noise.gaussian import Gaussian
 from winsor.gradients.rows import RowsView
-from winsor.gradients.view import Directions
+from winsor.gradients.view import Directions, View
 from winsor.planning import calibrate
 from winsor.planning.choose import planned_steps
 from winsor.planning.shares import Session
@@ -86,7 +86,7 @@ def from_tree(tree: Tree, shape: tuple[int, ...]) -> Array:
     return torch.cat(parts).to(torch.float64).numpy().reshape(shape)
 
 
-class GlmView:
+class GlmView(View):
     """The `View` of some rows of a GLM, for rules written against the protocol.
 
     Parameters are "coef" (d, K) and, with an intercept, "intercept" (K,); everything is float64.

@@ -58,7 +58,8 @@ class LinearTask:
 
     @property
     def curvature(self) -> float:
-        """In the score, for default step sizes; a loss with a kink counts as one rounded at 1."""
+        """Curvature in the score, for default step sizes; a loss with a kink counts as one rounded
+        at 1."""
         return self.loss.curvature if np.isfinite(self.loss.curvature) else 1.0
 
     def smoothness(self) -> float:

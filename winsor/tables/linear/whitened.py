@@ -174,7 +174,7 @@ class Run:
         return BoundedSolution(theta, self.shares.releases, scaling=scaling)
 
     def _scaling(self, found: list[Distribution]) -> Scaling:
-        """By the bounds, or by what was found where that was looked for."""
+        """Scale columns by their bounds, or by the released ranges of those that were looked at."""
         bounds = self.look.bounds.copy()
         bounds[self.look.unknown] = np.nan
         return Scaling.of(bounds, found).within(self.look.bounds)
@@ -193,7 +193,7 @@ class Run:
         return mean, deviation
 
     def _distributions(self) -> list[Distribution]:
-        """Of the columns without bounds, then of y in a regression."""
+        """Distributions of the columns that are looked at, then of y in a regression."""
         zoom, look = self.look.zoom, self.look
         stated = [anywhere(-1.0, 1.0)] if self.regression and not look.target else []
         if zoom is None:

@@ -30,7 +30,7 @@ from winsor.core.randomness import key_for
 from winsor.core.sampling.samplers import FullBatch
 from winsor.planning.budget import Payment, Target
 from winsor.planning.shares import Session
-from winsor.tables.arrays import as_centre
+from winsor.tables.inputs import as_centre
 from winsor.tables.means.radius import PrivateRadius
 from winsor.tables.means.result import MeanEstimate
 from winsor.tables.units import Unit, protected_rows

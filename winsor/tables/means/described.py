@@ -25,7 +25,7 @@ from winsor.core.ledger.ledger import Ledger
 from winsor.core.randomness import key_for
 from winsor.planning.budget import Target
 from winsor.planning.shares import Part, Session
-from winsor.tables.arrays import as_rows
+from winsor.tables.inputs import as_rows
 from winsor.tables.means.winsorised import HeavyMean, WinsorisedGroup, as_groups, read
 from winsor.tables.ranges.zoom import Zoom
 

@@ -38,7 +38,7 @@ from winsor.core.noise.gaussian import Gaussian
 from winsor.core.randomness import key_for
 from winsor.planning.budget import Target
 from winsor.planning.shares import Session
-from winsor.tables.arrays import as_centre
+from winsor.tables.inputs import as_centre
 from winsor.tables.means.clipped import Moments, clip_factors, distances, settle_radius
 from winsor.tables.means.groups import Groups
 from winsor.tables.means.radius import PrivateRadius

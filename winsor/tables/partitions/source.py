@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from winsor.core.contract import ConfigurationError, ProtocolError
-from winsor.tables.arrays import as_rows
+from winsor.tables.inputs import as_rows
 from winsor.tables.partitions.on_dask import DaskMap, DelayedMap, delayed_parts
 from winsor.tables.ranges.zoom import counts_between
 

@@ -35,8 +35,7 @@ from winsor.metrics.measuring import Measurement, Terms, measure_sums, totals_of
 from winsor.metrics.metric import Columns, Metric
 from winsor.planning.budget import Payment, Target
 from winsor.planning.shares import Session
-from winsor.tables.arrays import as_centre
-from winsor.tables.inputs import as_bounds
+from winsor.tables.inputs import as_bounds, as_centre
 from winsor.tables.linear.metric import packed_triangle, unpacked_triangle
 from winsor.tables.means.clipped import clip_factors, clipped_sum, distances, mean_sensitivity
 from winsor.tables.means.result import MeanEstimate
@@ -151,8 +150,9 @@ def quantiles(
     n = passes.n
     plan = Bins(k, whole("bins", bins, 2), as_bounds(bounds, k))
     target = Target.of(n, epsilon, delta, relation, allow_large_delta)
-    terms = "quantiles of partitions", bins, str(bounds), target
-    key = key_for(random_state, None, *terms, passes.digest)
+    key = key_for(
+        random_state, None, "quantiles of partitions", bins, str(bounds), target, passes.digest
+    )
     session = Session.open(target, key, {"method": "quantiles", "n": n, "d": k})
     mechanism = Gaussian(session.multiplier([plan.zoom.payment(n)]))
     found = plan.zoom.release_counts(passes.counted, n, session.door, mechanism, plan.start)
@@ -174,7 +174,7 @@ class Moments:
     centre: Array
     reach: float
     noise_std: float
-    """Of a diagonal entry; an off-diagonal one has 1/sqrt(2) of it."""
+    """Noise of a diagonal entry; an off-diagonal one has 1/sqrt(2) of it."""
     guarantee: Guarantee
     ledger: Ledger = field(repr=False)
 

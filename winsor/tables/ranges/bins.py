@@ -29,8 +29,7 @@ from winsor.core.prepaid import PrepaidDoor
 from winsor.core.randomness import key_for
 from winsor.planning.budget import Target
 from winsor.planning.shares import Session
-from winsor.tables.arrays import as_rows
-from winsor.tables.inputs import as_bounds
+from winsor.tables.inputs import as_bounds, as_rows
 from winsor.tables.ranges.coarse import Coarse, anywhere
 from winsor.tables.ranges.distribution import Distribution
 from winsor.tables.ranges.grid import CELLS, cells_between

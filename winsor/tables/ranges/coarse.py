@@ -35,7 +35,7 @@ from winsor.tables.ranges.zoom import Counted, Zoom
 Array = NDArray[np.float64]
 
 CELLS = 2
-"""Of the second round, on either side of zero."""
+"""Cells of the second round on either side of zero."""
 STANDARD = (-4.0, 4.0)
 """Taken for the range of a column where rows are too few to learn it: standardised, that is."""
 ONE_SIGN, BOTH_SIGNS = 3.0, 4.0

@@ -28,7 +28,7 @@ Array = NDArray[np.float64]
 
 SMALLEST, LARGEST, RATIO = 2.0**-20, 2.0**40, 16.0
 CELLS, HALVINGS, CUTS = 8, 8, 8
-"""Of `cells_between`: an eighth of the rows stands out of a noise of a tenth, hardly."""
+"""Cells of `cells_between`: few, since an eighth of the rows hardly exceeds a noise of a tenth."""
 
 
 def signed_log_grid() -> Array:

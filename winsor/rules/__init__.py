@@ -35,19 +35,28 @@ if TYPE_CHECKING:  # the classes below are found when asked for: type checkers r
 FOLDERS = "WINSOR_RULES"
 ENTRY_POINTS = "winsor.rules"
 
+ARCHIVE = "experiments/2026-11-edge/rules"
+"""Folder in winsor's repository with rules that lost to `Flat` in its experiments."""
+
+ARCHIVED = ("Balanced", "Centred", "Compensated", "Geometric", "Microbatch", "Scaled")
+
 
 @functools.cache
 def _modules() -> tuple[Any, ...]:
     _extend_path()
-    found = sorted(module.name for module in pkgutil.iter_modules(__path__))
-    loaded = [importlib.import_module(f"{__name__}.{name}") for name in found]
+    loaded = [importlib.import_module(f"{__name__}.{name}") for name in _files()]
     installed = importlib.metadata.entry_points(group=ENTRY_POINTS)
     loaded += [point.load() for point in sorted(installed, key=lambda point: point.name)]
     return tuple(module for module in loaded if hasattr(module, "EXAMPLES"))
 
 
+def _files() -> list[str]:
+    return sorted(module.name for module in pkgutil.iter_modules(__path__))
+
+
+@functools.cache
 def _extend_path() -> None:
-    """Folders named in the environment become part of this package, after its own."""
+    """Add the folders named in the environment to this package, after its own."""
     taken = {module.name for module in pkgutil.iter_modules(__path__)}
     for folder in filter(None, os.environ.get(FOLDERS, "").split(os.pathsep)):
         if not Path(folder).is_dir():
@@ -91,28 +100,55 @@ def all_examples() -> tuple[Any, ...]:
     return tuple(example for module in _modules() for example in module.EXAMPLES)
 
 
+def find(name: str) -> type[Any] | None:
+    """Return the rule class called ``name``, in any spelling; None if there is none.
+
+    A rule of winsor whose file has its name is imported alone: a run with `Flat` loads no others.
+
+    >>> find("per-layer").__name__, find("sdg")
+    ('PerLayer', None)
+    """
+    files = {} if os.environ.get(FOLDERS) else {_plain(file): file for file in _files()}
+    if _plain(name) in files:
+        module = importlib.import_module(f"{__name__}.{files[_plain(name)]}")
+        for example in getattr(module, "EXAMPLES", ()):
+            if _plain(type(example).__name__) == _plain(name):
+                return type(example)
+    return {_plain(rule): cls for rule, cls in all_rules().items()}.get(_plain(name))
+
+
 def by_name(name: str, /, **options: Any) -> Any:
-    """The rule called ``name``, whatever its spelling: "per_layer", "PerLayer", "per-layer".
+    """Return the rule called ``name``, in any spelling: "per_layer", "PerLayer", "per-layer".
 
     >>> by_name("flat", max_grad_norm=0.5)
     Flat(max_grad_norm=0.5)
     """
-    known = {_plain(rule): cls for rule, cls in all_rules().items()}
-    if _plain(name) not in known:
-        choice("rule", name, nearest_first(name, all_rules()))
+    kind = find(name)
+    if kind is None:
+        kind = all_rules()[choice("rule", name, nearest_first(name, all_rules()), moved(name))]
     try:
-        return known[_plain(name)](**options)
+        return kind(**options)
     except TypeError as error:
         raise ConfigurationError(f"the options of {name!r} do not fit: {error}.") from error
 
 
 def is_known(name: str) -> bool:
-    """Whether `by_name` knows a rule of this name.
+    """Return whether `by_name` knows a rule of this name.
 
     >>> is_known("per-layer"), is_known("sdg")
     (True, False)
     """
-    return _plain(name) in map(_plain, all_rules())
+    return find(name) is not None
+
+
+def moved(name: str) -> str:
+    """Return where the archived rule ``name`` went, as the remedy of an error; "" for others."""
+    if _plain(name) not in map(_plain, ARCHIVED):
+        return ""
+    return (
+        f"It was archived in 0.3: it is a file of {ARCHIVE} in winsor's repository. "
+        f"Set {FOLDERS} to that folder to use it."
+    )
 
 
 def _plain(name: str) -> str:
@@ -126,13 +162,12 @@ if not TYPE_CHECKING:  # or a type checker would believe in rules that do not ex
             return __dir__()
         if not name[:1].isupper():  # the import system probes for submodules: no discovery then
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        rules = all_rules()
-        if name in rules:
-            return rules[name]
-        near = nearest_first(name, sorted(rules))
-        raise AttributeError(
-            f"module {__name__!r} has no rule {name!r}. Did you mean {near[0]!r}? It has {near}."
-        )
+        rule = find(name)
+        if rule is not None and rule.__name__ == name:
+            return rule
+        near = nearest_first(name, sorted(all_rules()))
+        remedy = moved(name) or f"Did you mean {near[0]!r}?"
+        raise AttributeError(f"module {__name__!r} has no rule {name!r}. {remedy} It has {near}.")
 
 
 def __dir__() -> list[str]:

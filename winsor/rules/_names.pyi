@@ -4,17 +4,11 @@ from winsor.contrib.value.value import Value as Value
 from winsor.rules.automatic import NSGD as NSGD
 from winsor.rules.automatic import Automatic as Automatic
 from winsor.rules.averaged import Averaged as Averaged
-from winsor.rules.balanced import Balanced as Balanced
-from winsor.rules.centred import Centred as Centred
-from winsor.rules.compensated import Compensated as Compensated
 from winsor.rules.discriminative import Discriminative as Discriminative
 from winsor.rules.flat import Flat as Flat
-from winsor.rules.geometric import Geometric as Geometric
 from winsor.rules.l1 import L1 as L1
 from winsor.rules.linf import LInf as LInf
-from winsor.rules.microbatch import Microbatch as Microbatch
 from winsor.rules.per_layer import PerLayer as PerLayer
 from winsor.rules.power import Power as Power
 from winsor.rules.psac import PSAC as PSAC
 from winsor.rules.quantile import Quantile as Quantile
-from winsor.rules.scaled import Scaled as Scaled

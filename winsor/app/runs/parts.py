@@ -35,11 +35,12 @@ def build_rule(part: Part, model: nn.Module | None = None, config: Config | None
     A basis of public gradients needs the model, and how its rows are read; without them random
     directions stand in for it, so that everything else can be checked.
     """
-    known = {plain(name): kind for name, kind in rules.all_rules().items()}
-    kind = known.get(plain(part.name))
+    kind = rules.find(part.name)
     if kind is None:
-        names = ", ".join(rules.all_rules())
-        raise ConfigurationError(f"rule.name must be one of {names}. Got {part.name!r} instead.")
+        names, remedy = ", ".join(rules.all_rules()), rules.moved(part.name)
+        raise ConfigurationError(
+            f"rule.name must be one of {names}. Got {part.name!r} instead. {remedy}".rstrip()
+        )
     options = bind(kind, _with_basis(part.options, model, config), "rule")
     try:
         return kind(**options)

@@ -69,7 +69,7 @@ from winsor.gradients.view import Directions, Need, View
 from winsor.rules import draws
 from winsor.rules.body_and_tail import dc_dpsgd_thresholds
 from winsor.rules.rule import Rule, State, Sums, clip_weights
-from winsor.rules.tracking import QuantileTracker
+from winsor.rules.tracking import THRESHOLDS, QuantileTracker
 
 SCORES = ("norm", "loss", "trace")
 SELECTIONS = (*SCORES, "rank", "random")
@@ -177,6 +177,10 @@ class Discriminative(Rule):
     def randomised(self) -> bool:  # type: ignore[override]
         """Coins and tie-breaking keys are attached to positions of the joined batch."""
         return self.selection in ("rank", "random")
+
+    @property
+    def releases_state(self) -> str:  # type: ignore[override]
+        return "" if self.tracker is None else THRESHOLDS
 
     def init(self, parameters: Tree, expected_size: float) -> State:
         state: State = {"step": 0, "expected_size": float(expected_size)}

@@ -36,6 +36,7 @@ from winsor.rules.rule import Rule, State, Sums, WrappedRule, dry_run
 from winsor.rules.sizes import Clipping, clipping_of, row_sizes, weight_of_size
 
 HISTOGRAM = "norm_histogram"
+HISTOGRAMS = "the histograms of gradient norms"
 _PROOF = "each row votes for one bin by its own norm: a unit vector"
 
 
@@ -105,6 +106,11 @@ class PrivateMonitor(WrappedRule):
     @property
     def needs(self) -> Need:  # type: ignore[override]
         return self.rule.needs | Need.NORMS
+
+    @property
+    def releases_state(self) -> str:  # type: ignore[override]
+        inner = self.rule.releases_state
+        return f"{inner}, and {HISTOGRAMS}" if inner else HISTOGRAMS
 
     def init(self, parameters: Tree, expected_size: float) -> State:
         state = self.rule.init(parameters, expected_size)

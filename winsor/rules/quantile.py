@@ -39,7 +39,7 @@ from torch import Tensor
 from winsor.core.contract import Bounded, Released, Sensitivity, Tree
 from winsor.gradients.view import Need, View
 from winsor.rules.rule import Rule, State, Sums, clip_weights
-from winsor.rules.tracking import QuantileTracker
+from winsor.rules.tracking import THRESHOLDS, QuantileTracker
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,8 @@ class Quantile(Rule):
     tracker: QuantileTracker = field(default_factory=QuantileTracker)
 
     needs = Need.NORMS | Need.WEIGHTED_SUM
+    bound_reads_sum = False
+    releases_state = THRESHOLDS
 
     def __post_init__(self) -> None:
         self.tracker.start(self.max_grad_norm)

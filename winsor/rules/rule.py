@@ -50,8 +50,26 @@ class Rule(ABC):
     randomised: bool = False
     """True if contributions depend on coins of the rule's own (bins, ties, selections)."""
 
+    bound_reads_sum: bool = True
+    """False if `bounded` and `after` treat a part of the sum as they would treat all of it; then
+    ranks that shard a model never form the whole sum. A subclass that overrides either of them
+    reads the sum, unless it says otherwise itself."""
+
+    needs_network: bool = False
+    """True if bounds on single rows come from the forward pass of a network: the audit of such a
+    rule trains a real one."""
+
+    releases_state: str = ""
+    """What else leaves with the gradient, in the words of the privacy statement; "" for nothing."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        own = vars(cls)
+        if ("bounded" in own or "after" in own) and "bound_reads_sum" not in own:
+            cls.bound_reads_sum = True
+
     def init(self, parameters: Tree, expected_size: float) -> State:
-        """The public state before the first step."""
+        """Return the public state before the first step."""
         return {}
 
     def with_key(self, state: State, key: bytes) -> State:
@@ -78,6 +96,7 @@ class RowwiseRule(Rule):
     """
 
     proof: str = ""
+    bound_reads_sum = False
 
     @abstractmethod
     def clipped_norm(self, state: State) -> float:
@@ -117,6 +136,14 @@ class WrappedRule(Rule):
     @property
     def randomised(self) -> bool:  # type: ignore[override]
         return self.rule.randomised
+
+    @property
+    def needs_network(self) -> bool:  # type: ignore[override]
+        return self.rule.needs_network
+
+    @property
+    def releases_state(self) -> str:  # type: ignore[override]
+        return self.rule.releases_state
 
     def init(self, parameters: Tree, expected_size: float) -> State:
         return self.rule.init(parameters, expected_size)

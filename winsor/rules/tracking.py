@@ -24,6 +24,9 @@ from torch import Tensor
 from winsor.core.checks import positive, probability
 from winsor.core.contract import Bounded, ConfigurationError, Sensitivity
 
+THRESHOLDS = "the rule's adaptive thresholds"
+"""What a tracked threshold is called in a privacy statement (`Rule.releases_state`)."""
+
 
 @dataclass(frozen=True)
 class QuantileTracker:

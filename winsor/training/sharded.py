@@ -19,7 +19,6 @@ from winsor.training.ranks.ranks import Ranks
 from winsor.training.ranks.shard_sums import (
     ShardedNoise,
     ShardingRanks,
-    needs_no_whole_sum,
     parts_of,
 )
 from winsor.training.ranks.sharded import Shards, own_part, sliced
@@ -61,7 +60,7 @@ def with_parts(
     happens to the sum needs it whole."""
     if (
         isinstance(update, ShardedUpdate)
-        and needs_no_whole_sum(rule)
+        and not rule.bound_reads_sum
         and not isinstance(mechanism, Correlated)
     ):
         parts = parts_of(update.parameters, update.owned, ranks)

@@ -7,7 +7,7 @@ model. Every epsilon in it is certified and rounded up.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -15,8 +15,9 @@ from dp_accounting.dp_event import DpEvent
 
 from winsor.app.runs.config import Config
 from winsor.app.runs.intervals import rounded_up
+from winsor.app.runs.reading import Part
 from winsor.core.accounting import Spent
-from winsor.core.contract import Neighbouring
+from winsor.core.contract import ConfigurationError, Neighbouring
 from winsor.core.ledger.guarantee import delta_by, spent_by
 from winsor.core.ledger.ledger import Ledger
 
@@ -174,9 +175,21 @@ def _covered(config: Config, steps: int, held_out: bool) -> tuple[str, ...]:
         items.append("metrics on held-out rows, as far as the training rows are concerned")
     if config.record.monitor == "private":
         items.append("the histograms of gradient norms, which are released with the gradients")
-    if config.rule.name.lower() in ("quantile", "discriminative"):
-        items.append("the rule's adaptive thresholds, which are released with the gradients")
+    items += _released_by(config.rule)
     return tuple(items)
+
+
+def _released_by(rule: Part) -> Iterator[str]:
+    """Yield what the rule says it releases beside gradients."""
+    try:
+        from winsor.app.runs.parts import build_rule  # loads torch, which nothing else here needs
+
+        state = build_rule(rule).releases_state
+    except (ConfigurationError, ModuleNotFoundError):  # archived since, or torch is not installed
+        yield f"what else the rule {rule.name} released with the gradients (it is not known here)"
+        return
+    if state:
+        yield f"{state}, which are released with the gradients"
 
 
 def _not_covered(held_out_rows: int | None, who: str) -> tuple[str, ...]:

@@ -89,6 +89,8 @@ class Value(PerSampleRule):
     growth: Growth | None = None
     lower: float = 0.0
 
+    needs_network = True
+
     def __post_init__(self) -> None:
         positive("max_grad_norm", self.max_grad_norm)
         choice("form", self.form, sorted(FORMS))

@@ -27,16 +27,8 @@ from torch import Tensor
 from winsor.core.contract import UnsoundRelease
 from winsor.core.noise.source import NoiseSource
 from winsor.gradients.tree import PartTree
-from winsor.rules.quantile import Quantile
-from winsor.rules.rule import RowwiseRule, Rule, Sums
+from winsor.rules.rule import Sums
 from winsor.training.ranks.ranks import Ranks
-
-PASSED_ON = (RowwiseRule.bounded, Quantile.bounded)
-"""Where a rule states its bound without looking at the sum, a part of the sum will do."""
-
-
-def needs_no_whole_sum(rule: Rule) -> bool:
-    return type(rule).bounded in PASSED_ON and type(rule).after in (Rule.after, Quantile.after)
 
 
 @dataclass(frozen=True)

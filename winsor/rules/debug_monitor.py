@@ -23,8 +23,8 @@ from torch import Tensor
 
 from winsor.core.contract import Bounded, PrivacyLeakWarning, Released, Tree
 from winsor.gradients.view import Need, View
+from winsor.rules.monitor import Clipping, clipping_of, row_sizes, weight_of_size
 from winsor.rules.rule import Rule, State, Sums, WrappedRule
-from winsor.rules.sizes import Clipping, clipping_of, row_sizes, weight_of_size
 
 LEVELS = (0.05, 0.25, 0.5, 0.75, 0.9, 0.99)
 MARK = "NOT PRIVATE"

@@ -68,8 +68,8 @@ from winsor.core.contract import Bounded, ConfigurationError, Released, Sensitiv
 from winsor.gradients.view import Directions, Need, View
 from winsor.rules import draws
 from winsor.rules.body_and_tail import dc_dpsgd_thresholds
+from winsor.rules.quantile import THRESHOLDS, QuantileTracker
 from winsor.rules.rule import Rule, State, Sums, clip_weights
-from winsor.rules.tracking import THRESHOLDS, QuantileTracker
 
 SCORES = ("norm", "loss", "trace")
 SELECTIONS = (*SCORES, "rank", "random")

@@ -120,6 +120,24 @@ class PerSampleRule(RowwiseRule):
         return {"grad": view.weighted_sum(self.weights(view, state), last=True)}
 
 
+class NormRule(PerSampleRule):
+    """h(g_i) = w(|g_i|) g_i, at most ``max_grad_norm`` long. Subclasses give `weight_of_norm`."""
+
+    max_grad_norm: float
+
+    @abstractmethod
+    def weight_of_norm(self, norms: Tensor) -> Tensor:
+        """Return the weight of a row of each of these norms."""
+
+    def weights(self, view: View, state: State) -> Tensor:
+        """Return (n,) weights, each a function of its own row's norm."""
+        return self.weight_of_norm(view.norms())
+
+    def clipped_norm(self, state: State) -> float:
+        """Return the bound on |h(g_i)|."""
+        return self.max_grad_norm
+
+
 class WrappedRule(Rule):
     """Another rule with something added: whatever is not overridden is the inner ``rule``'s."""
 

@@ -58,8 +58,8 @@ from winsor.core.checks import positive, probability
 from winsor.core.contract import Bounded, Released, Sensitivity, Tree
 from winsor.gradients.view import Need, View
 from winsor.rules.per_layer import Groups, checked_groups, resolved_groups
+from winsor.rules.quantile import THRESHOLDS, QuantileTracker
 from winsor.rules.rule import Rule, State, Sums, clip_weights
-from winsor.rules.tracking import THRESHOLDS, QuantileTracker
 
 
 @dataclass(frozen=True)

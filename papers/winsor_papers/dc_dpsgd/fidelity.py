@@ -199,7 +199,7 @@ FIDELITY = (
         1,
         "Baselines (Auto-S, DP-PSAC)",
         "certified",
-        "winsor.rules.psac.PSAC",
+        "winsor.rules.automatic.PSAC",
         "tests/rules/test_psac.py::test_the_formula",
     ),
 )

@@ -84,7 +84,7 @@ FIDELITY = (
         5,
         "Algorithm 2",
         "both",
-        "winsor.rules.linf.LInf",
+        "winsor.rules.coordinates.LInf",
         f"{_ALGORITHMS}::test_algorithm_1_and_2_with_tau_as_a_multiple_of_the_step",
     ),
     Row(

@@ -37,8 +37,7 @@ from winsor.core.door import Door
 from winsor.core.noise.protocol import Mechanism
 from winsor.core.randomness import stream
 from winsor.core.sampling.samplers import Poisson
-from winsor.rules.l1 import L1
-from winsor.rules.linf import LInf
+from winsor.rules.coordinates import L1, LInf
 from winsor.rules.rule import Rule
 
 LEARNING_RATE = 0.5

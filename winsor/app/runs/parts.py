@@ -19,13 +19,14 @@ from winsor.app.runs.models import check_model
 from winsor.app.runs.optimisers import check_optimizer, check_schedule
 from winsor.app.runs.prepare import check_prepare
 from winsor.app.runs.private_held_out import check_held_out
-from winsor.app.runs.reading import Part, bind, plain
+from winsor.app.runs.reading import Part, bind, plain, value_of
 from winsor.app.runs.tasks import make_task
 from winsor.contrib.embedding.embedding import RandomBasis
 from winsor.contrib.embedding.public_gradients import PublicGradients
 from winsor.contrib.modelmix.mechanism import ModelMix
 from winsor.core.contract import ConfigurationError
 from winsor.planning.bands import Banded
+from winsor.rules.rule import WrappedRule
 from winsor.training.iterates import Ball
 
 
@@ -41,7 +42,11 @@ def build_rule(part: Part, model: nn.Module | None = None, config: Config | None
         raise ConfigurationError(
             f"rule.name must be one of {names}. Got {part.name!r} instead. {remedy}".rstrip()
         )
-    options = bind(kind, _with_basis(part.options, model, config), "rule")
+    given = part.options
+    if issubclass(kind, WrappedRule) and "rule" in given:
+        inner = value_of(Part, given["rule"], "rule.rule")
+        given = {**given, "rule": build_rule(inner, model, config)}
+    options = bind(kind, _with_basis(given, model, config), "rule")
     try:
         return kind(**options)
     except ConfigurationError as error:

@@ -118,7 +118,7 @@ FIDELITY = (
         5,
         "Theorem 4.2 (Laplace mechanism)",
         "certified",
-        "winsor.contrib.modelmix.laplace.MixedLaplace",
+        "winsor.contrib.modelmix.mechanism.MixedLaplace",
         "tests/contrib/modelmix/test_audit_worlds.py::"
         "test_densities_of_widened_noise_are_those_of_a_sum",
     ),

@@ -15,8 +15,7 @@ from torch.nn import functional as F
 from torch.utils.data import TensorDataset
 
 import winsor
-from winsor.contrib.modelmix.laplace import MixedLaplace
-from winsor.contrib.modelmix.mechanism import ModelMix
+from winsor.contrib.modelmix.mechanism import MixedLaplace, ModelMix
 from winsor.core.accounting import account
 from winsor.core.contract import (
     Bounded,

@@ -29,8 +29,7 @@ from winsor.audit.claims import Claim, claim_of
 from winsor.audit.curve import PRESENT
 from winsor.audit.records import GradientRecords, Parts, chosen, stacked
 from winsor.audit.worlds import AuditSetting, Floats, StackedExperiment
-from winsor.contrib.modelmix.laplace import MixedLaplace
-from winsor.contrib.modelmix.mechanism import MixedGaussian, ModelMix
+from winsor.contrib.modelmix.mechanism import MixedGaussian, MixedLaplace, ModelMix
 from winsor.contrib.modelmix.update import MixingUpdate
 from winsor.core.contract import Neighbouring
 from winsor.core.door import Door

@@ -13,8 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from winsor.contrib.modelmix.earlier import before_the_start
-from winsor.contrib.modelmix.mechanism import ModelMix
+from winsor.contrib.modelmix.mechanism import ModelMix, before_the_start
 from winsor.core.contract import ConfigurationError, Released
 from winsor.core.noise.grid import WIDEST
 from winsor.core.randomness import stream

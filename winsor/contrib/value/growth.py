@@ -26,7 +26,7 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from winsor.contrib.value.bounds.forms import FORMS
+from winsor.contrib.value.bounds.network import FORMS
 from winsor.contrib.value.bounds.spectral import OperatorNorms
 from winsor.contrib.value.engine import ForwardEngine
 from winsor.contrib.value.view import ForwardView

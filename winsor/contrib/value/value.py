@@ -65,7 +65,7 @@ from typing import Any
 from torch import Tensor
 
 from winsor.contrib.value import engine  # noqa: F401  (registers the engine these rules need)
-from winsor.contrib.value.bounds.forms import FORMS
+from winsor.contrib.value.bounds.network import FORMS
 from winsor.contrib.value.bounds.spectral import OperatorNorms
 from winsor.contrib.value.growth import Growth
 from winsor.contrib.value.view import ForwardView

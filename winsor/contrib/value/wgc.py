@@ -25,9 +25,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from winsor.contrib.value.bounds.chain import linear_chain
 from winsor.contrib.value.bounds.kind import RowBlocks, refuse
-from winsor.contrib.value.bounds.network import FLOOR
+from winsor.contrib.value.bounds.network import FLOOR, linear_chain
 from winsor.contrib.value.bounds.spectral import OUTWARDS, OperatorNorms
 from winsor.contrib.value.growth import Growth, GrowthProof
 from winsor.contrib.value.view import ForwardView

@@ -25,10 +25,12 @@ def linear(shape: Shape, outputs: int, *, bias: bool = True, zeros: bool = False
 def mlp(
     shape: Shape, outputs: int, *, hidden: list[int] | None = None, bias: bool = True
 ) -> nn.Module:
+    """Return linear layers of widths ``hidden`` with ReLU in between."""
     return small.mlp([_flat(shape), *([64] if hidden is None else hidden), outputs], bias=bias)
 
 
 def two_layer_cnn(shape: Shape, outputs: int, *, groups: int = 4) -> nn.Module:
+    """Return the baseline CNN, for images of 28 x 28."""
     if len(shape) != 3 or shape[1:] != (28, 28):
         raise ConfigurationError(
             "data.shape must be [channels, 28, 28] for the model two_layer_cnn. Got "
@@ -38,16 +40,19 @@ def two_layer_cnn(shape: Shape, outputs: int, *, groups: int = 4) -> nn.Module:
 
 
 def resnet9(shape: Shape, outputs: int, *, width: int = 16, group: int = 8) -> nn.Module:
+    """Return a ResNet-9 with GroupNorm."""
     return small.resnet_gn(9, outputs, channels=_channels(shape), width=width, group=group)
 
 
 def resnet20(shape: Shape, outputs: int, *, width: int = 16, group: int = 8) -> nn.Module:
+    """Return a ResNet-20 with GroupNorm."""
     return small.resnet_gn(20, outputs, channels=_channels(shape), width=width, group=group)
 
 
 def gpt(
     shape: Shape, outputs: int, *, layers: int = 2, heads: int = 2, width: int = 64
 ) -> nn.Module:
+    """Return a small GPT over ``outputs`` tokens."""
     return SmallGPT(outputs, shape[0], layers=layers, heads=heads, width=width)
 
 

@@ -25,6 +25,7 @@ class CausalAttention(nn.Module):
         self.out = nn.Linear(width, width)
 
     def forward(self, x: Tensor) -> Tensor:
+        """Return (rows, t, width) mixtures of earlier positions."""
         b, t, width = x.shape
         q, k, v = (
             part.view(b, t, self.heads, width // self.heads).transpose(1, 2)  # (b, heads, t, d)
@@ -55,6 +56,7 @@ class SmallGPT(nn.Module):
         self.apply(_start)
 
     def forward(self, tokens: Tensor) -> Tensor:
+        """Return the logits of the next token at each position."""
         positions = torch.arange(tokens.shape[1], device=tokens.device).expand_as(tokens)
         x = self.token(tokens) + self.position(positions)  # (rows, t, width)
         out: Tensor = self.head(self.norm(self.blocks(x)))

@@ -37,6 +37,7 @@ class LowRank(nn.Module):
         self.factor = scale / rank
 
     def forward(self, x: Tensor) -> Tensor:
+        """Return the frozen layer's output plus the correction."""
         out: Tensor = self.base(x) + self.factor * self.up(self.down(x))
         return out
 

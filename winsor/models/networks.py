@@ -23,6 +23,7 @@ class Residual(nn.Module):
         self.shortcut = nn.Identity() if shortcut is None else shortcut
 
     def forward(self, x: Tensor) -> Tensor:
+        """Return the body's output plus the shortcut's."""
         out: Tensor = self.body(x) + self.shortcut(x)
         return out
 

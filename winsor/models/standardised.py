@@ -35,6 +35,7 @@ class StandardisedConv2d(nn.Conv2d):
         self.gain = nn.Parameter(torch.ones(self.out_channels))
 
     def standardised(self) -> Tensor:
+        """Return the weights with mean 0 and variance 1 / fan-in per channel, times the gain."""
         flat = self.weight.flatten(1)
         fan_in = flat.shape[1]
         centred = flat - flat.mean(1, keepdim=True)
@@ -42,6 +43,7 @@ class StandardisedConv2d(nn.Conv2d):
         return (centred * spread * self.gain[:, None]).view_as(self.weight)
 
     def forward(self, input: Tensor) -> Tensor:
+        """Return the convolution of ``input`` with standardised weights."""
         if self.padding_mode != "zeros":
             pads = self._reversed_padding_repeated_twice
             padded = F.pad(input, pads, mode=self.padding_mode)

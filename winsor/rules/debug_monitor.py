@@ -95,16 +95,19 @@ class DebugMonitor(WrappedRule):
         return getattr(self.rule, name)  # weight_of_norm, tracker, ...: as the rule has them
 
     def init(self, parameters: Tree, expected_size: float) -> State:
+        """Return the state of the inner rule; forget what was seen."""
         self._norms, self._rows = [], 0
         return self.rule.init(parameters, expected_size)
 
     def contributions(self, view: View, state: State) -> Sums:
+        """Return the inner rule's sums; keep the exact sizes of the rows."""
         self._rows += view.size
         if self.needs & _PER_SAMPLE:
             self._norms.append(row_sizes(self.rule, view, state).detach().double().cpu())
         return self.rule.contributions(view, state)
 
     def bounded(self, sums: Sums, state: State) -> dict[str, Bounded]:
+        """Return the inner rule's parts; keep the exact lengths of their leaves."""
         parts = self.rule.bounded(sums, state)
         trees = [part.value for part in parts.values() if isinstance(part.value, dict)]
         leaves = {name: leaf for tree in trees for name, leaf in tree.items()}
@@ -114,6 +117,7 @@ class DebugMonitor(WrappedRule):
         return parts
 
     def after(self, released: Released, state: State) -> tuple[Released, State]:
+        """Record the step, then let the inner rule finish it."""
         self.records.append(self._record(released, state))
         self._norms, self._rows = [], 0
         return self.rule.after(released, state)

@@ -90,6 +90,7 @@ class Subspace:
             whole(name, getattr(self, name))
 
     def directions(self, step: int) -> Directions:
+        """Return the directions in force at ``step``."""
         period = step // self.refresh
         return Directions(self.k, self.seed + period, distribution="weibull", theta=self.theta)
 
@@ -166,11 +167,13 @@ class Discriminative(Rule):
 
     @property
     def needs(self) -> Need:  # type: ignore[override]
+        """Norms and a weighted sum, and what the score looks at."""
         extra = {"loss": Need.LOSSES, "trace": Need.SKETCH}.get(self.score or "", Need.NORMS)
         return Need.NORMS | Need.WEIGHTED_SUM | extra
 
     @property
     def couples_rows(self) -> bool:  # type: ignore[override]
+        """True if ranks or coins are taken over the whole batch."""
         return self.randomised
 
     @property
@@ -180,9 +183,11 @@ class Discriminative(Rule):
 
     @property
     def releases_state(self) -> str:  # type: ignore[override]
+        """The thresholds, if they follow a tracker."""
         return "" if self.tracker is None else THRESHOLDS
 
     def init(self, parameters: Tree, expected_size: float) -> State:
+        """Return the first threshold, or the key of the coins."""
         state: State = {"step": 0, "expected_size": float(expected_size)}
         coordinates = sum(tensor.numel() for tensor in parameters.values())
         if self.score == "trace" and self.subspace.k > coordinates:
@@ -198,6 +203,7 @@ class Discriminative(Rule):
         return state
 
     def with_key(self, state: State, key: bytes) -> State:
+        """Return ``state`` with the coins drawn from the run's key."""
         return draws.keyed(state, self.seed, key) if self.randomised else state
 
     def weight_of_norm(self, norms: Tensor) -> Tensor:
@@ -209,6 +215,7 @@ class Discriminative(Rule):
         return self.tail_fraction * tail + (1 - self.tail_fraction) * body
 
     def contributions(self, view: View, state: State) -> Sums:
+        """Return the sum of the clipped rows, and the votes on the threshold."""
         norms = view.norms()
         scores = self._scores(view, norms, state)
         tail = self._tail(scores, view.size, state).to(norms.device)
@@ -219,6 +226,7 @@ class Discriminative(Rule):
         return sums
 
     def bounded(self, sums: Sums, state: State) -> dict[str, Bounded]:
+        """Return the sum with the sensitivity of the selection, and the votes."""
         sensitivity = self._sensitivity()
         if self.tracker is None:
             return {"grad": Bounded(sums["grad"], sensitivity)}
@@ -228,6 +236,7 @@ class Discriminative(Rule):
         }
 
     def after(self, released: Released, state: State) -> tuple[Released, State]:
+        """Return the state of the next step, with the moved threshold."""
         following = draws.advance(state)
         if self.tracker is not None:
             following["threshold"] = self.tracker.following(

@@ -39,4 +39,5 @@ def uniforms(state: State, n: int) -> Tensor:
 
 
 def advance(state: State) -> State:
+    """Return the state whose draws are those of the next step."""
     return {**state, "step": state["step"] + 1}

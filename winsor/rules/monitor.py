@@ -126,14 +126,17 @@ class PrivateMonitor(WrappedRule):
 
     @property
     def needs(self) -> Need:  # type: ignore[override]
+        """What the inner rule needs, and norms."""
         return self.rule.needs | Need.NORMS
 
     @property
     def releases_state(self) -> str:  # type: ignore[override]
+        """What the inner rule releases, and the histograms."""
         inner = self.rule.releases_state
         return f"{inner}, and {HISTOGRAMS}" if inner else HISTOGRAMS
 
     def init(self, parameters: Tree, expected_size: float) -> State:
+        """Return the inner rule's state, and empty readings."""
         state = self.rule.init(parameters, expected_size)
         parts = dry_run(self.rule, parameters, expected_size)
         grad = parts.get("grad")
@@ -152,6 +155,7 @@ class PrivateMonitor(WrappedRule):
         }
 
     def contributions(self, view: View, state: State) -> Sums:
+        """Return the inner rule's sums, and the histogram of the rows' sizes."""
         sums = _detached(self.rule.contributions(view, state))
         norms = row_sizes(self.rule, view, state)
         index = torch.bucketize(norms, self._inner_edges(norms))
@@ -159,6 +163,7 @@ class PrivateMonitor(WrappedRule):
         return {**sums, HISTOGRAM: votes}
 
     def bounded(self, sums: Sums, state: State) -> dict[str, Bounded]:
+        """Return the inner rule's parts and the histogram, which shares their privacy."""
         parts = self.rule.bounded({k: v for k, v in sums.items() if k != HISTOGRAM}, state)
         shared = {
             k: replace(part, share=part.share * (1 - self.share)) for k, part in parts.items()
@@ -168,6 +173,7 @@ class PrivateMonitor(WrappedRule):
         return shared
 
     def after(self, released: Released, state: State) -> tuple[Released, State]:
+        """Smooth what was released; the inner rule finishes the step."""
         own = self._follow(released, state)
         inner = replace(
             released, values={k: v for k, v in released.values.items() if k != HISTOGRAM}

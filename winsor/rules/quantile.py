@@ -92,6 +92,7 @@ class QuantileTracker:
         return ((values <= threshold).to(values.dtype) - 0.5).sum()
 
     def part(self, count: Tensor) -> Bounded:
+        """Return the count as a part of the step's release."""
         sensitivity = Sensitivity(0.5, 1.0, "a vote minus 1/2 is +-1/2 (Andrew et al. 2021)")
         return Bounded(count, sensitivity, share=self.share)
 
@@ -117,6 +118,7 @@ class Quantile(Rule):
         self.tracker.start(self.max_grad_norm)
 
     def init(self, parameters: Tree, expected_size: float) -> State:
+        """Return the first threshold and the expected batch size."""
         return {"threshold": float(self.max_grad_norm), "expected_size": float(expected_size)}
 
     def weight_of_norm(self, norms: Tensor) -> Tensor:
@@ -124,6 +126,7 @@ class Quantile(Rule):
         return clip_weights(norms, self.max_grad_norm)
 
     def contributions(self, view: View, state: State) -> Sums:
+        """Return the sum of the clipped rows, and the count of votes."""
         norms, threshold = view.norms(), state["threshold"]
         return {
             "grad": view.weighted_sum(clip_weights(norms, threshold)),
@@ -131,6 +134,7 @@ class Quantile(Rule):
         }
 
     def bounded(self, sums: Sums, state: State) -> dict[str, Bounded]:
+        """Return the sum, which moves by C_t, and the count."""
         proof = "w_i depends on row i and the public threshold, |w_i g_i| <= C_t (Andrew 2021)"
         sensitivity = Sensitivity.per_sample(state["threshold"], proof)
         return {
@@ -139,6 +143,7 @@ class Quantile(Rule):
         }
 
     def after(self, released: Released, state: State) -> tuple[Released, State]:
+        """Move the threshold by the released count."""
         threshold = self.tracker.following(
             state["threshold"], released.values["count"], state["expected_size"]
         )
@@ -153,12 +158,15 @@ class UnitLength(WrappedRule):
 
     @property
     def max_grad_norm(self) -> float:
+        """The first threshold of the inner rule."""
         return self.rule.max_grad_norm
 
     def weight_of_norm(self, norms: Tensor) -> Tensor:
+        """Return the inner rule's weights."""
         return self.rule.weight_of_norm(norms)
 
     def after(self, released: Released, state: State) -> tuple[Released, State]:
+        """Divide the released gradient by its threshold, which is public."""
         clipped, following = self.rule.after(released, state)
         grad = clipped.values["grad"]
         unit = {name: leaf / state["threshold"] for name, leaf in grad.items()}

@@ -103,6 +103,7 @@ class RowwiseRule(Rule):
         """The bound on |h(g_i)|."""
 
     def bounded(self, sums: Sums, state: State) -> dict[str, Bounded]:
+        """Return the sum, which one record moves by at most `clipped_norm`."""
         sensitivity = Sensitivity.per_sample(self.clipped_norm(state), self.proof)
         return {"grad": Bounded(sums["grad"], sensitivity)}
 
@@ -117,6 +118,7 @@ class PerSampleRule(RowwiseRule):
         """(n,) weights, detached, each a function of its own row."""
 
     def contributions(self, view: View, state: State) -> Sums:
+        """Return sum_i w_i g_i."""
         return {"grad": view.weighted_sum(self.weights(view, state), last=True)}
 
 
@@ -138,44 +140,40 @@ class NormRule(PerSampleRule):
         return self.max_grad_norm
 
 
+def _inner(name: str) -> Any:
+    """Return a property: the attribute ``name`` of the inner rule."""
+    return property(lambda self: getattr(self.rule, name))
+
+
 class WrappedRule(Rule):
     """Another rule with something added: whatever is not overridden is the inner ``rule``'s."""
 
     rule: Rule
 
-    @property
-    def needs(self) -> Need:  # type: ignore[override]
-        return self.rule.needs
-
-    @property
-    def couples_rows(self) -> bool:  # type: ignore[override]
-        return self.rule.couples_rows
-
-    @property
-    def randomised(self) -> bool:  # type: ignore[override]
-        return self.rule.randomised
-
-    @property
-    def needs_network(self) -> bool:  # type: ignore[override]
-        return self.rule.needs_network
-
-    @property
-    def releases_state(self) -> str:  # type: ignore[override]
-        return self.rule.releases_state
+    needs = _inner("needs")
+    couples_rows = _inner("couples_rows")
+    randomised = _inner("randomised")
+    needs_network = _inner("needs_network")
+    releases_state = _inner("releases_state")
 
     def init(self, parameters: Tree, expected_size: float) -> State:
+        """Return the inner rule's state."""
         return self.rule.init(parameters, expected_size)
 
     def with_key(self, state: State, key: bytes) -> State:
+        """Return the inner rule's state with coins from the run's key."""
         return self.rule.with_key(state, key)
 
     def contributions(self, view: View, state: State) -> Sums:
+        """Return the inner rule's sums."""
         return self.rule.contributions(view, state)
 
     def bounded(self, sums: Sums, state: State) -> dict[str, Bounded]:
+        """Return the inner rule's parts."""
         return self.rule.bounded(sums, state)
 
     def after(self, released: Released, state: State) -> tuple[Released, State]:
+        """Let the inner rule finish the step."""
         return self.rule.after(released, state)
 
 

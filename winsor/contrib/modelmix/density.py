@@ -92,6 +92,7 @@ class Mixed:
     width: float
 
     def log_density(self, x: Array) -> Array:
+        """Return log f(x)."""
         far = np.abs(x) + self.width / 2
         near = np.abs(x) - self.width / 2
         tails = _log_difference(self.noise.log_tail(near), self.noise.log_tail(far))

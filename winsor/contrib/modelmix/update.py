@@ -56,6 +56,7 @@ class MixingUpdate:
 
     @torch.no_grad()
     def apply(self, released: Released) -> None:
+        """Move the parameters by a release of this run; refuse any other."""
         if released.seal is not self.seal or released.entry <= self._last:
             refuse_unreleased(released, self.seal)
         self._last = released.entry
@@ -109,6 +110,7 @@ class MixingUpdate:
         return torch.from_numpy(generator.random(size, dtype="float32")).sub_(0.5)
 
     def use_key(self, key: bytes) -> None:
+        """Draw mixing weights from ``key``, as a resumed run does."""
         self._key = key
         self._last = -1  # a resumed run repeats the steps since its checkpoint
 
@@ -117,6 +119,7 @@ class MixingUpdate:
         return {"step": self._step, "before": {k: v.clone() for k, v in self._before.items()}}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take the state of `state_dict`."""
         self._step = int(state["step"])
         for name, value in state["before"].items():
             self._before[name].copy_(value)

@@ -61,9 +61,11 @@ class LayerBounds(GrowthProof):
 
     @property
     def statement(self) -> str:  # type: ignore[override]
+        """The argument, with the name of the form."""
         return f'each row is held to the larger of its growth bound and its bound by "{self.form}"'
 
     def squares(self, view: ForwardView, norms: OperatorNorms) -> Tensor:
+        """Return (n,) squared bounds by the form."""
         return FORMS[self.form](view, norms)
 
 

@@ -126,10 +126,12 @@ class Value(PerSampleRule):
 
     @property
     def proof(self) -> str:  # type: ignore[override]
+        """The argument, with that of the growth condition."""
         reason = "" if self.growth is None else f": {self.growth.statement}"
         return PROOF + reason
 
     def init(self, parameters: Tree, expected_size: float) -> State:
+        """Return an empty memory for operator norms."""
         memory: dict[str, Any] = {}  # norms of past (public) weights, see OperatorNorms
         return {"norms": memory}
 
@@ -151,6 +153,7 @@ class Value(PerSampleRule):
         return self.growth.squares(view, norms, self.lower)
 
     def weights(self, view: View, state: State) -> Tensor:
+        """Return min(1, C/G_i) for each row."""
         if not isinstance(view, ForwardView):
             return clip_weights(self.bounds(view, state), self.max_grad_norm)
         return self.weights_of_squares(self._squares(view, state))
@@ -161,6 +164,7 @@ class Value(PerSampleRule):
         return exact_or_zero((squares.rsqrt() * threshold).clamp_max(1.0))
 
     def clipped_norm(self, state: State) -> float:
+        """Return C."""
         return self.max_grad_norm
 
 

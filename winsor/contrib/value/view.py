@@ -64,6 +64,7 @@ class RecordedForward:
 
 
 def graph_nodes(output: Any) -> list[Any]:
+    """Return the autograd nodes of the tensors in ``output``."""
     leaves = [output] if isinstance(output, Tensor) else tree_flatten(output)[0]
     return [x.grad_fn for x in leaves if isinstance(x, Tensor) and x.grad_fn is not None]
 
@@ -90,6 +91,7 @@ class Backward:
 
     @property
     def seeds(self) -> list[Tensor]:
+        """The exact loss gradient at each output of the model."""
         return [self.known[step] for step in self.graph.outputs]
 
     @without_graph
@@ -187,9 +189,11 @@ class ForwardView:
 
     @property
     def neutralised(self) -> int:
+        """Number of rows that were replaced by zero."""
         return self._neutralised
 
     def losses(self) -> Tensor:
+        """Return (n,) losses, zero where they are not finite."""
         return torch.where(self._losses.isfinite(), self._losses, 0.0)
 
     def weighted_sum(self, weights: Tensor | Mapping[str, Tensor], last: bool = False) -> Tree:
@@ -241,6 +245,7 @@ class ForwardView:
         return backward
 
     def total(self) -> Tree:
+        """Return sum_i g_i."""
         ones = torch.ones_like(self._losses)
         if isinstance(self._backward, StreamedBackward):
             return self._packed(self._repeated(ones.bool()).sum(ones, last=True))
@@ -254,15 +259,19 @@ class ForwardView:
         return self._layout.packed(leaves)
 
     def norms(self) -> Tensor:
+        """Refuse: the engine exists to avoid norms."""
         _refuse("norms of per-sample gradients")
 
     def group_norms(self, groups: Sequence[Sequence[str]]) -> Tensor:
+        """Refuse: the engine exists to avoid norms."""
         _refuse("norms of per-sample gradients")
 
     def sketch(self, directions: Directions) -> Tensor:
+        """Refuse: the engine exists to avoid rows."""
         _refuse("sketches of per-sample gradients")
 
     def map_sum(self, f: Callable[[dict[str, Tensor]], dict[str, Tensor]]) -> Tree:
+        """Refuse: the engine exists to avoid rows."""
         _refuse("rows of per-sample gradients")
 
 

@@ -57,6 +57,7 @@ class WeakGrowth(Growth):
 
     @property
     def statement(self) -> str:
+        """The argument of the proof that came with the condition."""
         return self._proof().statement
 
     def squares(self, view: ForwardView, norms: OperatorNorms, lower: float) -> Tensor:
@@ -102,12 +103,14 @@ class NetworkGrowth(Growth):
 
     @property
     def statement(self) -> str:
+        """Appendix D's inequality, with the constant."""
         return (
             f"|grad f_i|^2 <= max({self.constant:g} (f_i - f_lb), |d loss/d logits|^2) |x_i|^2 "
             "sum_l prod_{j != l} |W_j|^2 for layers without biases (appendix D)"
         )
 
     def squares(self, view: ForwardView, norms: OperatorNorms, lower: float) -> Tensor:
+        """Return (n,) squared bounds from a recorded pass of a chain of linear layers."""
         rows = RowBlocks(view.size, norms)
         layers = linear_chain(view, rows)
         for layer in layers:

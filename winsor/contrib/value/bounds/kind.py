@@ -86,6 +86,7 @@ def free(step: Step, rows: RowBlocks) -> None:
 
 
 def one(step: Step, position: int, rows: RowBlocks) -> Factor:
+    """Return the factor of an operation that keeps lengths."""
     return 1.0
 
 
@@ -107,6 +108,7 @@ class Kind:
 
 
 def refuse(step: Step, why: str) -> NoReturn:
+    """Raise `UnsupportedModel`: the operation ``step`` has no proven bound."""
     raise UnsupportedModel(
         f"the rule Value must have a proven bound for every layer. Got {step}, which {why}. Use "
         "the rule Flat or Automatic, which compute the per-sample norms instead."

@@ -121,11 +121,16 @@ class Layer(Protocol):
     """A linear layer, as far as its bound is concerned."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """Name of the weight."""
+
     @property
-    def weight(self) -> Tensor: ...
+    def weight(self) -> Tensor:
+        """(outputs, inputs) weight."""
+
     @property
-    def bias(self) -> Tensor | None: ...
+    def bias(self) -> Tensor | None:
+        """(outputs,) bias, if there is one."""
 
 
 class BoundedLayer:
@@ -144,6 +149,7 @@ class BoundedLayer:
             refuse(step, "has a frozen bias, which the value form does not handle")
 
     def input(self) -> Tensor:
+        """Return what the layer was applied to."""
         x: Tensor = self.step.saved("mat1" if self.step.op == "AddmmBackward0" else "self")
         return x
 

@@ -169,6 +169,7 @@ class OperatorNorms:
         self._memory = memory
 
     def matrix(self, name: str | None, weight: Tensor) -> float:
+        """Return an upper bound on the spectral norm of ``weight``."""
         return self._carried(name, weight, 1.0, spectral_norm)
 
     def convolution(
@@ -180,6 +181,7 @@ class OperatorNorms:
         groups: int,
         outs: Sequence[int],
     ) -> float:
+        """Return an upper bound on the norm of a convolution with ``weight``."""
         key = None if name is None else f"{name}@{'x'.join(map(str, outs))}"
         factor = window_factor(tuple(weight.shape[2:]), stride, dilation)
         return self._carried(

@@ -14,7 +14,7 @@ Shape = tuple[int, ...]
 
 
 def linear(shape: Shape, outputs: int, *, bias: bool = True, zeros: bool = False) -> nn.Module:
-    """With ``zeros`` every run starts at the same point, and nothing random has to be unlearnt."""
+    """Return a linear model. With ``zeros`` every run starts at the same point."""
     model = small.mlp([_flat(shape), outputs], bias=bias)
     if zeros:
         for parameter in model.parameters():

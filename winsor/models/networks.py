@@ -29,7 +29,7 @@ class Residual(nn.Module):
 
 
 def mlp(sizes: Sequence[int], *, bias: bool = True) -> nn.Sequential:
-    """Flatten, then linear layers of the given sizes with ReLU in between."""
+    """Return a network of linear layers of the given sizes with ReLU in between, on flat rows."""
     if len(sizes) < 2:
         raise ConfigurationError(
             f"sizes must name at least an input and an output width. Got {list(sizes)!r} instead."
@@ -45,7 +45,7 @@ def mlp(sizes: Sequence[int], *, bias: bool = True) -> nn.Sequential:
 
 
 def two_layer_cnn(classes: int = 10, *, channels: int = 1, groups: int | None = 4) -> nn.Sequential:
-    """The DP-SGD baseline CNN for 28 x 28 images; GroupNorm after convolutions if ``groups``."""
+    """Return the DP-SGD baseline CNN for 28 x 28 images, with GroupNorm if ``groups``."""
 
     def norm(width: int) -> list[nn.Module]:
         return [nn.GroupNorm(groups, width)] if groups else []
@@ -69,7 +69,7 @@ def two_layer_cnn(classes: int = 10, *, channels: int = 1, groups: int | None = 
 def resnet_gn(
     depth: int = 20, classes: int = 10, *, channels: int = 3, width: int = 16, group: int = 8
 ) -> nn.Sequential:
-    """Residual network for small images with GroupNorm in place of batch statistics.
+    """Return a residual network for small images with GroupNorm in place of batch statistics.
 
     ``depth`` 9 is the plain-then-residual stack that DAWNBench made popular; any 6 n + 2 (8, 14,
     20, 32, ...) is the CIFAR family of He et al. 2016. ``group`` is the number of channels that

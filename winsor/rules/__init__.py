@@ -75,7 +75,7 @@ def _extend_path() -> None:
 
 @functools.cache
 def all_rules() -> MappingProxyType[str, type[Any]]:
-    """Class name -> rule class, in the order of their files.
+    """Return class name -> rule class, in the order of their files.
 
     >>> all_rules()["Flat"].__module__
     'winsor.rules.flat'
@@ -92,7 +92,7 @@ def all_rules() -> MappingProxyType[str, type[Any]]:
 
 
 def all_examples() -> tuple[Any, ...]:
-    """The example instances of every rule.
+    """Return the example instances of every rule.
 
     >>> all_examples()[0]
     Automatic(max_grad_norm=1.0, gamma=0.01)

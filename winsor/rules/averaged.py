@@ -66,7 +66,7 @@ class Averaged(Rule):
         return {"expected_size": float(expected_size)}
 
     def weight_of_norm(self, norms: Tensor) -> Tensor:
-        """Of the batch mean, as a function of its norm."""
+        """Return the weight of a batch mean of each of these norms."""
         return clip_weights(norms, self.max_mean_norm)
 
     def contributions(self, view: View, state: State) -> Sums:

@@ -52,7 +52,7 @@ class DebugRecord:
     private: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values, marked."""
+        """Return plain values, marked as not private."""
         values = asdict(self)
         values["quantiles"] = {str(level): q for level, q in self.quantiles.items()}
         return {MARK: True, **values}
@@ -155,7 +155,7 @@ class DebugMonitor(WrappedRule):
 
 
 def _growth(rule: Rule, state: State) -> float:
-    """How far an adaptive threshold has moved from where its rule started."""
+    """Return how far an adaptive threshold has moved from where its rule started."""
     start = getattr(rule, "max_grad_norm", None)
     now = state.get("threshold")
     return float(now) / float(start) if start and now else 1.0

@@ -147,7 +147,7 @@ class Discriminative(Rule):
     def from_theorem(
         cls, theta: float, scale: float, steps: int, failure: float, **options: Any
     ) -> Discriminative:
-        """Thresholds of paper 1, Theorem 5.3, for subWeibull(theta, scale) gradient noise.
+        """Return a rule with paper 1's thresholds (Theorem 5.3) for subWeibull(theta, scale) noise.
 
         Where the theorem's constants put the body above the tail (theta in (1/2, 1] at small
         ``failure``), c2 is lowered to c1. The theorem's constants are large; in practice scale
@@ -207,7 +207,7 @@ class Discriminative(Rule):
         return draws.keyed(state, self.seed, key) if self.randomised else state
 
     def weight_of_norm(self, norms: Tensor) -> Tensor:
-        """For "norm" at the initial t; otherwise the mean over a tail of ``tail_fraction``."""
+        """Return the weights: for "norm" at the first t, else their mean over coins of a tail."""
         tail, body = clip_weights(norms, self.c1), clip_weights(norms, self.c2)
         if self.selection == "norm":
             threshold = self.c1 if self.threshold is None else self.threshold
@@ -256,7 +256,7 @@ class Discriminative(Rule):
         return None
 
     def _tail(self, scores: Tensor | None, n: int, state: State) -> Tensor:
-        """(n,) booleans."""
+        """Return (n,) booleans: which rows are in the tail."""
         if scores is None:
             return draws.uniforms(state, n).lt(self.tail_fraction)
         if self.selection != "rank":
@@ -279,13 +279,13 @@ class Discriminative(Rule):
 
 
 def normalised_trace(sketch: Tensor, norms: Tensor) -> Tensor:
-    """tr(V^T g g^T V) / |g|^2 for each row; 0 for a row of norm 0. Algorithm 1, lines 7 and 8."""
+    """Return tr(V^T g g^T V) / |g|^2 for each row, 0 at norm 0 (Algorithm 1, lines 7 and 8)."""
     unit = sketch / norms.clamp_min(torch.finfo(norms.dtype).tiny)[:, None]
     return torch.where(norms > 0, unit.square().sum(1), 0.0)
 
 
 def top(scores: Tensor, size: int, keys: Tensor) -> Tensor:
-    """(n,) booleans: the ``size`` rows with the largest scores, ties by the larger key."""
+    """Return (n,) booleans: the ``size`` rows with the largest scores, ties by the larger key."""
     by_key = torch.argsort(keys, descending=True)
     order = by_key[torch.argsort(scores[by_key], descending=True, stable=True)]
     chosen = torch.zeros(len(scores), dtype=torch.bool)

@@ -80,7 +80,7 @@ class Reading:
     layer_shares: dict[str, float]
 
     def quantile(self, probability: float) -> float:
-        """Norm below which this share of the rows lies, by interpolation in the logarithm."""
+        """Return the norm below which this share of rows lies, interpolated in the logarithm."""
         target = checks.probability("probability", probability) * sum(self.counts)
         seen = 0.0
         for (low, high), count in zip(pairwise(self.edges), self.counts, strict=True):
@@ -213,7 +213,7 @@ class PrivateMonitor(WrappedRule):
         }
 
     def edges(self) -> tuple[float, ...]:
-        """bins + 1 edges; the outer two are nominal, as the end bins are open."""
+        """Return bins + 1 edges; the outer two are nominal, as the end bins are open."""
         ratio = self.high / self.low
         return tuple(self.low * ratio ** (i / self.bins) for i in range(self.bins + 1))
 
@@ -221,7 +221,7 @@ class PrivateMonitor(WrappedRule):
         return torch.tensor(self.edges()[1:-1], dtype=like.dtype, device=like.device)
 
     def reading(self, state: State) -> Reading:
-        """The current reading from a run's public ``rule_state``."""
+        """Return the current reading from a run's public ``rule_state``."""
         if not state.get("monitor_steps"):
             raise ConfigurationError(
                 "a reading needs at least one released step. Got none: train first, and pass "
@@ -261,7 +261,7 @@ class PrivateMonitor(WrappedRule):
 
 
 def _detached(sums: Sums) -> Sums:
-    """An engine that serves norms and a plain total may leave the total its graph."""
+    """Detach the sums: an engine that serves norms and a total may leave the total its graph."""
     return {
         name: {k: v.detach() for k, v in value.items()} if isinstance(value, dict) else value
         for name, value in sums.items()
@@ -269,7 +269,7 @@ def _detached(sums: Sums) -> Sums:
 
 
 def _energies(released: Released, names: list[str]) -> tuple[Tensor, Tensor]:
-    """|released gradient|^2 and the expected |noise|^2, per parameter."""
+    """Return |released gradient|^2 and the expected |noise|^2, per parameter."""
     energy, noise = {}, {}
     for part, value in released.values.items():
         if part == HISTOGRAM or not isinstance(value, dict):
@@ -289,7 +289,7 @@ def _energies(released: Released, names: list[str]) -> tuple[Tensor, Tensor]:
 
 
 def row_sizes(rule: Rule, view: View, state: State) -> Tensor:
-    """(n,) sizes of the rows in this view. Private."""
+    """Return (n,) sizes of the rows in this view. Private."""
     if getattr(view, "has_norms", True):
         return view.norms()
     bounds = getattr(rule, "bounds", None)
@@ -307,7 +307,7 @@ Clipping = tuple[float, float, float]
 
 
 def clipping_of(weights: Tensor, sizes: Tensor, counts: Tensor) -> Clipping:
-    """What weights do to ``counts`` rows of each of the sizes."""
+    """Return what weights do to ``counts`` rows of each of the sizes."""
     total, squares = float(counts.sum()), float((counts * weights**2).sum())
     return (
         float(counts[weights < 0.999].sum()) / total,
@@ -317,7 +317,7 @@ def clipping_of(weights: Tensor, sizes: Tensor, counts: Tensor) -> Clipping:
 
 
 def weight_of_size(rule: Rule) -> Callable[[Tensor], Tensor] | None:
-    """The weight that the rule, at its first threshold, gives a row of a size; None if unknown."""
+    """Return the weights of the rule at its first threshold, by size; None if unknown."""
     weigh: Callable[[Tensor], Tensor] | None = getattr(rule, "weight_of_norm", None)
     threshold = getattr(rule, "max_grad_norm", None)
     if weigh is None and hasattr(rule, "bounds") and threshold is not None:

@@ -87,7 +87,7 @@ class PerLayer(Rule):
         return {"groups": groups}
 
     def weight_of_norm(self, norms: Tensor) -> Tensor:
-        """Of a group that has the whole budget: for other groups, the same curve at C_l."""
+        """Return the weights of a group with the whole budget; others have this curve at C_l."""
         return clip_weights(norms, self.max_grad_norm)
 
     def contributions(self, view: View, state: State) -> Sums:
@@ -158,7 +158,7 @@ def checked_groups(groups: str | Groups) -> None:
 
 
 def resolved_groups(groups: str | Groups, names: list[str]) -> list[list[str]]:
-    """The groups as lists of names, each name in exactly one."""
+    """Return the groups as lists of names, each name in exactly one."""
     if groups == "parameter":
         return [[name] for name in names]
     if groups == "module":

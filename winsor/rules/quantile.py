@@ -88,7 +88,7 @@ class QuantileTracker:
         return float(threshold)
 
     def count(self, values: Tensor, threshold: float) -> Tensor:
-        """sum_i (1[x_i <= threshold] - 1/2): a 0-dim tensor, additive over fragments."""
+        """Return sum_i (1[x_i <= threshold] - 1/2): a 0-dim tensor, additive over fragments."""
         return ((values <= threshold).to(values.dtype) - 0.5).sum()
 
     def part(self, count: Tensor) -> Bounded:
@@ -97,7 +97,7 @@ class QuantileTracker:
         return Bounded(count, sensitivity, share=self.share)
 
     def following(self, threshold: float, released: Tensor, expected_size: float) -> float:
-        """The next threshold, from released and public numbers only."""
+        """Return the next threshold, from released and public numbers only."""
         fraction = float(released) / expected_size + 0.5
         log_next = math.log(threshold) - self.rate * (fraction - self.target)
         return math.exp(min(max(log_next, math.log(self.floor)), math.log(self.ceiling)))
@@ -122,7 +122,7 @@ class Quantile(Rule):
         return {"threshold": float(self.max_grad_norm), "expected_size": float(expected_size)}
 
     def weight_of_norm(self, norms: Tensor) -> Tensor:
-        """At the initial threshold."""
+        """Return min(1, C/|g|) at the first threshold."""
         return clip_weights(norms, self.max_grad_norm)
 
     def contributions(self, view: View, state: State) -> Sums:

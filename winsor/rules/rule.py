@@ -73,19 +73,19 @@ class Rule(ABC):
         return {}
 
     def with_key(self, state: State, key: bytes) -> State:
-        """``state`` with the rule's own coins, if it has any, drawn from the run's key."""
+        """Return ``state`` with the rule's own coins, if it has any, drawn from the run's key."""
         return state
 
     @abstractmethod
     def contributions(self, view: View, state: State) -> Sums:
-        """Sums over the rows of one fragment."""
+        """Return sums over the rows of one fragment."""
 
     @abstractmethod
     def bounded(self, sums: Sums, state: State) -> dict[str, Bounded]:
-        """What will be released for the whole batch, and how far one record can have moved it."""
+        """Return what is released for the whole batch, with how far one record can move it."""
 
     def after(self, released: Released, state: State) -> tuple[Released, State]:
-        """The gradient, as post-processing of ``released``, and the next public state."""
+        """Return the gradient, as post-processing of ``released``, and the next public state."""
         return released, state
 
 
@@ -100,7 +100,7 @@ class RowwiseRule(Rule):
 
     @abstractmethod
     def clipped_norm(self, state: State) -> float:
-        """The bound on |h(g_i)|."""
+        """Return the bound on |h(g_i)|."""
 
     def bounded(self, sums: Sums, state: State) -> dict[str, Bounded]:
         """Return the sum, which one record moves by at most `clipped_norm`."""
@@ -115,7 +115,7 @@ class PerSampleRule(RowwiseRule):
 
     @abstractmethod
     def weights(self, view: View, state: State) -> Any:
-        """(n,) weights, detached, each a function of its own row."""
+        """Return (n,) weights, detached, each a function of its own row."""
 
     def contributions(self, view: View, state: State) -> Sums:
         """Return sum_i w_i g_i."""
@@ -178,18 +178,18 @@ class WrappedRule(Rule):
 
 
 def clip_weights(norms: Tensor, threshold: float) -> Tensor:
-    """min(1, C/|g|) for each row, as C/max(C, |g|): safe at |g| = 0, and for any C > 0."""
+    """Return min(1, C/|g|) for each row, as C/max(C, |g|): safe at |g| = 0 and any C > 0."""
     clip = threshold / (1 + ROUNDING)
     return clipping_weights(norms, max(clip, SMALLEST), clip)
 
 
 def no_rows(parameters: Mapping[str, Tensor]) -> RowsView:
-    """The view of a batch without rows, in the shapes of a real one."""
+    """Return the view of a batch without rows, in the shapes of a real one."""
     rows = {name: p.detach().new_zeros((0, *p.shape)) for name, p in parameters.items()}
     return RowsView(rows, torch.zeros(0))
 
 
 def dry_run(rule: Rule, parameters: Mapping[str, Tensor], size: float) -> dict[str, Bounded]:
-    """The bounded parts of a step without data: what calibration and planning need to know."""
+    """Return the bounded parts of a step without data, for calibration and planning."""
     state = rule.init(dict(parameters), size)
     return rule.bounded(rule.contributions(no_rows(parameters), state), state)

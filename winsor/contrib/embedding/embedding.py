@@ -60,7 +60,7 @@ class Basis(ABC):
 
     @abstractmethod
     def directions(self, parameters: Tree) -> Tensor:
-        """(k, d) orthonormal rows, in the order of ``parameters``."""
+        """Return (k, d) orthonormal rows, in the order of ``parameters``."""
 
     def refreshed(self, step: int) -> Tensor | None:
         """The directions from ``step`` on, out of public data and released iterates only; None
@@ -91,7 +91,7 @@ class PublicBasis(Basis):
 
     @classmethod
     def of_gradients(cls, gradients: Tensor | Mapping[str, Tensor], k: int) -> PublicBasis:
-        """The top k directions of public per-sample gradients: (m, d), or {name: (m, *shape)}."""
+        """Return the top k directions of public gradients: (m, d), or {name: (m, *shape)}."""
         rows = gradients if isinstance(gradients, Tensor) else _flat(gradients)
         if not 1 <= k <= min(rows.shape):
             raise ConfigurationError(

@@ -319,7 +319,7 @@ class _Mixed(FixedNoise):
         return {**super().config(), "mechanism": "ModelMix", "mix": repr(self.mix)}
 
     def _width(self, step: int) -> float:
-        """Width of the uniform in units of the sum: the update divides the sum by this size."""
+        """Return the uniform's width in units of the sum, which the update divides by the size."""
         return self.mix.at(step) * self.expected_size
 
 

@@ -64,7 +64,7 @@ class MixingUpdate:
 
     @torch.no_grad()
     def move(self, grad: Mapping[str, Tensor], entry: int) -> None:
-        """The arithmetic of `apply`: ``grad`` is the noisy sum over rows.
+        """Move the parameters, the arithmetic of `apply`: ``grad`` is the noisy sum over rows.
 
         The noise may be wider than the event says, for its grid; the mixing is made wider by as
         much, so that their ratio is at least the one that is accounted for.
@@ -115,7 +115,7 @@ class MixingUpdate:
         self._last = -1  # a resumed run repeats the steps since its checkpoint
 
     def state_dict(self) -> dict[str, Any]:
-        """The last released iterate but one; the model itself is the last."""
+        """Return the last released iterate but one; the model itself is the last."""
         return {"step": self._step, "before": {k: v.clone() for k, v in self._before.items()}}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -126,7 +126,7 @@ class MixingUpdate:
 
 
 def refuse_all_but_plain_sgd(optimizer: torch.optim.Optimizer) -> None:
-    """Momentum and Adam keep the noisy gradient and use it again, outside the mixing."""
+    """Refuse optimisers that keep the noisy gradient and use it again, outside the mixing."""
     kept = ("momentum", "weight_decay", "dampening", "nesterov", "maximize")
     plain = type(optimizer) is torch.optim.SGD and not any(
         group[name] for group in optimizer.param_groups for name in kept

@@ -136,7 +136,7 @@ class Value(PerSampleRule):
         return {"norms": memory}
 
     def bounds(self, view: View, state: State) -> Tensor:
-        """(n,) G_i. Private.
+        """Return (n,) G_i. Private.
 
         Planted rows and the oracle engine bring no graph but norms, the tightest of all bounds.
         """
@@ -159,7 +159,7 @@ class Value(PerSampleRule):
         return self.weights_of_squares(self._squares(view, state))
 
     def weights_of_squares(self, squares: Tensor) -> Tensor:
-        """min(1, C/G) for each row, from G^2."""
+        """Return min(1, C/G) for each row, from G^2."""
         threshold = self.max_grad_norm / (1 + ROUNDING)
         return exact_or_zero((squares.rsqrt() * threshold).clamp_max(1.0))
 

@@ -96,7 +96,7 @@ class Backward:
 
     @without_graph
     def sum(self, weights: Tensor, last: bool = False) -> Tree:
-        """sum_i w_i g_i of all parameters that take part."""
+        """Return sum_i w_i g_i of all parameters that take part."""
         found: Tree = {}
         for step, gradient in self.known.items():
             if step.weights and step in self.crossed:
@@ -162,8 +162,8 @@ class ForwardView:
         return backward
 
     def stream(self, visit: Visit) -> list[Tensor]:
-        """What ``visit`` finds at each step with parameters, in one pass that frees the graph
-        (unless the engine was asked to keep it).
+        """Return what ``visit`` finds at each step with parameters, in one pass that frees the
+        graph (unless the engine was asked to keep it).
 
         A view is streamed once: asked again, it returns what was found.
         """
@@ -175,7 +175,7 @@ class ForwardView:
         return self._backward.found
 
     def certify(self) -> None:
-        """See `Backward.certified`."""
+        """Note that what enters the weighted sum is finite: see `Backward.certified`."""
         self._pass.certified = True
 
     @property
@@ -197,7 +197,7 @@ class ForwardView:
         return torch.where(self._losses.isfinite(), self._losses, 0.0)
 
     def weighted_sum(self, weights: Tensor | Mapping[str, Tensor], last: bool = False) -> Tree:
-        """sum_i w_i g_i. A row of weight 0 or of a non-finite gradient contributes zero."""
+        """Return sum_i w_i g_i. A row of weight 0 or of a non-finite gradient contributes zero."""
         if not isinstance(weights, Tensor):
             _refuse("one weight per parameter")
         if not self.size:

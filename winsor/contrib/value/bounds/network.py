@@ -53,7 +53,7 @@ FLOOR = 1e-12
 
 
 def gradient_squares(view: ForwardView, crosses: Crosses, norms: OperatorNorms) -> Tensor:
-    """(n,) upper bounds on the squared norms of the rows' gradients, by what is crossed."""
+    """Return (n,) upper bounds on squared norms of the rows' gradients, by what is crossed."""
     rows = RowBlocks(view.size, norms)
     backward = view.cross(crosses)
     with torch.no_grad():
@@ -78,7 +78,7 @@ def gradient_squares(view: ForwardView, crosses: Crosses, norms: OperatorNorms) 
 
 
 def streamed_squares(view: ForwardView, norms: OperatorNorms) -> Tensor:
-    """(n,) upper bounds on the squared norms of the rows' gradients, everything crossed.
+    """Return (n,) upper bounds on squared norms of the rows' gradients, everything crossed.
 
     Every step is checked before the first is differentiated: the graph is gone afterwards.
     """
@@ -155,7 +155,7 @@ class BoundedLayer:
 
 
 def chain_squares(view: ForwardView, norms: OperatorNorms) -> Tensor:
-    """(n,) appendix D's bounds on the squared norms of the rows' gradients."""
+    """Return (n,) appendix D's bounds on the squared norms of the rows' gradients."""
     rows = RowBlocks(view.size, norms)
     layers = linear_chain(view, rows)  # from the input to the logits
     with torch.no_grad():
@@ -169,7 +169,7 @@ def chain_squares(view: ForwardView, norms: OperatorNorms) -> Tensor:
 def squares_of_chain(
     layers: Sequence[Layer], inputs: Tensor, losses: Tensor, seed: Tensor, norms: OperatorNorms
 ) -> Tensor:
-    """The same from the squared lengths of the rows, their losses and d loss / d logits."""
+    """Return these bounds from the rows' squared lengths, losses and d loss / d logits."""
     formula = math.sqrt(2) * -torch.expm1(-losses.double())
     v = torch.maximum(formula, torch.linalg.vecdot(seed, seed).double().sqrt())
     sizes = [inputs.double().sqrt()]
@@ -199,7 +199,7 @@ def _last(layer: Layer, v: Tensor, seed: Tensor) -> Tensor:
 
 
 def linear_chain(view: ForwardView, rows: RowBlocks) -> list[BoundedLayer]:
-    """The linear layers from input to output; anything but a plain chain is refused."""
+    """Return the linear layers from input to output; refuse anything but a plain chain."""
     layers: list[BoundedLayer] = []
     for step in view.graph.steps:
         kind_of(step, rows)
@@ -220,7 +220,7 @@ Squares = Callable[[ForwardView, OperatorNorms], Tensor]
 
 
 def above_convolutions(step: Step) -> bool:
-    """Cross what is cheap to differentiate, down to the last convolution."""
+    """Accept what is cheap to differentiate, down to the last convolution."""
     return step.op in KINDS and KINDS[step.op].local
 
 

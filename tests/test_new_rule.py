@@ -1,4 +1,7 @@
-"""A newcomer writes one file of fifty lines in a folder of their own; everything finds it."""
+"""A newcomer writes one file of fifty lines in a folder of their own; everything finds it.
+
+The environment variable WINSOR_RULES names the folder.
+"""
 
 from __future__ import annotations
 

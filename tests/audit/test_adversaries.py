@@ -18,8 +18,6 @@ REACHED = [
     (rules.LInf(1.0, 4), ADD, "spread over coordinates"),
     (rules.PerLayer(1.0, groups="parameter", joint=True), ADD, "every group saturated"),
     (rules.Quantile(1.0), REPLACE, "gradient and count together"),
-    (rules.Microbatch(1.0, size=4, seed=0), ADD, "one bin flips"),
-    (rules.Microbatch(0.5, size=2, assignment="permutation", seed=0), ADD, "two chunks flip"),
 ]
 
 

@@ -15,9 +15,8 @@ from winsor.audit.one_run import audit_training, correct_guesses, curve_epsilon,
 from winsor.contrib.modelmix.mechanism import ModelMix
 from winsor.core.contract import ConfigurationError, Neighbouring
 from winsor.core.noise.gaussian import Gaussian
+from winsor.rules.coordinates import L1, LInf
 from winsor.rules.flat import Flat
-from winsor.rules.l1 import L1
-from winsor.rules.linf import LInf
 from winsor.training.fit import cross_entropy
 
 ADD = Neighbouring.ADD_OR_REMOVE_ONE

@@ -49,12 +49,12 @@ from winsor.core.sampling.allocation import Allocation, Loader
 from winsor.core.sampling.cyclic import CyclicPoisson
 from winsor.core.sampling.samplers import FixedSize, FullBatch, Poisson
 from winsor.core.sampling.units import UnitRows
+from winsor.rules.quantile import UnitLength
 from winsor.tables import additive, linear, means, partitions, ranges
 from winsor.tables.linear.batches import BlockPoisson
 from winsor.tables.units import one_row_each
 from winsor.tails import PrivateMonitor
 from winsor.training import losses
-from winsor.tuning.recipes import UnitLength
 
 STORED = Path(__file__).with_name("released.json")
 Row = tuple[str, Any]

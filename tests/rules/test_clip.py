@@ -7,10 +7,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from winsor.rules.automatic import Automatic
+from winsor.rules.automatic import PSAC, Automatic
 from winsor.rules.flat import Flat
 from winsor.rules.power import Power
-from winsor.rules.psac import PSAC
 from winsor.rules.rule import clip_weights
 
 LENGTHS = st.floats(0.0, 2.0**127, width=32)

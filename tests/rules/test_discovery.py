@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
+import os
+import subprocess
+import sys
 
 import pytest
 
@@ -17,7 +21,6 @@ EXPECTED = {
     "Discriminative",
     "Flat",
     "LInf",
-    "Microbatch",
     "NSGD",
     "PSAC",
     "PerLayer",
@@ -55,6 +58,27 @@ def test_unknown_names_and_options_are_refused():
         winsor.rules.by_name("fat")
     with pytest.raises(ConfigurationError, match=r"options of 'flat' do not fit.*treshold"):
         winsor.rules.by_name("flat", treshold=1.0)
+
+
+@pytest.mark.parametrize("name", winsor.rules.ARCHIVED)
+def test_a_rule_that_was_archived_is_refused_with_its_new_place(name):
+    with pytest.raises(ConfigurationError, match=r"archived in 0.3.*2026-11-edge/rules"):
+        winsor.rules.by_name(name.lower())
+    with pytest.raises(AttributeError, match=r"no rule .*WINSOR_RULES"):
+        getattr(winsor.rules, name)
+
+
+def test_a_rule_is_loaded_without_the_others():
+    code = (
+        "import sys; from winsor import rules; rules.by_name('flat', max_grad_norm=1.0);"
+        "rules.PerLayer; print(sorted(m for m in sys.modules if m.startswith('winsor.rules.')))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True,
+        env={name: value for name, value in os.environ.items() if name != "WINSOR_RULES"},
+    )  # fmt: skip
+    loaded = ast.literal_eval(done.stdout)
+    assert loaded == [f"winsor.rules.{name}" for name in ("flat", "per_layer", "rule")]
 
 
 def test_every_rule_documents_itself():

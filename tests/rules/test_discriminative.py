@@ -16,7 +16,7 @@ from winsor.core.noise.gaussian import Gaussian
 from winsor.gradients.rows import RowsView
 from winsor.gradients.view import Need
 from winsor.rules.discriminative import Discriminative, Subspace, normalised_trace, top
-from winsor.rules.tracking import QuantileTracker
+from winsor.rules.quantile import QuantileTracker
 
 WEIGHT = {"w": torch.zeros(4, 3)}
 

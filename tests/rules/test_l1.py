@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from winsor.core.contract import ConfigurationError
 from winsor.gradients.rows import RowsView
-from winsor.rules.l1 import L1
+from winsor.rules.coordinates import L1
 
 PARAMETERS = {"w": torch.zeros(3, 2), "b": torch.zeros(4)}
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from winsor.core.contract import ConfigurationError
 from winsor.gradients.rows import RowsView
-from winsor.rules.linf import LInf
+from winsor.rules.coordinates import LInf
 
 PARAMETERS = {"w": torch.zeros(3, 2), "b": torch.zeros(4)}
 

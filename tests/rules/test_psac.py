@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from winsor.core.contract import ConfigurationError
 from winsor.gradients.rows import RowsView
-from winsor.rules.psac import PSAC
+from winsor.rules.automatic import PSAC
 
 
 def test_the_formula():

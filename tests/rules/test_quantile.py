@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from winsor.core.contract import ConfigurationError, Released
 from winsor.core.noise.gaussian import Gaussian
 from winsor.gradients.rows import RowsView
-from winsor.rules.quantile import Quantile
-from winsor.rules.tracking import QuantileTracker
+from winsor.rules.quantile import Quantile, QuantileTracker
 
 WEIGHT = {"w": torch.zeros(3)}
 

@@ -31,7 +31,6 @@ from winsor.rules import (
     Averaged,
     Discriminative,
     Flat,
-    Microbatch,
     PerLayer,
     Quantile,
 )
@@ -168,6 +167,7 @@ def _cosine(optimizer: torch.optim.Optimizer) -> Any:
 
 
 MIX = winsor.ModelMix(0.2)
+COINS = Discriminative(1.0, 0.1, selection="random")
 RUNS: dict[str, Loop | Command] = {
     "loop, momentum, dropout": Loop(schedule=_step),
     "loop, Adam, augmentation, quantile": Loop(
@@ -178,7 +178,7 @@ RUNS: dict[str, Loop | Command] = {
     "loop, allocation": Loop(_momentum, _step, {"sampling": "allocation", "rule": Automatic(1.0)}),
     "loop, loader, averaged iterate": Loop(
         _adam,
-        options={"sampling": "loader", "iterate": "averaged", "rule": Microbatch(1.0, size=2)},
+        options={"sampling": "loader", "iterate": "averaged", "rule": COINS},
     ),
     "loop, banded noise, secret key": Loop(
         options={"mechanism": winsor.Banded(4), "steps": 12}, secret=True

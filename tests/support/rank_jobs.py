@@ -142,7 +142,7 @@ RULES: dict[str, Callable[[], Any]] = {
     "quantile": lambda: rules.Quantile(0.5),
     "per layer": lambda: rules.PerLayer(0.5, joint=True),
     "averaged": lambda: rules.Averaged(0.5),
-    "microbatch": lambda: rules.Microbatch(0.5, size=2),
+    "rank": lambda: rules.Discriminative(0.5, 0.1, selection="rank", rank_by="norm"),
     "monitored": lambda: PrivateMonitor(rules.Flat(0.5), share=0.05),
     "dc": lambda: rules.Discriminative(0.5, 0.1),
 }

@@ -10,8 +10,7 @@ from torch.nn import functional as F
 from torch.utils.data import TensorDataset
 
 import winsor
-from winsor.contrib.modelmix.laplace import MixedLaplace
-from winsor.contrib.modelmix.mechanism import ModelMix
+from winsor.contrib.modelmix.mechanism import MixedLaplace, ModelMix
 from winsor.core.contract import (
     Bounded,
     ConfigurationError,

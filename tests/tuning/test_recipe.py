@@ -12,10 +12,10 @@ from torch.nn import functional as F
 from torch.utils.data import TensorDataset
 
 from winsor.core.contract import ConfigurationError, Released
-from winsor.rules import Quantile
-from winsor.rules.tracking import QuantileTracker
+from winsor.rules import Quantile, UnitLength
+from winsor.rules.quantile import QuantileTracker
 from winsor.tails import fit
-from winsor.tuning.recipes import EXCESS, UnitLength, falling, quantile_for, recipe
+from winsor.tuning.recipes import EXCESS, falling, quantile_for, recipe
 
 CHECKS = [getattr(rule_battery, name) for name in dir(rule_battery) if name.startswith("check_")]
 

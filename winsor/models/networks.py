@@ -29,7 +29,7 @@ class Residual(nn.Module):
 
 
 def mlp(sizes: Sequence[int], *, bias: bool = True) -> nn.Sequential:
-    """Flatten, then linear layers of the given sizes with ReLU in between."""
+    """Return a network of linear layers of the given sizes with ReLU in between, on flat rows."""
     if len(sizes) < 2:
         raise ConfigurationError(
             f"sizes must name at least an input and an output width. Got {list(sizes)!r} instead."

@@ -36,6 +36,11 @@ if TYPE_CHECKING:  # the classes below are found when asked for: type checkers r
 FOLDERS = "WINSOR_RULES"
 ENTRY_POINTS = "winsor.rules"
 
+ARCHIVE = "experiments/2026-11-edge/rules"
+"""Folder in winsor's repository with rules that lost to `Flat` in its experiments."""
+
+ARCHIVED = ("Balanced", "Centred", "Compensated", "Geometric", "Microbatch", "Scaled")
+
 
 @functools.cache
 def _modules() -> tuple[Any, ...]:
@@ -49,7 +54,7 @@ def _modules() -> tuple[Any, ...]:
 
 @functools.cache
 def _extend_path() -> None:
-    """Folders named in the environment become part of this package, after its own."""
+    """Add the folders named in the environment to this package, after its own."""
     taken = {module.name for module in pkgutil.iter_modules(__path__)}
     for folder in filter(None, os.environ.get(FOLDERS, "").split(os.pathsep)):
         if not Path(folder).is_dir():
@@ -68,7 +73,7 @@ def _extend_path() -> None:
 
 @functools.cache
 def all_rules() -> MappingProxyType[str, type[Any]]:
-    """Class name -> rule class, in the order of their files.
+    """Return class name -> rule class, in the order of their files.
 
     >>> all_rules()["Flat"].__module__
     'winsor.rules.flat'
@@ -85,7 +90,7 @@ def all_rules() -> MappingProxyType[str, type[Any]]:
 
 
 def all_examples() -> tuple[Any, ...]:
-    """The example instances of every rule.
+    """Return the example instances of every rule.
 
     >>> all_examples()[0]
     Automatic(max_grad_norm=1.0, gamma=0.01)
@@ -94,9 +99,10 @@ def all_examples() -> tuple[Any, ...]:
 
 
 def find(name: str) -> type[Any] | None:
-    """The rule class called ``name``, whatever its spelling, or None.
+    """Return the rule class called ``name``, in any spelling; None if there is none.
 
-    A rule whose file (or entry point) has its name is loaded alone; otherwise all are.
+    A rule whose file (or entry point) has its name is imported alone: a run with `Flat` loads no
+    others.
 
     >>> find("per-layer").__name__, find("sdg")
     ('PerLayer', None)
@@ -110,7 +116,7 @@ def find(name: str) -> type[Any] | None:
 
 
 def _named(wanted: str) -> list[Callable[[], Any]]:
-    """How to load the modules of rules whose name is ``wanted``."""
+    """Return loaders of the modules of rules whose name is ``wanted``."""
     _extend_path()
     own = [m.name for m in pkgutil.iter_modules(__path__) if _plain(m.name) == wanted]
     installed = importlib.metadata.entry_points(group=ENTRY_POINTS)
@@ -121,27 +127,37 @@ def _named(wanted: str) -> list[Callable[[], Any]]:
 
 
 def by_name(name: str, /, **options: Any) -> Any:
-    """The rule called ``name``, whatever its spelling: "per_layer", "PerLayer", "per-layer".
+    """Return the rule called ``name``, in any spelling: "per_layer", "PerLayer", "per-layer".
 
     >>> by_name("flat", max_grad_norm=0.5)
     Flat(max_grad_norm=0.5)
     """
     kind = find(name)
     if kind is None:
-        choice("rule", name, nearest_first(name, all_rules()))
+        kind = all_rules()[choice("rule", name, nearest_first(name, all_rules()), moved(name))]
     try:
-        return kind(**options)  # type: ignore[misc]
+        return kind(**options)
     except TypeError as error:
         raise ConfigurationError(f"the options of {name!r} do not fit: {error}.") from error
 
 
 def is_known(name: str) -> bool:
-    """Whether `by_name` knows a rule of this name.
+    """Return whether `by_name` knows a rule of this name.
 
     >>> is_known("per-layer"), is_known("sdg")
     (True, False)
     """
     return find(name) is not None
+
+
+def moved(name: str) -> str:
+    """Return where the archived rule ``name`` went, as the remedy of an error; "" for others."""
+    if _plain(name) not in map(_plain, ARCHIVED):
+        return ""
+    return (
+        f"It was archived in 0.3: it is a file of {ARCHIVE} in winsor's repository. "
+        f"Set {FOLDERS} to that folder to use it."
+    )
 
 
 def _plain(name: str) -> str:
@@ -156,14 +172,12 @@ if not TYPE_CHECKING:  # or a type checker would believe in rules that do not ex
         if not name[:1].isupper():  # the import system probes for submodules: no discovery then
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         with needing_torch(f"winsor.rules.{name}"):
-            kind = find(name)
-        if kind is not None and kind.__name__ == name:
-            return kind
-        rules = all_rules()
-        near = nearest_first(name, sorted(rules))
-        raise AttributeError(
-            f"module {__name__!r} has no rule {name!r}. Did you mean {near[0]!r}? It has {near}."
-        )
+            rule = find(name)
+        if rule is not None and rule.__name__ == name:
+            return rule
+        near = nearest_first(name, sorted(all_rules()))
+        remedy = moved(name) or f"Did you mean {near[0]!r}?"
+        raise AttributeError(f"module {__name__!r} has no rule {name!r}. {remedy} It has {near}.")
 
 
 def __dir__() -> list[str]:

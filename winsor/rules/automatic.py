@@ -2,16 +2,24 @@
 
     AUTO-S:  w_i = C / (|g_i| + gamma)         Bu et al. 2023
     NSGD:    w_i = C / (|g_i| + r),  r >= 0    Yang et al. 2022; r = 0 is AUTO-V
+    PSAC:    w_i = C / (|g_i| + r / (|g_i| + r))   Xia et al. 2023
 
-The two share a formula. They differ in how they are meant: AUTO-S keeps gamma at 0.01 and tunes
-nothing; NSGD treats r as a trade-off between bias (small r forgets all magnitudes) and noise
+AUTO-S and NSGD share a formula. They differ in how they are meant: AUTO-S keeps gamma at 0.01 and
+tunes nothing; NSGD treats r as a trade-off between bias (small r forgets all magnitudes) and noise
 (large r shrinks what is released below C), and may switch it off.
+
+DP-PSAC normalises, but does not blow up small gradients. As |g| -> 0 its weight tends to C, where
+AUTO-S's tends to C / gamma: a row whose gradient is almost zero no longer shouts as loudly as one
+that matters. The weight is largest near |g| = sqrt(r) - r and falls off on both sides: it is not
+monotone.
 
 When to use
 -----------
 When no sensible clipping threshold is known: C then only rescales the learning rate (for SGD), so
 one knob disappears. Less suitable late in training, when small gradients of well-fitted rows are
-blown up to the same length as those of rows that still teach something; see `psac.py`.
+blown up to the same length as those of rows that still teach something.
+PSAC: when training reaches small gradients (long runs, well-fitted rows). r in 0.01 to 0.1 works
+widely; r close to 1 makes w nearly C / (|g| + 1) at the origin.
 
 Cost
 ----
@@ -19,15 +27,17 @@ That of flat clipping: one norm per row and one weighted sum.
 
 Guarantee
 ---------
-|w_i g_i| = C |g_i| / (|g_i| + gamma) <= C, and w_i depends on row i only: one record moves the sum
-by at most C when added or removed, by at most 2C when replaced.
+|w_i g_i| = C |g_i| / (|g_i| + gamma) <= C, for PSAC C |g_i| / (|g_i| + r/(|g_i| + r)) < C, and w_i
+depends on row i only: one record moves the sum by at most C when added or removed, by at most 2C
+when replaced.
 
 References
 ----------
 Bu, Wang, Zha, Karypis: Automatic clipping, NeurIPS 2023. Yang, Zhang, Chen, Liu: Normalized/clipped
 SGD with perturbation for differentially private non-convex optimization, 2022. C is kept explicit
 here (the papers absorb it into the learning rate), and a row of norm zero with r = 0 contributes
-zero.
+zero. Xia, Shen, Yao, Fu, Xu, Xu, Fu: Differentially private learning with per-sample adaptive
+clipping, AAAI 2023.
 """
 
 from __future__ import annotations
@@ -41,8 +51,7 @@ from torch import Tensor
 from winsor.core.checks import positive
 from winsor.core.contract import ConfigurationError
 from winsor.gradients.sums import exact_or_zero
-from winsor.gradients.view import View
-from winsor.rules.rule import ROUNDING, PerSampleRule, State
+from winsor.rules.rule import ROUNDING, NormRule
 
 SHORTEST = 1e-15
 """Rows shorter than this are scaled as if this long: below it, squares in float32 lose their digits
@@ -50,28 +59,23 @@ and a computed norm may fall short of the true one."""
 
 
 def normalising_weights(norms: Tensor, threshold: float, regulariser: float) -> Tensor:
-    """C / (|g| + r), finite also where |g| + r = 0."""
+    """Return C / (|g| + r), finite also where |g| + r = 0."""
     return exact_or_zero(threshold / ((norms + regulariser) * (1 + ROUNDING)).clamp_min(SHORTEST))
 
 
-class _Normalising(PerSampleRule):
-    """What AUTO-S and NSGD share. Subclasses give the threshold and the regulariser."""
+class _Normalising(NormRule):
+    """The weights that AUTO-S and NSGD share. Subclasses give the regulariser."""
 
     proof = "w_i depends on row i only and |w_i g_i| = C|g_i|/(|g_i|+r) <= C (Bu et al. 2023)"
 
     @property
     @abstractmethod
-    def constants(self) -> tuple[float, float]:
-        """(C, r)"""
+    def added(self) -> float:
+        """The constant that is added to every norm."""
 
     def weight_of_norm(self, norms: Tensor) -> Tensor:
-        return normalising_weights(norms, *self.constants)
-
-    def weights(self, view: View, state: State) -> Tensor:
-        return self.weight_of_norm(view.norms())
-
-    def clipped_norm(self, state: State) -> float:
-        return self.constants[0]
+        """Return C / (|g| + r) for each norm."""
+        return normalising_weights(norms, self.max_grad_norm, self.added)
 
 
 @dataclass(frozen=True)
@@ -86,8 +90,9 @@ class Automatic(_Normalising):
         positive("gamma", self.gamma)
 
     @property
-    def constants(self) -> tuple[float, float]:
-        return self.max_grad_norm, self.gamma
+    def added(self) -> float:
+        """The paper's gamma."""
+        return self.gamma
 
 
 @dataclass(frozen=True)
@@ -105,8 +110,36 @@ class NSGD(_Normalising):
             )
 
     @property
-    def constants(self) -> tuple[float, float]:
-        return self.max_grad_norm, self.regulariser
+    def added(self) -> float:
+        """The paper's r."""
+        return self.regulariser
 
 
-EXAMPLES = (Automatic(1.0, 0.01), Automatic(0.1, 1.0), NSGD(1.0, 0.1), NSGD(2.0, 0.0))
+@dataclass(frozen=True)
+class PSAC(NormRule):
+    """Per-sample adaptive clipping to ``max_grad_norm`` with regulariser ``r``."""
+
+    max_grad_norm: float = 1.0
+    r: float = 0.1
+    proof = "w_i depends on row i only and |w_i g_i| = C|g_i|/(|g_i|+r/(|g_i|+r)) < C (Xia 2023)"
+
+    def __post_init__(self) -> None:
+        positive("max_grad_norm", self.max_grad_norm)
+        positive("r", self.r)
+
+    def weight_of_norm(self, norms: Tensor) -> Tensor:
+        """Return C / (|g| + r / (|g| + r)) for each norm."""
+        return exact_or_zero(
+            self.max_grad_norm / ((norms + self.r / (norms + self.r)) * (1 + ROUNDING))
+        )
+
+
+EXAMPLES = (
+    Automatic(1.0, 0.01),
+    Automatic(0.1, 1.0),
+    NSGD(1.0, 0.1),
+    NSGD(2.0, 0.0),
+    PSAC(1.0, 0.1),
+    PSAC(0.5, 0.01),
+    PSAC(1.0, 1.0),
+)

@@ -62,16 +62,19 @@ class Averaged(Rule):
         positive("max_mean_norm", self.max_mean_norm)
 
     def init(self, parameters: Tree, expected_size: float) -> State:
+        """Return the expected batch size, the only state."""
         return {"expected_size": float(expected_size)}
 
     def weight_of_norm(self, norms: Tensor) -> Tensor:
-        """Of the batch mean, as a function of its norm."""
+        """Return the weight of a batch mean of each of these norms."""
         return clip_weights(norms, self.max_mean_norm)
 
     def contributions(self, view: View, state: State) -> Sums:
+        """Return the plain sum of the rows' gradients."""
         return {"grad": view.total()}
 
     def bounded(self, sums: Sums, state: State) -> dict[str, Bounded]:
+        """Return the sum, clipped to radius lambda q n."""
         radius = self.max_mean_norm * state["expected_size"]
         proof = "the clipped mean lies in a ball of radius lambda; its diameter is 2 lambda"
         value = clip_to_ball(sums["grad"], radius)

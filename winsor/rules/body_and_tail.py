@@ -30,7 +30,7 @@ def checked_tail(theta: float, failure: float, **sizes: float) -> None:
 
 
 def freedman_constant(theta: float) -> float:
-    """``a`` of the sub-Weibull Freedman inequality (Lemma A.3, repeated in Theorem 5.3).
+    """Return ``a`` of the sub-Weibull Freedman inequality (Lemma A.3, repeated in Theorem 5.3).
 
     2 at theta = 1/2; (4 theta)^(2 theta) e^2 on (1/2, 1];
     (2^(2 theta+1) + 2) Gamma(2 theta + 1) + 2^(3 theta) Gamma(3 theta + 1) / 3 above 1.
@@ -45,7 +45,7 @@ def freedman_constant(theta: float) -> float:
 
 
 def sub_weibull_bound(theta: float, scale: float, failure: float) -> float:
-    """K log^theta(2/delta): |X| stays below it with probability 1 - delta (Lemma A.1)."""
+    """Return K log^theta(2/delta): |X| stays below it with probability 1 - delta (Lemma A.1)."""
     all_positive(theta=theta, K=scale)
     all_probabilities(delta=failure)
     return scale * math.pow(math.log(2 / failure), theta)
@@ -54,7 +54,7 @@ def sub_weibull_bound(theta: float, scale: float, failure: float) -> float:
 def heavy_tailed_dpsgd_threshold(
     theta: float, scale: float, steps: float, failure: float, *, appendix: bool = False
 ) -> float:
-    """c = max(4 K log^theta(sqrt T), 39 K log^theta(2/delta)) (paper 1, Theorem 4.1).
+    """Return c = max(4 K log^theta(sqrt T), 39 K log^theta(2/delta)) (paper 1, Theorem 4.1).
 
     ``failure`` is the delta of the convergence statement, not of the privacy guarantee (the paper
     uses one letter for both). ``appendix=True`` takes Theorem B.1, where the constant is 20 for
@@ -71,7 +71,7 @@ def heavy_tailed_dpsgd_threshold(
 def dc_dpsgd_thresholds(
     theta: float, scale: float, steps: float, failure: float, *, appendix: bool = False
 ) -> DcThresholds:
-    """c1 and c2 of discriminative clipping (paper 1, Theorem 5.3).
+    """Return c1 and c2 of discriminative clipping (paper 1, Theorem 5.3).
 
     c1 = 4^theta K max(2 log^theta(sqrt T), 33 log^theta(2/delta))
     c2 = sqrt(2 a) K max(2 log^(1/2)(sqrt T), 33 log^(1/2)(2/delta)),  a = `freedman_constant`
@@ -100,7 +100,7 @@ def dc_dpsgd_thresholds(
 
 
 def dc_dpsgd_ratio(theta: float, failure: float) -> float:
-    """c1/c2 = log^(theta - 1/2)(1/delta): the rates of Section 6.3, without their constants."""
+    """Return c1/c2 = log^(theta - 1/2)(1/delta), the rates of Section 6.3 without constants."""
     all_positive(theta=theta)
     all_probabilities(delta=failure)
     return math.pow(math.log(1 / failure), theta - 0.5)
@@ -109,7 +109,7 @@ def dc_dpsgd_ratio(theta: float, failure: float) -> float:
 def dc_dpsgd_steps(
     n: float, epsilon: float, d: float, delta: float, *, as_printed: bool = False
 ) -> float:
-    """T = n epsilon / sqrt(d log(1/delta)), up to a constant (Theorems 5.3, B.1, E.1).
+    """Return T = n epsilon / sqrt(d log(1/delta)), up to a constant (Theorems 5.3, B.1, E.1).
 
     Theorem 4.1 prints it without the root; the appendix that proves it, and the rate that follows
     from it, have the root; ``as_printed=True`` leaves it out. The step size that goes with it is

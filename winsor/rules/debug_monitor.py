@@ -23,8 +23,8 @@ from torch import Tensor
 
 from winsor.core.contract import Bounded, PrivacyLeakWarning, Released, Tree
 from winsor.gradients.view import Need, View
+from winsor.rules.monitor import Clipping, clipping_of, row_sizes, weight_of_size
 from winsor.rules.rule import Rule, State, Sums, WrappedRule
-from winsor.rules.sizes import Clipping, clipping_of, row_sizes, weight_of_size
 
 LEVELS = (0.05, 0.25, 0.5, 0.75, 0.9, 0.99)
 MARK = "NOT PRIVATE"
@@ -52,7 +52,7 @@ class DebugRecord:
     private: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values, marked."""
+        """Return plain values, marked as not private."""
         values = asdict(self)
         values["quantiles"] = {str(level): q for level, q in self.quantiles.items()}
         return {MARK: True, **values}
@@ -95,16 +95,19 @@ class DebugMonitor(WrappedRule):
         return getattr(self.rule, name)  # weight_of_norm, tracker, ...: as the rule has them
 
     def init(self, parameters: Tree, expected_size: float) -> State:
+        """Return the state of the inner rule; forget what was seen."""
         self._norms, self._rows = [], 0
         return self.rule.init(parameters, expected_size)
 
     def contributions(self, view: View, state: State) -> Sums:
+        """Return the inner rule's sums; keep the exact sizes of the rows."""
         self._rows += view.size
         if self.needs & _PER_SAMPLE:
             self._norms.append(row_sizes(self.rule, view, state).detach().double().cpu())
         return self.rule.contributions(view, state)
 
     def bounded(self, sums: Sums, state: State) -> dict[str, Bounded]:
+        """Return the inner rule's parts; keep the exact lengths of their leaves."""
         parts = self.rule.bounded(sums, state)
         trees = [part.value for part in parts.values() if isinstance(part.value, dict)]
         leaves = {name: leaf for tree in trees for name, leaf in tree.items()}
@@ -114,6 +117,7 @@ class DebugMonitor(WrappedRule):
         return parts
 
     def after(self, released: Released, state: State) -> tuple[Released, State]:
+        """Record the step, then let the inner rule finish it."""
         self.records.append(self._record(released, state))
         self._norms, self._rows = [], 0
         return self.rule.after(released, state)
@@ -151,7 +155,7 @@ class DebugMonitor(WrappedRule):
 
 
 def _growth(rule: Rule, state: State) -> float:
-    """How far an adaptive threshold has moved from where its rule started."""
+    """Return how far an adaptive threshold has moved from where its rule started."""
     start = getattr(rule, "max_grad_norm", None)
     now = state.get("threshold")
     return float(now) / float(start) if start and now else 1.0

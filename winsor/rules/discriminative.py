@@ -68,8 +68,8 @@ from winsor.core.contract import Bounded, ConfigurationError, Released, Sensitiv
 from winsor.gradients.view import Directions, Need, View
 from winsor.rules import draws
 from winsor.rules.body_and_tail import dc_dpsgd_thresholds
+from winsor.rules.quantile import THRESHOLDS, QuantileTracker
 from winsor.rules.rule import Rule, State, Sums, clip_weights
-from winsor.rules.tracking import QuantileTracker
 
 SCORES = ("norm", "loss", "trace")
 SELECTIONS = (*SCORES, "rank", "random")
@@ -90,6 +90,7 @@ class Subspace:
             whole(name, getattr(self, name))
 
     def directions(self, step: int) -> Directions:
+        """Return the directions in force at ``step``."""
         period = step // self.refresh
         return Directions(self.k, self.seed + period, distribution="weibull", theta=self.theta)
 
@@ -146,7 +147,7 @@ class Discriminative(Rule):
     def from_theorem(
         cls, theta: float, scale: float, steps: int, failure: float, **options: Any
     ) -> Discriminative:
-        """Thresholds of paper 1, Theorem 5.3, for subWeibull(theta, scale) gradient noise.
+        """Return a rule with paper 1's thresholds (Theorem 5.3) for subWeibull(theta, scale) noise.
 
         Where the theorem's constants put the body above the tail (theta in (1/2, 1] at small
         ``failure``), c2 is lowered to c1. The theorem's constants are large; in practice scale
@@ -166,11 +167,13 @@ class Discriminative(Rule):
 
     @property
     def needs(self) -> Need:  # type: ignore[override]
+        """Norms and a weighted sum, and what the score looks at."""
         extra = {"loss": Need.LOSSES, "trace": Need.SKETCH}.get(self.score or "", Need.NORMS)
         return Need.NORMS | Need.WEIGHTED_SUM | extra
 
     @property
     def couples_rows(self) -> bool:  # type: ignore[override]
+        """True if ranks or coins are taken over the whole batch."""
         return self.randomised
 
     @property
@@ -179,11 +182,12 @@ class Discriminative(Rule):
         return self.selection in ("rank", "random")
 
     @property
-    def releases_state(self) -> str:
-        """What leaves beside the gradients: thresholds, if a tracker moves them."""
-        return "" if self.tracker is None else "the rule's adaptive thresholds"
+    def releases_state(self) -> str:  # type: ignore[override]
+        """The thresholds, if they follow a tracker."""
+        return "" if self.tracker is None else THRESHOLDS
 
     def init(self, parameters: Tree, expected_size: float) -> State:
+        """Return the first threshold, or the key of the coins."""
         state: State = {"step": 0, "expected_size": float(expected_size)}
         coordinates = sum(tensor.numel() for tensor in parameters.values())
         if self.score == "trace" and self.subspace.k > coordinates:
@@ -199,10 +203,11 @@ class Discriminative(Rule):
         return state
 
     def with_key(self, state: State, key: bytes) -> State:
+        """Return ``state`` with the coins drawn from the run's key."""
         return draws.keyed(state, self.seed, key) if self.randomised else state
 
     def weight_of_norm(self, norms: Tensor) -> Tensor:
-        """For "norm" at the initial t; otherwise the mean over a tail of ``tail_fraction``."""
+        """Return the weights: for "norm" at the first t, else their mean over coins of a tail."""
         tail, body = clip_weights(norms, self.c1), clip_weights(norms, self.c2)
         if self.selection == "norm":
             threshold = self.c1 if self.threshold is None else self.threshold
@@ -210,6 +215,7 @@ class Discriminative(Rule):
         return self.tail_fraction * tail + (1 - self.tail_fraction) * body
 
     def contributions(self, view: View, state: State) -> Sums:
+        """Return the sum of the clipped rows, and the votes on the threshold."""
         norms = view.norms()
         scores = self._scores(view, norms, state)
         tail = self._tail(scores, view.size, state).to(norms.device)
@@ -220,6 +226,7 @@ class Discriminative(Rule):
         return sums
 
     def bounded(self, sums: Sums, state: State) -> dict[str, Bounded]:
+        """Return the sum with the sensitivity of the selection, and the votes."""
         sensitivity = self._sensitivity()
         if self.tracker is None:
             return {"grad": Bounded(sums["grad"], sensitivity)}
@@ -229,6 +236,7 @@ class Discriminative(Rule):
         }
 
     def after(self, released: Released, state: State) -> tuple[Released, State]:
+        """Return the state of the next step, with the moved threshold."""
         following = draws.advance(state)
         if self.tracker is not None:
             following["threshold"] = self.tracker.following(
@@ -248,7 +256,7 @@ class Discriminative(Rule):
         return None
 
     def _tail(self, scores: Tensor | None, n: int, state: State) -> Tensor:
-        """(n,) booleans."""
+        """Return (n,) booleans: which rows are in the tail."""
         if scores is None:
             return draws.uniforms(state, n).lt(self.tail_fraction)
         if self.selection != "rank":
@@ -271,13 +279,13 @@ class Discriminative(Rule):
 
 
 def normalised_trace(sketch: Tensor, norms: Tensor) -> Tensor:
-    """tr(V^T g g^T V) / |g|^2 for each row; 0 for a row of norm 0. Algorithm 1, lines 7 and 8."""
+    """Return tr(V^T g g^T V) / |g|^2 for each row, 0 at norm 0 (Algorithm 1, lines 7 and 8)."""
     unit = sketch / norms.clamp_min(torch.finfo(norms.dtype).tiny)[:, None]
     return torch.where(norms > 0, unit.square().sum(1), 0.0)
 
 
 def top(scores: Tensor, size: int, keys: Tensor) -> Tensor:
-    """(n,) booleans: the ``size`` rows with the largest scores, ties by the larger key."""
+    """Return (n,) booleans: the ``size`` rows with the largest scores, ties by the larger key."""
     by_key = torch.argsort(keys, descending=True)
     order = by_key[torch.argsort(scores[by_key], descending=True, stable=True)]
     chosen = torch.zeros(len(scores), dtype=torch.bool)

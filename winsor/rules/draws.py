@@ -23,20 +23,21 @@ from winsor.rules.rule import State
 
 
 def start(seed: int | None) -> State:
-    """State from which the draws of every step follow. As sensitive as the run's own key."""
+    """Return the state of the draws of all steps. It is as sensitive as the run's own key."""
     return {"key": new_key(seed).hex(), "step": 0}
 
 
 def keyed(state: State, seed: int | None, key: bytes) -> State:
-    """Without a seed, the draws follow the run's key, so that they resume with it."""
+    """Return a state that, without a seed, follows the run's key and so resumes with it."""
     return state if seed is not None else {**state, "key": f"{subkey(key, 'rule'):032x}"}
 
 
 def uniforms(state: State, n: int) -> Tensor:
-    """(n,) independent uniforms on [0, 1) in float64, for the rows of this step."""
+    """Return (n,) independent uniforms on [0, 1) in float64, for the rows of this step."""
     generator = stream(bytes.fromhex(state["key"]), "rule", state["step"])
     return torch.from_numpy(generator.random(n))
 
 
 def advance(state: State) -> State:
+    """Return the state whose draws are those of the next step."""
     return {**state, "step": state["step"] + 1}

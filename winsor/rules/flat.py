@@ -30,12 +30,11 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from winsor.core.checks import positive
-from winsor.gradients.view import View
-from winsor.rules.rule import PerSampleRule, State, clip_weights
+from winsor.rules.rule import NormRule, clip_weights
 
 
 @dataclass(frozen=True)
-class Flat(PerSampleRule):
+class Flat(NormRule):
     """Clip each per-sample gradient to L2 norm ``max_grad_norm``."""
 
     max_grad_norm: float
@@ -44,14 +43,9 @@ class Flat(PerSampleRule):
     def __post_init__(self) -> None:
         positive("max_grad_norm", self.max_grad_norm)
 
-    def weights(self, view: View, state: State) -> Tensor:
-        return clip_weights(view.norms(), self.max_grad_norm)
-
     def weight_of_norm(self, norms: Tensor) -> Tensor:
+        """Return min(1, C/|g|) for each norm."""
         return clip_weights(norms, self.max_grad_norm)
-
-    def clipped_norm(self, state: State) -> float:
-        return self.max_grad_norm
 
 
 EXAMPLES = (Flat(1.0), Flat(0.05))

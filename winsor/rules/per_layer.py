@@ -75,6 +75,7 @@ class PerLayer(Rule):
             )
 
     def init(self, parameters: Tree, expected_size: float) -> State:
+        """Return the groups, checked against the trained parameters."""
         groups = resolved_groups(self.groups, list(parameters))
         for name in ("shares", "noise_shares"):
             given = getattr(self, name)
@@ -86,10 +87,11 @@ class PerLayer(Rule):
         return {"groups": groups}
 
     def weight_of_norm(self, norms: Tensor) -> Tensor:
-        """Of a group that has the whole budget: for other groups, the same curve at C_l."""
+        """Return the weights of a group with the whole budget; others have this curve at C_l."""
         return clip_weights(norms, self.max_grad_norm)
 
     def contributions(self, view: View, state: State) -> Sums:
+        """Return the sum of the rows, each group clipped to its threshold."""
         groups = state["groups"]
         norms = view.group_norms(groups)
         weights = {
@@ -102,6 +104,7 @@ class PerLayer(Rule):
         return {"grad": view.weighted_sum(weights)}
 
     def bounded(self, sums: Sums, state: State) -> dict[str, Bounded]:
+        """Return one part with shift C, or one part for each group."""
         groups, grad = state["groups"], sums["grad"]
         if not self.joint:
             proof = "w_il depends on row i only and sum_l |w_il g_il|^2 <= sum_l C_l^2 = C^2"
@@ -119,6 +122,7 @@ class PerLayer(Rule):
         }
 
     def after(self, released: Released, state: State) -> tuple[Released, State]:
+        """Put the groups together again."""
         grad: Tree = {}
         for part in released.values.values():
             grad |= part
@@ -154,7 +158,7 @@ def checked_groups(groups: str | Groups) -> None:
 
 
 def resolved_groups(groups: str | Groups, names: list[str]) -> list[list[str]]:
-    """The groups as lists of names, each name in exactly one."""
+    """Return the groups as lists of names, each name in exactly one."""
     if groups == "parameter":
         return [[name] for name in names]
     if groups == "module":

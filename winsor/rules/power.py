@@ -38,13 +38,12 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from winsor.core.checks import positive
-from winsor.gradients.view import View
 from winsor.rules.automatic import SHORTEST
-from winsor.rules.rule import ROUNDING, PerSampleRule, State, clip_weights
+from winsor.rules.rule import ROUNDING, NormRule, clip_weights
 
 
 @dataclass(frozen=True)
-class Power(PerSampleRule):
+class Power(NormRule):
     """Bend lengths by the power ``p``, then cut at ``max_grad_norm``."""
 
     max_grad_norm: float
@@ -56,16 +55,10 @@ class Power(PerSampleRule):
         positive("p", self.p)
 
     def weight_of_norm(self, norms: Tensor) -> Tensor:
-        """min(1, |g|/C)^(p-1) min(1, C/|g|): the first factor is 1 where the second cuts."""
+        """Return min(1, |g|/C)^(p-1) min(1, C/|g|): the first factor is 1 where the second cuts."""
         clip = self.max_grad_norm / (1 + ROUNDING)
         relative = (norms / clip).clamp(SHORTEST / clip, 1.0)
         return clip_weights(norms, self.max_grad_norm) * relative ** (self.p - 1)
-
-    def weights(self, view: View, state: State) -> Tensor:
-        return self.weight_of_norm(view.norms())
-
-    def clipped_norm(self, state: State) -> float:
-        return self.max_grad_norm
 
 
 EXAMPLES = (Power(1.0), Power(0.1, 0.5), Power(2.0, 4.0))

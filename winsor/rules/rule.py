@@ -50,24 +50,42 @@ class Rule(ABC):
     randomised: bool = False
     """True if contributions depend on coins of the rule's own (bins, ties, selections)."""
 
+    bound_reads_sum: bool = True
+    """False if `bounded` and `after` treat a part of the sum as they would treat all of it; then
+    ranks that shard a model never form the whole sum. A subclass that overrides either of them
+    reads the sum, unless it says otherwise itself."""
+
+    needs_network: bool = False
+    """True if bounds on single rows come from the forward pass of a network: the audit of such a
+    rule trains a real one."""
+
+    releases_state: str = ""
+    """What else leaves with the gradient, in the words of the privacy statement; "" for nothing."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        own = vars(cls)
+        if ("bounded" in own or "after" in own) and "bound_reads_sum" not in own:
+            cls.bound_reads_sum = True
+
     def init(self, parameters: Tree, expected_size: float) -> State:
-        """The public state before the first step."""
+        """Return the public state before the first step."""
         return {}
 
     def with_key(self, state: State, key: bytes) -> State:
-        """``state`` with the rule's own coins, if it has any, drawn from the run's key."""
+        """Return ``state`` with the rule's own coins, if it has any, drawn from the run's key."""
         return state
 
     @abstractmethod
     def contributions(self, view: View, state: State) -> Sums:
-        """Sums over the rows of one fragment."""
+        """Return sums over the rows of one fragment."""
 
     @abstractmethod
     def bounded(self, sums: Sums, state: State) -> dict[str, Bounded]:
-        """What will be released for the whole batch, and how far one record can have moved it."""
+        """Return what is released for the whole batch, with how far one record can move it."""
 
     def after(self, released: Released, state: State) -> tuple[Released, State]:
-        """The gradient, as post-processing of ``released``, and the next public state."""
+        """Return the gradient, as post-processing of ``released``, and the next public state."""
         return released, state
 
 
@@ -78,12 +96,14 @@ class RowwiseRule(Rule):
     """
 
     proof: str = ""
+    bound_reads_sum = False
 
     @abstractmethod
     def clipped_norm(self, state: State) -> float:
-        """The bound on |h(g_i)|."""
+        """Return the bound on |h(g_i)|."""
 
     def bounded(self, sums: Sums, state: State) -> dict[str, Bounded]:
+        """Return the sum, which one record moves by at most `clipped_norm`."""
         sensitivity = Sensitivity.per_sample(self.clipped_norm(state), self.proof)
         return {"grad": Bounded(sums["grad"], sensitivity)}
 
@@ -95,10 +115,34 @@ class PerSampleRule(RowwiseRule):
 
     @abstractmethod
     def weights(self, view: View, state: State) -> Any:
-        """(n,) weights, detached, each a function of its own row."""
+        """Return (n,) weights, detached, each a function of its own row."""
 
     def contributions(self, view: View, state: State) -> Sums:
+        """Return sum_i w_i g_i."""
         return {"grad": view.weighted_sum(self.weights(view, state), last=True)}
+
+
+class NormRule(PerSampleRule):
+    """h(g_i) = w(|g_i|) g_i, at most ``max_grad_norm`` long. Subclasses give `weight_of_norm`."""
+
+    max_grad_norm: float
+
+    @abstractmethod
+    def weight_of_norm(self, norms: Tensor) -> Tensor:
+        """Return the weight of a row of each of these norms."""
+
+    def weights(self, view: View, state: State) -> Tensor:
+        """Return (n,) weights, each a function of its own row's norm."""
+        return self.weight_of_norm(view.norms())
+
+    def clipped_norm(self, state: State) -> float:
+        """Return the bound on |h(g_i)|."""
+        return self.max_grad_norm
+
+
+def _inner(name: str) -> Any:
+    """Return a property: the attribute ``name`` of the inner rule."""
+    return property(lambda self: getattr(self.rule, name))
 
 
 class WrappedRule(Rule):
@@ -106,47 +150,46 @@ class WrappedRule(Rule):
 
     rule: Rule
 
-    @property
-    def needs(self) -> Need:  # type: ignore[override]
-        return self.rule.needs
-
-    @property
-    def couples_rows(self) -> bool:  # type: ignore[override]
-        return self.rule.couples_rows
-
-    @property
-    def randomised(self) -> bool:  # type: ignore[override]
-        return self.rule.randomised
+    needs = _inner("needs")
+    couples_rows = _inner("couples_rows")
+    randomised = _inner("randomised")
+    needs_network = _inner("needs_network")
+    releases_state = _inner("releases_state")
 
     def init(self, parameters: Tree, expected_size: float) -> State:
+        """Return the inner rule's state."""
         return self.rule.init(parameters, expected_size)
 
     def with_key(self, state: State, key: bytes) -> State:
+        """Return the inner rule's state with coins from the run's key."""
         return self.rule.with_key(state, key)
 
     def contributions(self, view: View, state: State) -> Sums:
+        """Return the inner rule's sums."""
         return self.rule.contributions(view, state)
 
     def bounded(self, sums: Sums, state: State) -> dict[str, Bounded]:
+        """Return the inner rule's parts."""
         return self.rule.bounded(sums, state)
 
     def after(self, released: Released, state: State) -> tuple[Released, State]:
+        """Let the inner rule finish the step."""
         return self.rule.after(released, state)
 
 
 def clip_weights(norms: Tensor, threshold: float) -> Tensor:
-    """min(1, C/|g|) for each row, as C/max(C, |g|): safe at |g| = 0, and for any C > 0."""
+    """Return min(1, C/|g|) for each row, as C/max(C, |g|): safe at |g| = 0 and any C > 0."""
     clip = threshold / (1 + ROUNDING)
     return clipping_weights(norms, max(clip, SMALLEST), clip)
 
 
 def no_rows(parameters: Mapping[str, Tensor]) -> RowsView:
-    """The view of a batch without rows, in the shapes of a real one."""
+    """Return the view of a batch without rows, in the shapes of a real one."""
     rows = {name: p.detach().new_zeros((0, *p.shape)) for name, p in parameters.items()}
     return RowsView(rows, torch.zeros(0))
 
 
 def dry_run(rule: Rule, parameters: Mapping[str, Tensor], size: float) -> dict[str, Bounded]:
-    """The bounded parts of a step without data: what calibration and planning need to know."""
+    """Return the bounded parts of a step without data, for calibration and planning."""
     state = rule.init(dict(parameters), size)
     return rule.bounded(rule.contributions(no_rows(parameters), state), state)

@@ -30,7 +30,7 @@ That of the rule: dividing by a public number is post-processing of what was rel
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -38,39 +38,13 @@ from torch import nn
 from torch.utils.data import Dataset
 
 from winsor.core.checks import positive, whole
-from winsor.core.contract import ConfigurationError, Released
-from winsor.rules.quantile import Quantile
-from winsor.rules.rule import State, WrappedRule
-from winsor.rules.tracking import QuantileTracker
+from winsor.core.contract import ConfigurationError
+from winsor.rules.quantile import Quantile, QuantileTracker, UnitLength
 from winsor.tails.fitting import TailFit
 from winsor.tails.guide import STEPS, TARGETS, Setting, private_quantile
 
 if TYPE_CHECKING:
     from winsor.training.loop import PrivateTraining
-
-
-@dataclass(frozen=True)
-class UnitLength(WrappedRule):
-    """A quantile rule whose released gradient is divided by the threshold it was clipped at."""
-
-    rule: Quantile
-
-    @property
-    def max_grad_norm(self) -> float:
-        """The threshold at the start of the run."""
-        return self.rule.max_grad_norm
-
-    def weight_of_norm(self, norms: torch.Tensor) -> torch.Tensor:
-        """Return the weights of the quantile rule."""
-        return self.rule.weight_of_norm(norms)
-
-    def after(self, released: Released, state: State) -> tuple[Released, State]:
-        """Divide the released gradient by the threshold it was clipped at."""
-        clipped, following = self.rule.after(released, state)
-        grad = clipped.values["grad"]
-        unit = {name: leaf / state["threshold"] for name, leaf in grad.items()}
-        std = {name: size / state["threshold"] for name, size in clipped.std.items()}
-        return replace(clipped.with_grad(unit), std=std), following
 
 
 @dataclass(frozen=True)

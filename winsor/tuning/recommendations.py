@@ -34,10 +34,11 @@ from winsor.core.contract import ConfigurationError
 from winsor.gradients import Need, make_engine, trainable_parameters
 from winsor.planning.run import PlannedRun
 from winsor.rules import Automatic, Flat
+from winsor.rules.quantile import UnitLength
 from winsor.rules.rule import Rule, dry_run
 from winsor.tails.fitting import TailFit, fit
 from winsor.tails.guide import MOMENTUM
-from winsor.tuning.recipes import UnitLength, falling, recipe
+from winsor.tuning.recipes import falling, recipe
 
 Loss = Callable[[nn.Module, Any], Tensor]
 LENGTHS = (0.05, 0.2, 0.8)

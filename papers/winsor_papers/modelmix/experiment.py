@@ -29,16 +29,14 @@ from winsor.audit.claims import Claim, claim_of
 from winsor.audit.curve import PRESENT
 from winsor.audit.neighbouring import AuditSetting, Floats, StackedExperiment
 from winsor.audit.records import GradientRecords, Parts, chosen, stacked
-from winsor.contrib.modelmix.laplace import MixedLaplace
-from winsor.contrib.modelmix.mechanism import MixedGaussian, ModelMix
+from winsor.contrib.modelmix.mechanism import MixedGaussian, MixedLaplace, ModelMix
 from winsor.contrib.modelmix.update import MixingUpdate
 from winsor.core.contract import Neighbouring
 from winsor.core.door import Door
 from winsor.core.noise.protocol import Mechanism
 from winsor.core.randomness import stream
 from winsor.core.sampling.samplers import Poisson
-from winsor.rules.l1 import L1
-from winsor.rules.linf import LInf
+from winsor.rules.coordinates import L1, LInf
 from winsor.rules.rule import Rule
 
 LEARNING_RATE = 0.5

@@ -56,6 +56,28 @@ def test_held_out_rows_are_declared_unprotected(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("rule", "covered"),
+    [
+        ({"name": "flat", "max_grad_norm": 1.0}, False),
+        ({"name": "quantile"}, True),
+        ({"name": "discriminative", "c1": 1.0, "c2": 0.1}, False),
+        ({"name": "discriminative", "c1": 1.0, "c2": 0.1, "tracker": {"target": 0.9}}, True),
+    ],
+    ids=["flat", "quantile", "discriminative", "discriminative with a tracker"],
+)
+def test_thresholds_are_covered_when_the_rule_releases_them(tmp_path, rule, covered):
+    found = statement(tmp_path, rule=rule).covered
+    words = "the rule's adaptive thresholds, which are released with the gradients"
+    assert (words in found) == covered
+    assert not any("not known here" in item for item in found)
+
+
+def test_a_rule_that_was_archived_is_not_said_to_release_nothing(tmp_path):
+    found = statement(tmp_path, rule={"name": "scaled", "max_grad_norm": 1.0}).covered
+    assert any("what else the rule scaled released" in item for item in found)
+
+
+@pytest.mark.parametrize(
     ("changes", "words"),
     [
         ({"reproducible_noise": True}, "noise was derived from the seed"),
@@ -95,20 +117,3 @@ def test_the_rule_says_what_else_it_releases(tmp_path, monkeypatch, rule, said):
     covered = statement(tmp_path).covered
     assert ("votes of all rows, which are released with the gradients" in covered) == said
     assert any("released in 12 steps" in item for item in covered)
-
-
-@pytest.mark.parametrize(
-    ("rule", "covered"),
-    [
-        ({"name": "flat", "max_grad_norm": 1.0}, False),
-        ({"name": "quantile"}, True),
-        ({"name": "discriminative", "c1": 1.0, "c2": 0.1}, False),
-        ({"name": "discriminative", "c1": 1.0, "c2": 0.1, "tracker": {"target": 0.9}}, True),
-    ],
-    ids=["flat", "quantile", "discriminative", "discriminative with a tracker"],
-)
-def test_thresholds_are_covered_when_the_rule_releases_them(tmp_path, rule, covered):
-    found = statement(tmp_path, rule=rule).covered
-    words = "the rule's adaptive thresholds, which are released with the gradients"
-    assert (words in found) == covered
-    assert not any("not known here" in item for item in found)

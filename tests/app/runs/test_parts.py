@@ -11,7 +11,7 @@ from winsor.app.runs.parts import build_mechanism, build_rule
 from winsor.app.runs.reading import Part
 from winsor.contrib.modelmix.mechanism import ModelMix
 from winsor.core.contract import ConfigurationError
-from winsor.rules.tracking import QuantileTracker
+from winsor.rules.quantile import QuantileTracker
 
 
 @pytest.mark.parametrize("name", ["per_layer", "PerLayer", "per-layer"])

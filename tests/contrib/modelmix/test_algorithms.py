@@ -14,8 +14,7 @@ from torch.nn import functional as F
 from torch.utils.data import TensorDataset
 
 import winsor
-from winsor.contrib.modelmix.earlier import Earlier
-from winsor.contrib.modelmix.mechanism import ModelMix
+from winsor.contrib.modelmix.mechanism import Earlier, ModelMix
 from winsor.contrib.modelmix.update import MixingUpdate
 from winsor.core.contract import ConfigurationError, UnsoundRelease
 from winsor.core.noise.grid import WIDEST

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from winsor.contrib.value.bounds.forms import above_convolutions
+from winsor.contrib.value.bounds.network import above_convolutions
 from winsor.contrib.value.engine import ForwardEngine
 from winsor.core.contract import LossError, ProtocolError, UnsupportedModel
 from winsor.gradients import make_engine, trainable_parameters

@@ -40,9 +40,8 @@ from winsor.core.noise.laplace import Laplace
 from winsor.core.noise.protocol import Mechanism
 from winsor.core.sampling.cyclic import CyclicPoisson
 from winsor.core.sampling.samplers import FixedSize, FullBatch, Poisson, Sampler
+from winsor.rules.coordinates import L1
 from winsor.rules.flat import Flat
-from winsor.rules.l1 import L1
-from winsor.rules.monitor import PrivateMonitor
 from winsor.rules.rule import Rule, dry_run
 
 EPSILON = 4.0
@@ -63,7 +62,7 @@ def honest_audits() -> list[Audit]:
 
 
 def _rules() -> Iterator[Audit]:
-    for rule in (*rules.all_examples(), PrivateMonitor(Flat(1.0))):
+    for rule in rules.all_examples():
         for relation in (ADD, REPLACE):
             if relation is ADD and _rests_on_coins(rule):
                 prepare: Callable[[], Prepared] = partial(_secret_coins, rule)
@@ -180,7 +179,7 @@ def transcript(rule: Rule) -> Prepared:
 
 def _networks() -> Iterator[Audit]:
     for rule in rules.all_examples():
-        if getattr(rule, "needs_network", False):
+        if rule.needs_network:
             yield Audit(f"{title(rule)}, a real network", partial(network, rule))
 
 

@@ -20,7 +20,7 @@ from torch.utils.data import TensorDataset
 
 from winsor import rules
 from winsor.core.contract import Neighbouring
-from winsor.rules.l1 import L1
+from winsor.rules.coordinates import L1
 from winsor.tables import (
     AveragedDescent,
     FlatDescent,

@@ -17,7 +17,7 @@ SETTINGS = [
     {"kind": "transformer", "rule": "flat", "steps": 12},
     {"kind": "mlp", "rule": "averaged"},
     {"kind": "mlp", "rule": "monitored", "batch_size": 3},
-    {"kind": "mlp", "rule": "microbatch", "wrapper": "ddp"},
+    {"kind": "mlp", "rule": "rank", "wrapper": "ddp"},
     {"kind": "mlp", "rule": "dc", "max_physical_batch_size": 3},
     {"kind": "mlp", "rule": "flat", "mechanism": "modelmix"},
     {"kind": "mlp", "rule": "flat", "mechanism": "banded"},

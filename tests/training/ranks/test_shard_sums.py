@@ -10,9 +10,9 @@ from winsor.rules.flat import Flat
 from winsor.rules.per_layer import PerLayer
 from winsor.rules.quantile import Quantile
 from winsor.tails import PrivateMonitor
-from winsor.training.ranks.shard_sums import Part, ShardingRanks, needs_no_whole_sum
+from winsor.training.ranks.shard_sums import Part, ShardingRanks
 
-BLIND = [rule for rule in all_examples() if needs_no_whole_sum(rule)]
+BLIND = [rule for rule in all_examples() if not rule.bound_reads_sum]
 PARAMETERS = {"a": torch.zeros(3, 2), "b": torch.zeros(3)}
 
 
@@ -43,7 +43,7 @@ def test_rules_that_look_at_the_sum_get_it_whole():
     assert {type(rule) for rule in BLIND} >= {Flat, Quantile}
     rules = [Averaged(1.0), PerLayer(1.0, joint=True), PrivateMonitor(Flat(1.0)), Halved(1.0)]
     for rule in rules:
-        assert not needs_no_whole_sum(rule), rule
+        assert rule.bound_reads_sum, rule
 
 
 class Alone(ShardingRanks):

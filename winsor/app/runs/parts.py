@@ -22,10 +22,10 @@ from torch.utils.data import TensorDataset
 from winsor import rules
 from winsor.app.runs.config import Config, RecordSettings
 from winsor.app.runs.data import load_data
-from winsor.app.runs.reading import Part, bind, plain
+from winsor.app.runs.reading import Part, bind, plain, value_of
 from winsor.core.checks import choice, fraction, positive
 from winsor.core.contract import ConfigurationError, PrivacyLeakWarning
-from winsor.rules.rule import Rule, State
+from winsor.rules.rule import Rule, State, WrappedRule
 
 
 def build_rule(part: Part, model: nn.Module | None = None, config: Config | None = None) -> Any:
@@ -36,9 +36,15 @@ def build_rule(part: Part, model: nn.Module | None = None, config: Config | None
     """
     kind = rules.find(part.name)
     if kind is None:
-        names = ", ".join(rules.all_rules())
-        raise ConfigurationError(f"rule.name must be one of {names}. Got {part.name!r} instead.")
-    options = bind(kind, _with_basis(part.options, model, config), "rule")
+        names, remedy = ", ".join(rules.all_rules()), rules.moved(part.name)
+        raise ConfigurationError(
+            f"rule.name must be one of {names}. Got {part.name!r} instead. {remedy}".rstrip()
+        )
+    given = part.options
+    if issubclass(kind, WrappedRule) and "rule" in given:
+        inner = value_of(Part, given["rule"], "rule.rule")
+        given = {**given, "rule": build_rule(inner, model, config)}
+    options = bind(kind, _with_basis(given, model, config), "rule")
     try:
         return kind(**options)
     except ConfigurationError as error:

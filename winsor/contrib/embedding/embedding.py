@@ -60,7 +60,7 @@ class Basis(ABC):
 
     @abstractmethod
     def directions(self, parameters: Tree) -> Tensor:
-        """(k, d) orthonormal rows, in the order of ``parameters``."""
+        """Return (k, d) orthonormal rows, in the order of ``parameters``."""
 
     def refreshed(self, step: int) -> Tensor | None:
         """The directions from ``step`` on, out of public data and released iterates only; None
@@ -76,6 +76,7 @@ class RandomBasis(Basis):
     seed: int = 0
 
     def directions(self, parameters: Tree) -> Tensor:
+        """Return (k, d) orthonormal rows, drawn uniformly from ``seed``."""
         d = sum(tensor.numel() for tensor in parameters.values())
         generator = torch.Generator().manual_seed(self.seed)
         draws = torch.randn(d, min(self.k, d), generator=generator, dtype=torch.float64)
@@ -90,7 +91,7 @@ class PublicBasis(Basis):
 
     @classmethod
     def of_gradients(cls, gradients: Tensor | Mapping[str, Tensor], k: int) -> PublicBasis:
-        """The top k directions of public per-sample gradients: (m, d), or {name: (m, *shape)}."""
+        """Return the top k directions of public gradients: (m, d), or {name: (m, *shape)}."""
         rows = gradients if isinstance(gradients, Tensor) else _flat(gradients)
         if not 1 <= k <= min(rows.shape):
             raise ConfigurationError(
@@ -104,6 +105,7 @@ class PublicBasis(Basis):
         return f"PublicBasis(k={len(self.vectors)}, vectors={digest})"
 
     def directions(self, parameters: Tree) -> Tensor:
+        """Return the given vectors, made orthonormal."""
         d = sum(tensor.numel() for tensor in parameters.values())
         if self.vectors.dim() != 2 or self.vectors.shape[1] != d:
             raise ConfigurationError(
@@ -151,9 +153,11 @@ class Embedding(Rule):
         return math.hypot(self.c_embedded, self.c_residual)
 
     def init(self, parameters: Tree, expected_size: float) -> State:
+        """Return the first directions."""
         return {"basis": self.basis.directions(parameters), "step": 0}
 
     def contributions(self, view: View, state: State) -> Sums:
+        """Return the sums of both clipped parts: together, or one by one."""
         basis = state["basis"]
         if not self.joint:
             return {"grad": view.map_sum(lambda rows: self._together(rows, basis))}
@@ -169,6 +173,7 @@ class Embedding(Rule):
         return {"embedded": coefficients.to(dtype), "residual": residual}
 
     def bounded(self, sums: Sums, state: State) -> dict[str, Bounded]:
+        """Return one part of shift C, or the two parts of a joint release."""
         if not self.joint:
             proof = "both clippings depend on row i and public directions only; |v_i| <= C"
             return {
@@ -187,6 +192,7 @@ class Embedding(Rule):
         }
 
     def after(self, released: Released, state: State) -> tuple[Released, State]:
+        """Put both parts together; take fresh directions when they are due."""
         step = state["step"] + 1
         fresh = self.basis.refreshed(step)
         new = {"basis": state["basis"] if fresh is None else fresh, "step": step}

@@ -72,11 +72,13 @@ class PublicGradients(Basis):
         )
 
     def directions(self, parameters: Tree) -> Tensor:
+        """Return the top directions at ``parameters``, which the basis then follows."""
         self._parameters.clear()
         self._parameters.update(parameters)  # the run's own tensors: they move with it
         return self._top(parameters)
 
     def refreshed(self, step: int) -> Tensor | None:
+        """Return fresh directions every ``refresh`` steps, None at others."""
         return self._top(self._parameters) if step % self.refresh == 0 else None
 
     def _top(self, parameters: Tree) -> Tensor:

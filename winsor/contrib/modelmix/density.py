@@ -92,13 +92,14 @@ class Mixed:
     width: float
 
     def log_density(self, x: Array) -> Array:
+        """Return log f(x)."""
         far = np.abs(x) + self.width / 2
         near = np.abs(x) - self.width / 2
         tails = _log_difference(self.noise.log_tail(near), self.noise.log_tail(far))
         return tails - math.log(self.width)
 
     def log_cells(self, x: Array) -> Array:
-        """log P(x_i < X < x_(i+1)) for increasing nodes x; one fewer than nodes."""
+        """Return log P(x_i < X < x_(i+1)) for increasing nodes x; one fewer than nodes."""
         left, right = x[:-1], x[1:]
         mirror = left + right < 0
         left, right = np.where(mirror, -right, left), np.where(mirror, -left, right)
@@ -108,14 +109,14 @@ class Mixed:
         return _log_difference(near, far) - math.log(self.width)
 
     def log_upper_tail(self, x: float) -> float:
-        """log P(X > x) for x >= width/2."""
+        """Return log P(X > x) for x >= width/2."""
         half = self.width / 2
         near = self.noise.log_excess(np.array([x - half]))
         far = self.noise.log_excess(np.array([x + half]))
         return float(_log_difference(near, far)[0]) - math.log(self.width)
 
     def decay(self, x: Array) -> Array:
-        """-d/dx log f(x) under Gaussian noise: nondecreasing in x, zero at 0, slope at most 1."""
+        """Return -d/dx log f(x) under Gaussian noise: nondecreasing, 0 at 0, slope at most 1."""
         half = self.width / 2
         size = np.abs(x)
         log_phi = -0.5 * (size - half) ** 2 - 0.5 * math.log(2 * math.pi)

@@ -26,21 +26,26 @@ tau_k B / lr_k, which is no more while eta_k <= lr_k, and a wider uniform only h
 proof); the update refuses a step whose learning rate is larger. A given w_{-1} is public: the event
 of a step bounds every pair of released iterates, the first pair included.
 
+With ``noise="laplace"`` (Theorem 4.2, second half) rows are clipped in L1 and the noise of each
+coordinate is Laplace(b): `MixedLaplaceDpEvent` under the same conditions, see
+`winsor/core/events/mixed_laplace.py` for the proof. The paper's eq. 15 is an order of growth; the
+event is a bound for the run at hand.
+
 Differences from the authors' code: theirs was not public when this was written. The paper's
 averaging by the realised batch is replaced by the expected one.
 """
 
 from __future__ import annotations
 
+import hashlib
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from dp_accounting import dp_event
 
-from winsor.contrib.modelmix.earlier import Earlier
 from winsor.contrib.modelmix.mixed_gaussian import MixedGaussianDpEvent
-from winsor.contrib.modelmix.steps import at, stretches
 from winsor.core.checks import choice
 from winsor.core.contract import (
     Bounded,
@@ -50,7 +55,10 @@ from winsor.core.contract import (
     UnsupportedRelation,
 )
 from winsor.core.events.joint import GaussianEvent, joint_event
-from winsor.core.noise.gaussian import Gaussian
+from winsor.core.events.mixed_laplace import MixedLaplaceDpEvent
+from winsor.core.noise import laplace
+from winsor.core.noise.gaussian import FixedNoise, Gaussian
+from winsor.core.noise.laplace import Laplace, LaplaceEvent
 from winsor.core.noise.protocol import Mechanism
 
 if TYPE_CHECKING:
@@ -58,6 +66,89 @@ if TYPE_CHECKING:
     from torch import nn
 
     from winsor.training.update import Update
+
+
+Stretches = tuple[tuple[int, float], ...]
+"""Numbers that change at given steps: ((0, 0.3), (100, 0.15)) is 0.3, and 0.15 from step 100 on."""
+
+
+def stretches(name: str, value: float | Stretches | None, *, above_zero: bool = False) -> Stretches:
+    """Return ``value`` as (first step, number) pairs, checked.
+
+    >>> stretches("tau", 0.5)
+    ((0, 0.5),)
+    """
+    if isinstance(value, int | float):
+        found: Stretches = ((0, float(value)),)
+    else:
+        found = tuple((int(step), float(number)) for step, number in value or ())
+    firsts = [first for first, _ in found]
+    if not firsts or firsts[0] != 0 or firsts != sorted(set(firsts)):
+        raise ConfigurationError(
+            f"{name} must be a number or ((0, value), (later step, value), ...) in order. "
+            f"Got {value!r} instead."
+        )
+    for _, number in found:
+        if not (math.isfinite(number) and number >= 0) or (above_zero and number == 0):
+            least = "above 0" if above_zero else "at least 0"
+            raise ConfigurationError(f"{name} must be finite and {least}. Got {number!r} instead.")
+    return found
+
+
+def at(found: Stretches, step: int) -> float:
+    """Return the number in force at ``step``.
+
+    >>> at(((0, 0.3), (100, 0.15)), 99)
+    0.3
+    """
+    return next(number for first, number in reversed(found) if first <= step)
+
+
+class Earlier:
+    """w_-1 of Algorithm 1, the iterate before the start: {name of parameter: tensor}.
+
+    It must be public, as the start is: another draw of the initialisation, zero, public weights.
+    Its text names the content of the weights.
+
+    >>> import torch
+    >>> Earlier({"weight": torch.zeros(2)})
+    Earlier(weights=0afa025a5d77472d)
+    """
+
+    def __init__(self, weights: Mapping[str, Any]) -> None:
+        self.weights = {name: tensor.detach().clone() for name, tensor in weights.items()}
+        digest = hashlib.blake2b(digest_size=8)
+        for name, tensor in self.weights.items():
+            digest.update(f"{name} {tuple(tensor.shape)} ".encode())
+            digest.update(tensor.cpu().contiguous().numpy().tobytes())
+        self._digest = digest.hexdigest()
+
+    def __repr__(self) -> str:
+        return f"Earlier(weights={self._digest})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Earlier) and self._digest == other._digest
+
+    def __hash__(self) -> int:
+        return hash(self._digest)
+
+
+def before_the_start(earlier: Earlier | str, parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Return w_-1 of a run that starts at ``parameters``: copies, in their shapes and types."""
+    if isinstance(earlier, str):
+        factor = 1.0 if earlier == "start" else 0.0
+        return {name: tensor.detach() * factor for name, tensor in parameters.items()}
+    found = {}
+    for name, tensor in parameters.items():
+        given = earlier.weights.get(name)
+        if given is None or given.shape != tensor.shape or not bool(given.isfinite().all()):
+            raise ConfigurationError(
+                f"earlier must hold finite weights of shape {tuple(tensor.shape)} for {name!r}, "
+                f"as the model does. Got {None if given is None else tuple(given.shape)} instead. "
+                "Build it from a model of the same kind: Earlier(dict(other.named_parameters()))."
+            )
+        found[name] = given.to(tensor.detach(), copy=True)
+    return found
 
 
 @dataclass(frozen=True)
@@ -131,7 +222,7 @@ class ModelMix:
 
     @property
     def schedule(self) -> tuple[tuple[int, float], ...]:
-        """tau/eta that the account uses, from each first step on."""
+        """The tau/eta that the account uses, from each first step on."""
         if self.tau_over_lr is not None:
             return stretches("tau_over_lr", self.tau_over_lr)
         tau, lr = stretches("tau", self.tau), stretches("lr", self.lr)
@@ -142,8 +233,7 @@ class ModelMix:
     """The amplification rests on the mixing weights, so their key stays out of checkpoints."""
 
     def with_noise(self, noise_multiplier: float, expected_size: float) -> Mechanism:
-        from winsor.contrib.modelmix.laplace import MixedLaplace
-
+        """Return the noise of a run with this multiplier and expected batch size."""
         mixed = MixedLaplace if self.noise == "laplace" else MixedGaussian
         return mixed(noise_multiplier, self, expected_size)
 
@@ -155,16 +245,17 @@ class ModelMix:
         expected_size: float,
         key: bytes,
     ) -> Update:
+        """Return the step that mixes and then releases the parameters."""
         from winsor.contrib.modelmix.update import MixingUpdate
 
         return MixingUpdate(parameters, optimizer, scheduler, expected_size, self, key)
 
     def at(self, step: int) -> float:
-        """tau/eta in force at ``step``, as the account has it."""
+        """Return tau/eta in force at ``step``, as the account has it."""
         return at(self.schedule, step)
 
     def distance(self, step: int, lr: float) -> float:
-        """tau in force at ``step`` for a learning rate of ``lr``."""
+        """Return tau in force at ``step`` for a learning rate of ``lr``."""
         if self.tau is None:
             return self.at(step) * lr
         most = at(stretches("lr", self.lr), step)
@@ -178,58 +269,84 @@ class ModelMix:
 
 @dataclass(frozen=True)
 class MixedEvent:
-    """The release of one mixed step, given its batch."""
+    """The release of one mixed step, given its batch, under Gaussian or Laplace noise."""
 
-    plain: GaussianEvent
+    plain: GaussianEvent | LaplaceEvent
     width_ratio: float
     coordinates: float
 
     def poisson(self, q: float, relation: Neighbouring) -> dp_event.DpEvent:
-        if self.width_ratio == 0:
-            return self.plain.poisson(q, relation)
-        return MixedGaussianDpEvent(q, self.plain.add_remove, self.width_ratio, self.coordinates)
+        """Return the event of a Poisson batch of rate ``q``."""
+        return self._mixed(q) if self.width_ratio else self.plain.poisson(q, relation)
 
     def fixed_size(self, n: int, size: int, relation: Neighbouring) -> dp_event.DpEvent:
+        """Refuse batches of fixed size."""
+        if isinstance(self.plain, LaplaceEvent):
+            return self.plain.fixed_size(n, size, relation)
         raise UnsupportedRelation(
             "ModelMix must be sampled by Poisson: its amplified account is proven for that. Got "
             'fixed-size batches instead. Use sampling="poisson".'
         )
 
     def whole(self, relation: Neighbouring) -> dp_event.DpEvent:
-        if self.width_ratio == 0:
-            return self.plain.whole(relation)
-        return MixedGaussianDpEvent(1.0, self.plain.add_remove, self.width_ratio, self.coordinates)
+        """Return the event of the full batch."""
+        return self._mixed(1.0) if self.width_ratio else self.plain.whole(relation)
+
+    def _mixed(self, q: float) -> dp_event.DpEvent:
+        laplacian = isinstance(self.plain, LaplaceEvent)
+        kind = MixedLaplaceDpEvent if laplacian else MixedGaussianDpEvent
+        return kind(q, self.plain.add_remove, self.width_ratio, self.coordinates)
 
 
-class MixedGaussian(Gaussian):
-    """Gaussian noise on the sum; the update (`update.py`) adds the mixing before release."""
+class _Mixed(FixedNoise):
+    """The noise of ModelMix on the sum; the update (`update.py`) adds the mixing before release."""
 
     mix: ModelMix
     expected_size: float
 
     def __init__(self, noise_multiplier: float, mix: ModelMix, expected_size: float) -> None:
         super().__init__(noise_multiplier)
-        object.__setattr__(self, "mix", mix)
+        object.__setattr__(self, "mix", mix)  # laws are frozen
         object.__setattr__(self, "expected_size", expected_size)
 
     @property
     def phases(self) -> tuple[int, ...]:  # type: ignore[override]
+        """Steps at which the price of a step changes."""
         return tuple(first for first, _ in self.mix.schedule)
 
     def config(self) -> dict[str, Any]:
+        """Return what the header of a ledger says of the noise."""
         return {**super().config(), "mechanism": "ModelMix", "mix": repr(self.mix)}
 
+    def _width(self, step: int) -> float:
+        """Return the uniform's width in units of the sum, which the update divides by the size."""
+        return self.mix.at(step) * self.expected_size
+
+
+class MixedGaussian(_Mixed, Gaussian):
+    """Gaussian noise on the sum, and mixing."""
+
     def event(self, parts: Mapping[str, Bounded], step: int = 0) -> MixedEvent:
+        """Return the event of ``step``, which depends on its tau."""
         part = only_part(parts)
         c = part.sensitivity.add_remove
         coordinates = 1.0 if part.coordinate_bound is None else (c / part.coordinate_bound) ** 2
-        width = self.mix.at(step) * self.expected_size  # the update divides the sum by this size
         plain = joint_event(parts, self.noise_multiplier)
-        return MixedEvent(plain, width / c, max(1.0, coordinates))
+        return MixedEvent(plain, self._width(step) / c, max(1.0, coordinates))
+
+
+class MixedLaplace(_Mixed, Laplace):
+    """Laplace noise on the sum of rows that are clipped in L1, and mixing."""
+
+    def event(self, parts: Mapping[str, Bounded], step: int = 0) -> MixedEvent:
+        """Return the event of ``step``, which depends on its tau."""
+        bound = laplace.l1_bound("grad", only_part(parts))
+        plain = laplace.joint_event(parts, self.noise_multiplier)
+        return MixedEvent(plain, self._width(step) / bound, plain.coordinates)
 
 
 def only_part(parts: Mapping[str, Bounded]) -> Bounded:
-    """The gradient, if nothing else is released."""
+    """Return the gradient, if nothing else is released; refuse the rest."""
     if len(parts) != 1:
         raise UnsoundRelease(
             "ModelMix must have one bounded part, the gradient, since anything else would be "

@@ -65,14 +65,14 @@ coordinates=25)
 
 
 def without_mixing(event: MixedGaussianDpEvent) -> DpEvent:
-    """The same step with the noisy gradient itself released: at least as revealing."""
+    """Return the event that releases the noisy gradient itself: at least as revealing."""
     return PoissonSampledDpEvent(
         event.sampling_probability, GaussianDpEvent(event.noise_multiplier)
     )
 
 
 def log_moments(event: MixedGaussianDpEvent) -> Orders:
-    """c^2 lam_k at the orders `ORDERS`: bounds log E[r^k] for every allocation.
+    """Return c^2 lam_k at the orders `ORDERS`: bounds log E[r^k] for every allocation.
 
     For events that mix.
     """
@@ -87,7 +87,7 @@ def _amplified(event: MixedGaussianDpEvent, orders: tuple[float, ...]) -> Orders
 
 
 def rdp(event: MixedGaussianDpEvent, relation: Neighbouring, orders: Orders) -> Orders:
-    """Certified Renyi divergence of one step; that of the plain step when nothing is mixed."""
+    """Return the certified Renyi divergence of one step: the plain one if nothing is mixed."""
     if event.sampling_probability == 0:
         return np.zeros_like(orders)
     if event.mixes:

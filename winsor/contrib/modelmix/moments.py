@@ -57,7 +57,7 @@ _FINE_STEP = 1e-3
 
 
 def excess(log_ratio: Array, orders: Array) -> Array:
-    """phi~_k(L) = e^(kL) - 1 - k(e^L - 1) >= 0, one row per order; no cancellation near L = 0."""
+    """Return phi~_k(L) = e^(kL) - 1 - k(e^L - 1) >= 0, a row per order, exact near L = 0."""
     k = orders[:, None]
     reach = k * log_ratio
     near = np.maximum(np.abs(reach), np.abs(log_ratio)) < 1e-3
@@ -136,7 +136,7 @@ def _gaussian_tail(mixed: Mixed, end: float, shift: float, orders: Array) -> Arr
 
 @lru_cache(maxsize=8192)
 def log_moments(mixed: Mixed, shift: float) -> Array:
-    """Upper bounds on h_k(shift) for every k of `ORDERS`, Gaussian noise, shift > 0.
+    """Return upper bounds on h_k(shift) for every k of `ORDERS`, Gaussian noise, shift > 0.
 
     inf where order times shift is beyond `LARGEST_REACH`.
     """
@@ -159,7 +159,7 @@ def log_moments(mixed: Mixed, shift: float) -> Array:
 
 @lru_cache(maxsize=8192)
 def laplace_log_moments(width: float, shift: float) -> Array:
-    """Upper bounds on h_k(shift) for every k of `ORDERS`, Laplace noise, shift > 0.
+    """Return upper bounds on h_k(shift) for every k of `ORDERS`, Laplace noise, shift > 0.
 
     Left of the uniform's support r is e^-shift, right of the shifted support e^shift.
     """
@@ -226,7 +226,7 @@ def _largest_on_chord(left: float, right: float, at_left: Array, at_right: Array
 
 @lru_cache(maxsize=4096)
 def rates(width: float, bound: float) -> Array:
-    """lam_k >= sup over 0 < v <= bound of h_k(v)/v^2, for every k of `ORDERS`.
+    """Return lam_k >= sup over 0 < v <= bound of h_k(v)/v^2, for every k of `ORDERS`.
 
     Then sum_j h_k(v_j) <= lam_k sum_j v_j^2 for every way to spread a shift over coordinates of at
     most ``bound`` each. Never above k(k-1)/2, the value of the noise without mixing.

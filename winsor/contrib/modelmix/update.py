@@ -13,8 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from winsor.contrib.modelmix.earlier import before_the_start
-from winsor.contrib.modelmix.mechanism import ModelMix
+from winsor.contrib.modelmix.mechanism import ModelMix, before_the_start
 from winsor.core.contract import ConfigurationError, Released
 from winsor.core.noise.grid import WIDEST
 from winsor.core.randomness import stream
@@ -57,6 +56,7 @@ class MixingUpdate:
 
     @torch.no_grad()
     def apply(self, released: Released) -> None:
+        """Move the parameters by a release of this run; refuse any other."""
         if released.seal is not self.seal or released.entry <= self._last:
             refuse_unreleased(released, self.seal)
         self._last = released.entry
@@ -64,7 +64,7 @@ class MixingUpdate:
 
     @torch.no_grad()
     def move(self, grad: Mapping[str, Tensor], entry: int) -> None:
-        """The arithmetic of `apply`: ``grad`` is the noisy sum over rows.
+        """Move the parameters, the arithmetic of `apply`: ``grad`` is the noisy sum over rows.
 
         The noise may be wider than the event says, for its grid; the mixing is made wider by as
         much, so that their ratio is at least the one that is accounted for.
@@ -110,21 +110,23 @@ class MixingUpdate:
         return torch.from_numpy(generator.random(size, dtype="float32")).sub_(0.5)
 
     def use_key(self, key: bytes) -> None:
+        """Draw mixing weights from ``key``, as a resumed run does."""
         self._key = key
         self._last = -1  # a resumed run repeats the steps since its checkpoint
 
     def state_dict(self) -> dict[str, Any]:
-        """The last released iterate but one; the model itself is the last."""
+        """Return the last released iterate but one; the model itself is the last."""
         return {"step": self._step, "before": {k: v.clone() for k, v in self._before.items()}}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take the state of `state_dict`."""
         self._step = int(state["step"])
         for name, value in state["before"].items():
             self._before[name].copy_(value)
 
 
 def refuse_all_but_plain_sgd(optimizer: torch.optim.Optimizer) -> None:
-    """Momentum and Adam keep the noisy gradient and use it again, outside the mixing."""
+    """Refuse optimisers that keep the noisy gradient and use it again, outside the mixing."""
     kept = ("momentum", "weight_decay", "dampening", "nesterov", "maximize")
     plain = type(optimizer) is torch.optim.SGD and not any(
         group[name] for group in optimizer.param_groups for name in kept

@@ -42,6 +42,7 @@ class ForwardEngine:
         self.on = False
 
     def attach(self) -> None:
+        """Record the model's forward passes; refuse models without a proven bound."""
         if self._attached:
             return
         refuse_unsupported(self._model)
@@ -64,6 +65,7 @@ class ForwardEngine:
         self._attached = True
 
     def detach(self) -> None:
+        """Give the model its own forward back."""
         if self._attached:
             del self._model.__dict__["forward"]
             if self._own is not None:
@@ -71,9 +73,11 @@ class ForwardEngine:
         self._attached, self._call, self.on = False, None, False
 
     def recording(self, on: bool) -> None:
+        """Switch recording on or off, and forget the last pass."""
         self.on, self._call = on, None
 
     def view(self, losses: Tensor) -> ForwardView:
+        """Return the view of the recorded pass whose ``losses`` these are."""
         call, self._call = self._call, None
         if call is None:
             raise ProtocolError(
@@ -89,6 +93,7 @@ class ForwardEngine:
         return view
 
     def explain(self) -> str:
+        """Return what this engine does, in a line."""
         return "engine forward: one forward, one backward, norms bounded instead of computed"
 
 

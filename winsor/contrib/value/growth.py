@@ -26,7 +26,7 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from winsor.contrib.value.bounds.forms import FORMS
+from winsor.contrib.value.bounds.network import FORMS
 from winsor.contrib.value.bounds.spectral import OperatorNorms
 from winsor.contrib.value.engine import ForwardEngine
 from winsor.contrib.value.view import ForwardView
@@ -44,7 +44,7 @@ class GrowthProof(ABC):
 
     @abstractmethod
     def squares(self, view: ForwardView, norms: OperatorNorms) -> Tensor:
-        """(n,) numbers >= |grad f_i|^2, each a function of row i and the released weights only."""
+        """Return (n,) numbers >= |grad f_i|^2, functions of row i and the released weights only."""
 
 
 @dataclass(frozen=True)
@@ -61,9 +61,11 @@ class LayerBounds(GrowthProof):
 
     @property
     def statement(self) -> str:  # type: ignore[override]
+        """The argument, with the name of the form."""
         return f'each row is held to the larger of its growth bound and its bound by "{self.form}"'
 
     def squares(self, view: ForwardView, norms: OperatorNorms) -> Tensor:
+        """Return (n,) squared bounds by the form."""
         return FORMS[self.form](view, norms)
 
 
@@ -77,10 +79,10 @@ class Growth(ABC):
 
     @abstractmethod
     def squares(self, view: ForwardView, norms: OperatorNorms, lower: float) -> Tensor:
-        """(n,) proven bounds on |grad f_i|^2 from a recorded pass, for losses above ``lower``."""
+        """Return (n,) proven bounds on |grad f_i|^2, from a pass with losses above ``lower``."""
 
     def bounds_of_rows(self, view: View, lower: float) -> Tensor:
-        """(n,) bounds on |grad f_i| where rows come with their norms instead of a graph."""
+        """Return (n,) bounds on |grad f_i| where rows come with norms instead of a graph."""
         return view.norms()
 
 
@@ -90,7 +92,7 @@ def worst_ratio(
     losses_of: Callable[[nn.Module], Tensor],
     lower: float = 0.0,
 ) -> float:
-    """The largest |grad f_i| over its growth bound among the rows: above 1 refutes the condition.
+    """Return the largest |grad f_i| over its growth bound: above 1 refutes the condition.
 
     By one exact gradient per row, so for tests and public data: the result is not released.
 

@@ -65,7 +65,7 @@ from typing import Any
 from torch import Tensor
 
 from winsor.contrib.value import engine  # noqa: F401  (registers the engine these rules need)
-from winsor.contrib.value.bounds.forms import FORMS
+from winsor.contrib.value.bounds.network import FORMS
 from winsor.contrib.value.bounds.spectral import OperatorNorms
 from winsor.contrib.value.growth import Growth
 from winsor.contrib.value.view import ForwardView
@@ -88,6 +88,8 @@ class Value(PerSampleRule):
     form: str = "outputs"
     growth: Growth | None = None
     lower: float = 0.0
+    needs_network = True
+
     needs_network = True
 
     def __post_init__(self) -> None:
@@ -125,15 +127,17 @@ class Value(PerSampleRule):
 
     @property
     def proof(self) -> str:  # type: ignore[override]
+        """The argument, with that of the growth condition."""
         reason = "" if self.growth is None else f": {self.growth.statement}"
         return PROOF + reason
 
     def init(self, parameters: Tree, expected_size: float) -> State:
+        """Return an empty memory for operator norms."""
         memory: dict[str, Any] = {}  # norms of past (public) weights, see OperatorNorms
         return {"norms": memory}
 
     def bounds(self, view: View, state: State) -> Tensor:
-        """(n,) G_i. Private.
+        """Return (n,) G_i. Private.
 
         Planted rows and the oracle engine bring no graph but norms, the tightest of all bounds.
         """
@@ -150,16 +154,18 @@ class Value(PerSampleRule):
         return self.growth.squares(view, norms, self.lower)
 
     def weights(self, view: View, state: State) -> Tensor:
+        """Return min(1, C/G_i) for each row."""
         if not isinstance(view, ForwardView):
             return clip_weights(self.bounds(view, state), self.max_grad_norm)
         return self.weights_of_squares(self._squares(view, state))
 
     def weights_of_squares(self, squares: Tensor) -> Tensor:
-        """min(1, C/G) for each row, from G^2."""
+        """Return min(1, C/G) for each row, from G^2."""
         threshold = self.max_grad_norm / (1 + ROUNDING)
         return exact_or_zero((squares.rsqrt() * threshold).clamp_max(1.0))
 
     def clipped_norm(self, state: State) -> float:
+        """Return C."""
         return self.max_grad_norm
 
 

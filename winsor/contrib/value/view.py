@@ -63,6 +63,7 @@ class RecordedForward:
 
 
 def graph_nodes(output: Any) -> list[Any]:
+    """Return the autograd nodes of the tensors in ``output``."""
     leaves = [output] if isinstance(output, Tensor) else tree_flatten(output)[0]
     return [x.grad_fn for x in leaves if isinstance(x, Tensor) and x.grad_fn is not None]
 
@@ -89,11 +90,12 @@ class Backward:
 
     @property
     def seeds(self) -> list[Tensor]:
+        """The exact loss gradient at each output of the model."""
         return [self.known[step] for step in self.graph.outputs]
 
     @without_graph
     def sum(self, weights: Tensor, last: bool = False) -> Tree:
-        """sum_i w_i g_i of all parameters that take part."""
+        """Return sum_i w_i g_i of all parameters that take part."""
         found: Tree = {}
         for step, gradient in self.known.items():
             if step.weights and step in self.crossed:
@@ -158,8 +160,8 @@ class ForwardView(View):
         return backward
 
     def stream(self, visit: Visit) -> list[Tensor]:
-        """What ``visit`` finds at each step with parameters, in one pass that frees the graph
-        (unless the engine was asked to keep it).
+        """Return what ``visit`` finds at each step with parameters, in one pass that frees the
+        graph (unless the engine was asked to keep it).
 
         A view is streamed once: asked again, it returns what was found.
         """
@@ -171,7 +173,7 @@ class ForwardView(View):
         return self._backward.found
 
     def certify(self) -> None:
-        """See `Backward.certified`."""
+        """Note that what enters the weighted sum is finite: see `Backward.certified`."""
         self._pass.certified = True
 
     @property
@@ -185,10 +187,11 @@ class ForwardView(View):
 
     @property
     def neutralised(self) -> int:
+        """Number of rows that were replaced by zero."""
         return self._neutralised
 
     def weighted_sum(self, weights: Tensor | Mapping[str, Tensor], last: bool = False) -> Tree:
-        """sum_i w_i g_i. A row of weight 0 or of a non-finite gradient contributes zero."""
+        """Return sum_i w_i g_i. A row of weight 0 or of a non-finite gradient contributes zero."""
         if not isinstance(weights, Tensor):
             self._refuse("weighted_sum with weights by parameter")
         if not self.size:
@@ -236,6 +239,7 @@ class ForwardView(View):
         return backward
 
     def total(self) -> Tree:
+        """Return sum_i g_i."""
         ones = torch.ones_like(self.raw_losses)
         if isinstance(self._backward, StreamedBackward):
             return self._packed(self._repeated(ones.bool()).sum(ones, last=True))

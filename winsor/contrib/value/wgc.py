@@ -25,9 +25,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from winsor.contrib.value.bounds.chain import linear_chain
 from winsor.contrib.value.bounds.kind import RowBlocks, refuse
-from winsor.contrib.value.bounds.network import FLOOR
+from winsor.contrib.value.bounds.network import FLOOR, linear_chain
 from winsor.contrib.value.bounds.spectral import OUTWARDS, OperatorNorms
 from winsor.contrib.value.growth import Growth, GrowthProof
 from winsor.contrib.value.view import ForwardView
@@ -53,20 +52,21 @@ class WeakGrowth(Growth):
     proof: GrowthProof | None = None
 
     def bound(self, losses: Tensor, lower: float = 0.0) -> Tensor:
-        """sqrt(beta_1 (f - lower) + beta_2) >= |grad f|, for ``lower`` <= inf f."""
+        """Return sqrt(beta_1 (f - lower) + beta_2) >= |grad f|, for ``lower`` <= inf f."""
         return (self.beta_1 * (losses - lower).clamp_min(0.0) + self.beta_2).sqrt()
 
     @property
     def statement(self) -> str:
+        """The argument of the proof that came with the condition."""
         return self._proof().statement
 
     def squares(self, view: ForwardView, norms: OperatorNorms, lower: float) -> Tensor:
-        """The larger of the declared bound and the proven one, row by row."""
+        """Return the larger of the declared bound and the proven one, row by row."""
         proven = self._proof().squares(view, norms)
         return torch.maximum(self.bound(view.losses().double(), lower).square().float(), proven)
 
     def bounds_of_rows(self, view: View, lower: float) -> Tensor:
-        """Norms prove as much as any proof: the larger of the declared bound and the norm."""
+        """Return the larger of the declared bound and the norm, which needs no other proof."""
         norms = view.norms()
         return torch.maximum(self.bound(view.losses(), lower).to(norms.dtype), norms)
 
@@ -103,12 +103,14 @@ class NetworkGrowth(Growth):
 
     @property
     def statement(self) -> str:
+        """Appendix D's inequality, with the constant."""
         return (
             f"|grad f_i|^2 <= max({self.constant:g} (f_i - f_lb), |d loss/d logits|^2) |x_i|^2 "
             "sum_l prod_{j != l} |W_j|^2 for layers without biases (appendix D)"
         )
 
     def squares(self, view: ForwardView, norms: OperatorNorms, lower: float) -> Tensor:
+        """Return (n,) squared bounds from a recorded pass of a chain of linear layers."""
         rows = RowBlocks(view.size, norms)
         layers = linear_chain(view, rows)
         for layer in layers:
@@ -126,7 +128,7 @@ class NetworkGrowth(Growth):
     def squares_of_chain(
         self, x: Tensor, sizes: Sequence[float], losses: Tensor, seeds: Tensor, lower: float = 0.0
     ) -> Tensor:
-        """The same from the rows, the norms of the layers, the losses, |d loss / d logits|^2."""
+        """Return them from the rows, the layers' norms, losses and |d loss / d logits|^2."""
         x = x.double()
         declared = relu_network(x, sizes, self.constant).bound(losses.double(), lower)
         exact = seeds.double() * _squares(x, False) * _sum_of_products(sizes)
@@ -135,17 +137,17 @@ class NetworkGrowth(Growth):
 
 
 def smooth(lipschitz: float | Tensor) -> WeakGrowth:
-    """Lemma 3.2: an L-smooth function that is bounded below is (2L, 0)-WGC."""
+    """Return (2L, 0): an L-smooth function that is bounded below satisfies it (Lemma 3.2)."""
     return WeakGrowth(2 * lipschitz)
 
 
 def linear_regression(x: Tensor, intercept: bool = False) -> WeakGrowth:
-    """f(w) = (x.w - y)^2 / 2 for each row of ``x``: |grad f|^2 = 2 |x|^2 f, with equality."""
+    """Return the condition of f(w) = (x.w - y)^2 / 2: |grad f|^2 = 2 |x|^2 f, with equality."""
     return WeakGrowth(2 * _squares(x, intercept))
 
 
 def logistic_regression(x: Tensor, intercept: bool = False) -> WeakGrowth:
-    """f(w) = log(1 + exp(-y x.w)), y = -1 or 1, for each row of ``x``.
+    """Return the condition of f(w) = log(1 + exp(-y x.w)), y = -1 or 1, for each row of ``x``.
 
     |grad f| = |x| sigmoid(-m) = |x| (1 - exp(-f)), so beta_1 = 0.4074 |x|^2 is the best constant.
     """
@@ -153,7 +155,7 @@ def logistic_regression(x: Tensor, intercept: bool = False) -> WeakGrowth:
 
 
 def softmax_regression(x: Tensor, intercept: bool = False) -> WeakGrowth:
-    """Cross-entropy of a linear model with any number of classes, for each row of ``x``.
+    """Return the condition of a linear model's cross-entropy, for each row of ``x``.
 
     |grad f| = |x| |p - e_y| <= |x| sqrt(2) (1 - exp(-f)), so beta_1 is twice the logistic one.
     """
@@ -161,7 +163,7 @@ def softmax_regression(x: Tensor, intercept: bool = False) -> WeakGrowth:
 
 
 def relu_network(x: Tensor, spectral_norms: Sequence[float], constant: float = 8.0) -> WeakGrowth:
-    """Appendix D: beta_1 = 8 |x|^2 sum_i prod_{j != i} |W_j|^2, for a network without biases.
+    """Return appendix D's beta_1 = 8 |x|^2 sum_i prod_{j != i} |W_j|^2, without biases.
 
     The weights are part of beta_1, so this holds at the current w only. With biases it is no
     bound: at x = 0 it is zero and the gradient is not.
@@ -170,13 +172,13 @@ def relu_network(x: Tensor, spectral_norms: Sequence[float], constant: float = 8
 
 
 def relu_network_bound(x: Tensor, spectral_norms: Sequence[float], losses: Tensor) -> Tensor:
-    """Appendix D's last line: 2 |x| sqrt(sum_i prod_{j != i} |W_j|^2 min(1, 2 f))."""
+    """Return appendix D's last line: 2 |x| sqrt(sum_i prod_{j != i} |W_j|^2 min(1, 2 f))."""
     squares = _squares(x, False) * _sum_of_products(spectral_norms)
     return 2 * (squares * (2 * losses).clamp(0.0, 1.0)).sqrt()
 
 
 def clipping_frequency(norms: Iterable[Tensor], threshold: float) -> float:
-    """Share of gradients that clipping at ``threshold`` shortens, as in the paper's figure 1.
+    """Return the share of gradients that ``threshold`` shortens, as in the paper's figure 1.
 
     ``norms`` are the per-sample norms (or bounds on them) of the batches of an epoch. The result
     is an exact function of private data: look at it for public or synthetic data, never release it.

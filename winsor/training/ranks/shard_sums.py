@@ -29,20 +29,11 @@ from winsor.core.contract import UnsoundRelease, UnsupportedModel
 from winsor.core.noise.protocol import Correlated, Mechanism
 from winsor.core.noise.slices import SlicedNoise, Source
 from winsor.core.values import PartTree
-from winsor.rules.quantile import Quantile
-from winsor.rules.rule import RowwiseRule, Rule, Sums
+from winsor.rules.rule import Rule, Sums
 from winsor.training.ranks.ranks import Ranks
 from winsor.training.ranks.sharded import Shards, own_part, sliced
 from winsor.training.ranks.shared import shared_noise
 from winsor.training.update import OptimizerUpdate, Update, scale_
-
-PASSED_ON = (RowwiseRule.bounded, Quantile.bounded)
-"""Where a rule states its bound without looking at the sum, a part of the sum will do."""
-
-
-def needs_no_whole_sum(rule: Rule) -> bool:
-    """Tell whether ``rule`` states its bound without looking at the sum."""
-    return type(rule).bounded in PASSED_ON and type(rule).after in (Rule.after, Quantile.after)
 
 
 @dataclass(frozen=True)
@@ -201,7 +192,7 @@ def with_parts(
     happens to the sum needs it whole."""
     if (
         isinstance(update, ShardedUpdate)
-        and needs_no_whole_sum(rule)
+        and not rule.bound_reads_sum
         and not isinstance(mechanism, Correlated)
     ):
         parts = parts_of(update.parameters, update.owned, ranks)

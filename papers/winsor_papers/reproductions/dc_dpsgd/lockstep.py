@@ -41,7 +41,7 @@ from winsor.core.values import FlatTree
 from winsor.gradients.directions import Kronecker, bases
 from winsor.gradients.tree import Layout
 from winsor.gradients.view import Directions
-from winsor.rules.linf import LInf
+from winsor.rules.coordinates import LInf
 from winsor.rules.rule import ROUNDING, Rule, Sums, no_rows
 from winsor.training.feeding.feed import Feed
 from winsor.training.iterates import Ball

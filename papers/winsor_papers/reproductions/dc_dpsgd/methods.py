@@ -22,12 +22,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from winsor.rules.automatic import Automatic
+from winsor.rules.automatic import PSAC, Automatic
 from winsor.rules.discriminative import Discriminative, Subspace
 from winsor.rules.flat import Flat
-from winsor.rules.psac import PSAC
+from winsor.rules.quantile import QuantileTracker
 from winsor.rules.rule import Rule
-from winsor.rules.tracking import QuantileTracker
 from winsor_papers.dc_dpsgd.claim import DcDpsgdRun
 from winsor_papers.reproductions.dc_dpsgd.descent import DescentTask
 from winsor_papers.reproductions.dc_dpsgd.runs import (

@@ -21,8 +21,8 @@ from pathlib import Path
 
 from winsor.contrib.modelmix.mechanism import ModelMix
 from winsor.contrib.modelmix.mixed_gaussian import MixedGaussianDpEvent
+from winsor.rules.coordinates import LInf
 from winsor.rules.flat import Flat
-from winsor.rules.linf import LInf
 from winsor_papers.reproductions.cells import planning
 from winsor_papers.reproductions.cifar import CifarSize, problem
 from winsor_papers.reproductions.modelmix.claimed import claimed_noise

@@ -24,8 +24,8 @@ from functools import cache
 from winsor.contrib.modelmix.mechanism import ModelMix
 from winsor.contrib.modelmix.mixed_gaussian import MixedGaussianDpEvent
 from winsor.planning import calibrate
+from winsor.rules.coordinates import LInf
 from winsor.rules.flat import Flat
-from winsor.rules.linf import LInf
 from winsor_papers.reproductions.dc_dpsgd import tasks as dc_tasks
 from winsor_papers.reproductions.dc_dpsgd.descent import DescentTask
 from winsor_papers.reproductions.head_runs import (

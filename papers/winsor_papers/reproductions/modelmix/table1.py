@@ -29,8 +29,8 @@ from winsor.contrib.modelmix.mixed_gaussian import MixedGaussianDpEvent
 from winsor.core.accounting import account
 from winsor.core.events.registry import History
 from winsor.planning import calibrate
+from winsor.rules.coordinates import LInf
 from winsor.rules.flat import Flat
-from winsor.rules.linf import LInf
 from winsor_papers.modelmix.claim import Parts
 from winsor_papers.modelmix.statistics import statistics_claim
 from winsor_papers.reproductions.dc_dpsgd.descent import DescentTask

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from winsor.contrib.value.bounds.chain import squares_of_chain
+from winsor.contrib.value.bounds.network import squares_of_chain
 from winsor.contrib.value.bounds.spectral import OperatorNorms
 from winsor.contrib.value.value import Value
 from winsor.contrib.value.wgc import NetworkGrowth, relu_network

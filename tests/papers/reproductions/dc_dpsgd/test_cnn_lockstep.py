@@ -18,9 +18,8 @@ from winsor_papers.reproductions.dc_dpsgd.runs import SeedOutcomes, private_run,
 
 from winsor.gradients.loop import LoopEngine
 from winsor.models.networks import two_layer_cnn
-from winsor.rules.automatic import Automatic
+from winsor.rules.automatic import PSAC, Automatic
 from winsor.rules.flat import Flat
-from winsor.rules.psac import PSAC
 from winsor.rules.rule import Rule
 from winsor.training.losses import LdamDrw
 

@@ -21,12 +21,11 @@ from winsor_papers.reproductions.reproduction import Line, Reproduced, Request
 from winsor_papers.reproductions.training_runs import TrainingRecipe, gaussian_classes, train
 
 from winsor.contrib.modelmix.mechanism import ModelMix
-from winsor.rules.automatic import Automatic
+from winsor.rules.automatic import PSAC, Automatic
 from winsor.rules.averaged import Averaged
+from winsor.rules.coordinates import LInf
 from winsor.rules.discriminative import Discriminative, Subspace
 from winsor.rules.flat import Flat
-from winsor.rules.linf import LInf
-from winsor.rules.psac import PSAC
 from winsor.rules.rule import Rule
 from winsor.training.iterates import Ball
 from winsor.training.losses import LdamDrw

@@ -1,27 +1,20 @@
 """Which operations have a proven bound, by the name autograd records.
 
-One file per kind of layer; each exports ``KINDS``. What is not listed here is refused.
+Each file of kinds exports ``KINDS``. What is not listed here is refused.
 """
 
 from __future__ import annotations
 
-from winsor.contrib.value.bounds import (
-    activation,
-    convolution,
-    linear,
-    normalisation,
-    pooling,
-    shape,
-)
+from winsor.contrib.value.bounds import convolution, layers, stateless
 from winsor.contrib.value.bounds.kind import Kind, RowBlocks, refuse
 from winsor.gradients.graph import Step
 
-_FILES = (activation, convolution, linear, normalisation, pooling, shape)
+_FILES = (convolution, layers, stateless)
 KINDS: dict[str, Kind] = {op: kind for file in _FILES for kind in file.KINDS for op in kind.ops}
 
 
 def kind_of(step: Step, rows: RowBlocks) -> Kind:
-    """The kind of a recorded operation, after its checks; refuse one without a proof."""
+    """Return the kind of a recorded operation, after its checks; refuse one without a proof."""
     kind = KINDS.get(step.op)
     if kind is None:
         refuse(step, "has no proof here")

@@ -48,31 +48,32 @@ class RowBlocks:
         self.norms = norms
 
     def squares(self, x: Tensor) -> Tensor:
-        """(n,) squared norms of the rows. Cascade summation: `vector_norm` in float32 drifts."""
+        """Return (n,) squared norms of the rows."""
+        # by cascade summation: `vector_norm` in float32 drifts
         flat = x if x.dim() == 2 and x.shape[0] == self.n else x.reshape(self.n, -1)
         squares: Tensor = torch.linalg.vecdot(flat, flat)
         return squares
 
     def of_rows(self, piece: KeptRows) -> Tensor:
-        """(n,) squared norms of gradients that are known row by row: what is summed, exactly."""
+        """Return (n,) squared norms of gradients that are known row by row, as they are summed."""
         squares = [self.squares(values) for values in piece.rows.values()]
         return squares[0] if len(squares) == 1 else torch.stack(squares).sum(0)
 
     def gradients(self, e: Tensor) -> Tensor:
-        """(n,) squared norms of the rows of a gradient, not below `TINY`."""
+        """Return (n,) squared norms of the rows of a gradient, not below `TINY`."""
         return self.squares(e) + TINY
 
     def largest(self, x: Tensor) -> Tensor:
-        """(n,) largest entries of the rows."""
+        """Return (n,) largest entries of the rows."""
         return x.reshape(self.n, -1).amax(1)
 
     def blocks(self, step: Step) -> int:
-        """Positions per row that are folded into the first dimension of the step's output."""
+        """Return the positions per row in the first dimension of the step's output."""
         return step.shape[0] // self.n
 
 
 def summed(squares: Tensor, energy: Tensor, terms: float) -> Tensor:
-    """Squared norms of sums that may cancel, from the computed ``squares``.
+    """Return squared norms of sums that may cancel, from the computed ``squares``.
 
     The sum of ``terms`` entries with squared norm ``energy`` carries a rounding error d of up to
     1e-6 sqrt(terms energy), and (a + d)^2 <= 1.001 a^2 + 1001 d^2. Without it a gradient that is
@@ -82,10 +83,11 @@ def summed(squares: Tensor, energy: Tensor, terms: float) -> Tensor:
 
 
 def free(step: Step, rows: RowBlocks) -> None:
-    """Nothing to check: the operation works entry by entry."""
+    """Check nothing: the operation works entry by entry."""
 
 
 def one(step: Step, position: int, rows: RowBlocks) -> Factor:
+    """Return the factor of an operation that keeps lengths."""
     return 1.0
 
 
@@ -107,6 +109,7 @@ class Kind:
 
 
 def refuse(step: Step, why: str) -> NoReturn:
+    """Raise `UnsupportedModel`: the operation ``step`` has no proven bound."""
     raise UnsupportedModel(
         f"the rule Value must have a proven bound for every layer. Got {step}, which {why}. Use "
         "the rule Flat or Automatic, which compute the per-sample norms instead."
@@ -114,7 +117,7 @@ def refuse(step: Step, why: str) -> NoReturn:
 
 
 def check_first_dimension(step: Step, rows: RowBlocks) -> None:
-    """The rows must be whole blocks of the first dimension."""
+    """Refuse outputs whose first dimension is not whole blocks, one per row."""
     shape = step.shape
     if not shape or shape[0] % rows.n:
         refuse(step, f"has no place for the {rows.n} rows in the first dimension of {tuple(shape)}")

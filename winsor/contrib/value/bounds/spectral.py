@@ -52,7 +52,7 @@ _SINGLE = 1 + 1e-4
 
 
 def spectral_norm(matrix: Tensor) -> float:
-    """Upper bound on the largest singular value of one matrix, from its smaller Gram matrix.
+    """Return an upper bound on the largest singular value, from the smaller Gram matrix.
 
     With inner length k, a product of matrices is off by at most k u |M|_F^2 in any norm and any
     order of summation (u = 1.1e-16), and eigenvalues by a small multiple of their number times u
@@ -74,7 +74,7 @@ def _largest_singular_value(m: Tensor) -> float:
 
 
 def gram_norm(matrices: Tensor, squarings: int = 6) -> Tensor:
-    """(..., m, k) -> (...) upper bounds on the largest singular values, by Gram iteration."""
+    """Return (...) bounds on the largest singular values of (..., m, k), by Gram iteration."""
     m = matrices if matrices.shape[-2] <= matrices.shape[-1] else matrices.mH
     gram = m @ m.mH
     log_scale = torch.zeros(gram.shape[:-2], dtype=gram.real.dtype)
@@ -90,18 +90,18 @@ def gram_norm(matrices: Tensor, squarings: int = 6) -> Tensor:
 
 
 def largest_squared(e: Tensor) -> Tensor:
-    """(n, a, b) -> (n,) upper bounds on the squared largest singular value of each row."""
+    """Return (n,) upper bounds on the squared largest singular values of (n, a, b)."""
     gram = e @ e.mT if e.shape[1] <= e.shape[2] else e.mT @ e
     return top_eigenvalue(gram, trace(gram))
 
 
 def trace(gram: Tensor) -> Tensor:
-    """(n, k, k) -> (n,)"""
+    """Return (n,) traces of (n, k, k)."""
     return gram.diagonal(dim1=1, dim2=2).sum(1)
 
 
 def top_eigenvalue(gram: Tensor, scale: Tensor) -> Tensor:
-    """(n, k, k) symmetric -> (n,) upper bounds on the largest eigenvalue.
+    """Return (n,) upper bounds on the largest eigenvalues of symmetric (n, k, k).
 
     |G|_2 <= |G^2|_F^(1/2), or |G|_F where another product would cost more than it gains. Entries
     are divided by ``scale`` first, which must be about as large as they are: squares of tiny or
@@ -121,7 +121,7 @@ def convolution_norm(
     groups: int,
     outs: Sequence[int],
 ) -> float:
-    """Upper bound on the norm of a convolution with outputs of size ``outs``, for any padding."""
+    """Return an upper bound on the norm of a convolution to size ``outs``, for any padding."""
     w = weight.detach().double()
     w = w.view(groups, -1, *w.shape[1:])  # (groups, K/groups, C/groups, *kernel)
     unfolded = max(spectral_norm(part.flatten(1)) for part in w)
@@ -132,7 +132,7 @@ def convolution_norm(
 
 
 def window_factor(kernel: Sequence[int], stride: Sequence[int], dilation: Sequence[int]) -> float:
-    """sqrt of the most windows over one entry: |unfold(x)|_F <= this * |x|."""
+    """Return sqrt of the most windows over one entry: |unfold(x)|_F <= this * |x|."""
     return math.sqrt(math.prod(overlap(*a) for a in zip(kernel, stride, dilation, strict=True)))
 
 
@@ -169,6 +169,7 @@ class OperatorNorms:
         self._memory = memory
 
     def matrix(self, name: str | None, weight: Tensor) -> float:
+        """Return an upper bound on the spectral norm of ``weight``."""
         return self._carried(name, weight, 1.0, spectral_norm)
 
     def convolution(
@@ -180,6 +181,7 @@ class OperatorNorms:
         groups: int,
         outs: Sequence[int],
     ) -> float:
+        """Return an upper bound on the norm of a convolution with ``weight``."""
         key = None if name is None else f"{name}@{'x'.join(map(str, outs))}"
         factor = window_factor(tuple(weight.shape[2:]), stride, dilation)
         return self._carried(

@@ -17,7 +17,7 @@ from winsor.gradients.graph import Step
 
 
 def meetings(length: int, out: int, kernel: int, stride: int, pad: int, dilation: int) -> Tensor:
-    """(kernel, length) matrix of zeros and ones."""
+    """Return the (kernel, length) matrix of zeros and ones: which offset meets which entry."""
     entry = torch.arange(out) * stride - pad + torch.arange(kernel)[:, None] * dilation
     inside = (entry >= 0) & (entry < length)
     table = torch.zeros(kernel, length)
@@ -27,7 +27,7 @@ def meetings(length: int, out: int, kernel: int, stride: int, pad: int, dilation
 
 
 def geometry(sizes: tuple[int, ...], step: Step) -> tuple[tuple[int, ...], ...]:
-    """(length, out, kernel, stride, pad, dilation) of a convolution along each of its axes."""
+    """Return (length, out, kernel, stride, pad, dilation) of a convolution along each axis."""
     kernel = tuple(step.saved("weight").shape[2:])
     settings = (tuple(step.saved(name)) for name in ("stride", "padding", "dilation"))
     return tuple(zip(sizes, tuple(step.shape[2:]), kernel, *settings, strict=True))
@@ -35,7 +35,7 @@ def geometry(sizes: tuple[int, ...], step: Step) -> tuple[tuple[int, ...], ...]:
 
 @functools.lru_cache(maxsize=64)
 def cover(axes: tuple[tuple[int, ...], ...], dtype: torch.dtype = torch.float32) -> Tensor:
-    """(entries,) number of windows over each entry of the input grid."""
+    """Return (entries,) number of windows over each entry of the input grid."""
     counts = torch.ones(1, dtype=dtype)
     for axis in axes:
         counts = torch.kron(counts, meetings(*axis).sum(0).to(dtype))
@@ -43,7 +43,7 @@ def cover(axes: tuple[tuple[int, ...], ...], dtype: torch.dtype = torch.float32)
 
 
 def sums_by_offset(h: Tensor, axes: tuple[tuple[int, ...], ...]) -> Tensor:
-    """(rows, channels, *sizes) -> (rows, channels, *kernel): h summed over what each offset meets.
+    """Return (rows, channels, *kernel): h, (rows, channels, *sizes), summed over each offset.
 
     One axis after the other, so that all but the first pass over h are over what is left of it.
     """
@@ -76,7 +76,7 @@ def _meeting_tables(
 
 
 def overlap(kernel: int, stride: int, dilation: int = 1) -> int:
-    """Most windows that can cover one entry along an axis.
+    """Return the most windows that can cover one entry along an axis.
 
     Two offsets j meet the same entry only if s divides d (j - j'), that is if they agree modulo
     s / gcd(s, d).

@@ -9,11 +9,11 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from winsor.rules.balanced import Balanced
 
 from winsor.core.contract import ConfigurationError, Released
 from winsor.core.noise.gaussian import Gaussian
 from winsor.gradients.rows import RowsView
-from winsor.rules.balanced import Balanced
 
 SHAPES = {"weight": torch.zeros(4, 4), "bias": torch.zeros(1)}
 

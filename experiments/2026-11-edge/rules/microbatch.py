@@ -53,10 +53,10 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from winsor.rules.members import norms_of_sums, sum_of
 
 from winsor.core.checks import choice, positive, whole
 from winsor.core.contract import Bounded, ConfigurationError, Released, Sensitivity, Tree
-from winsor.gradients.members import norms_of_sums, sum_of
 from winsor.gradients.view import Need, View
 from winsor.rules import draws
 from winsor.rules.averaged import clip_to_ball

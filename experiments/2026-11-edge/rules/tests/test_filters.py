@@ -7,11 +7,11 @@ import pytest
 import torch
 from torch import nn
 from torch.utils.data import TensorDataset
+from winsor.rules.kalman import KalmanSGD
+from winsor.rules.low_pass import LowPassSGD
 
 import winsor
 from winsor.core.contract import ConfigurationError, ProtocolError
-from winsor.training.kalman import KalmanSGD
-from winsor.training.low_pass import LowPassSGD
 
 
 def stepped(optimizer, weight, gradients, stds=None):

@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from winsor.rules.centred import Centred
 
 from winsor.core.contract import Released
 from winsor.gradients.rows import RowsView
-from winsor.rules.centred import Centred
 
 SHAPES = {"w": torch.zeros(3)}
 STEADY = torch.tensor([30.0, 0.0, 0.0])

@@ -8,11 +8,11 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from winsor.rules.geometric import Geometric, _mapped
 
 from winsor.core.contract import ConfigurationError, Released
 from winsor.gradients.rows import RowsView
 from winsor.rules.flat import Flat
-from winsor.rules.geometric import Geometric, _mapped
 
 SHAPES = {"w": torch.zeros(4, 5), "b": torch.zeros(())}
 D, SIZE, STD = 21, 16.0, 0.5

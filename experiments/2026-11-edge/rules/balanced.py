@@ -58,8 +58,8 @@ from winsor.core.checks import positive, probability
 from winsor.core.contract import Bounded, Released, Sensitivity, Tree
 from winsor.gradients.view import Need, View
 from winsor.rules.per_layer import Groups, checked_groups, resolved_groups
+from winsor.rules.quantile import THRESHOLDS, QuantileTracker
 from winsor.rules.rule import Rule, State, Sums, clip_weights
-from winsor.rules.tracking import QuantileTracker
 
 
 @dataclass(frozen=True)
@@ -87,6 +87,10 @@ class Balanced(Rule):
             probability("clipped", self.clipped)
         probability("share", self.share)
         checked_groups(self.groups)
+
+    @property
+    def releases_state(self) -> str:  # type: ignore[override]
+        return "" if self.clipped is None else THRESHOLDS
 
     def init(self, parameters: Tree, expected_size: float) -> State:
         groups = resolved_groups(self.groups, list(parameters))

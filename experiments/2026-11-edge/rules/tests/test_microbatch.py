@@ -13,16 +13,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional as F
+from winsor.rules.members import norms_of_sums
+from winsor.rules.microbatch import Microbatch, inserted_permutation
 
-from winsor.core.contract import ConfigurationError
+from winsor.audit.adversaries import NOMINAL, worst
+from winsor.audit.worlds import AuditSetting
+from winsor.core.contract import ConfigurationError, Neighbouring
+from winsor.core.noise.gaussian import Gaussian
+from winsor.core.sampling.samplers import FullBatch
 from winsor.gradients import trainable_parameters
 from winsor.gradients.ghost import GhostEngine
 from winsor.gradients.loop import LoopEngine
-from winsor.gradients.members import norms_of_sums
 from winsor.gradients.rows import RowsView
 from winsor.rules.averaged import Averaged
 from winsor.rules.flat import Flat
-from winsor.rules.microbatch import Microbatch, inserted_permutation
 
 WEIGHT = {"w": torch.zeros(2)}
 
@@ -213,3 +217,15 @@ def test_rows_that_cancel_in_their_microbatch_do_not_drown_the_others():
 
     assert sum_of_rows(x).norm() <= 4.0 * 1.0001
     assert (sum_of_rows(x) - sum_of_rows(x[1:])).norm() <= 8.0 * 1.0001
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [Microbatch(1.0, size=4, seed=0), Microbatch(0.5, size=2, assignment="permutation", seed=0)],
+    ids=["one bin flips", "two chunks flip"],
+)
+def test_the_worst_pair_attains_the_stated_sensitivity(rule):
+    relation = Neighbouring.ADD_OR_REMOVE_ONE
+    experiment = worst(rule, AuditSetting(Gaussian(1.0), FullBatch(NOMINAL), relation))
+    ((event, _),) = experiment.history
+    assert experiment.shift() * event.noise_multiplier == pytest.approx(1.0, abs=0.01)

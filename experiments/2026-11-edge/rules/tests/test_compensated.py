@@ -6,9 +6,9 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from winsor.rules.compensated import Compensated
 
 from winsor.core.contract import ConfigurationError
-from winsor.rules.compensated import Compensated
 from winsor.rules.flat import Flat
 from winsor.rules.power import Power
 

@@ -26,6 +26,7 @@ from winsor.core.accounting.lattice import bits_for
 from winsor.core.noise import kernel, lattice
 from winsor.core.noise.laws import gaussian, laplace
 from winsor.core.noise.source import NoiseSource
+from winsor.gradients import buffers as buffers  # tensors are released below
 
 Run = Callable[[], Any]
 

@@ -21,6 +21,7 @@ from winsor.core.ledger.ledger import Ledger
 from winsor.core.noise.gaussian import Gaussian
 from winsor.core.randomness import new_key
 from winsor.core.sampling import Poisson
+from winsor.gradients import buffers as buffers  # the door releases tensors below
 
 ADD = Neighbouring.ADD_OR_REMOVE_ONE
 RUNS, ALPHA, DELTA = 40_000, 1e-4, 1e-3

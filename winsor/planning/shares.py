@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from winsor.core.checks import positive
@@ -95,7 +95,7 @@ class Session:
 
     door: PrepaidDoor
     target: Target
-    key: bytes
+    key: bytes = field(repr=False)
     noise_multiplier: float | None = None
 
     @staticmethod

@@ -191,7 +191,7 @@ def _released_by(rule: Part) -> Iterator[str]:
     try:
         from winsor.app.runs.parts import build_rule  # loads torch, which nothing else here needs
 
-        state = build_rule(rule).releases_state
+        state = getattr(build_rule(rule), "releases_state", "")
     except (ConfigurationError, ModuleNotFoundError):  # archived since, or torch is not installed
         yield f"what else the rule {rule.name} released with the gradients (it is not known here)"
         return

@@ -31,10 +31,6 @@ COMMANDS = {  # name: (where its function or typer app is, its line in `winsor -
     ),
     "compare": ("winsor.app.commands.train:compare", "Train variants with several seeds each."),
     "tune": ("winsor.app.commands.train:tune", "Find settings within one privacy budget."),
-    "reproduce": (
-        "winsor_papers.reproduce:reproduce",
-        "Print a paper's table, published and certified.",
-    ),
     "report": (
         "winsor.app.commands.report:report",
         "Write one HTML page about runs, and the same as JSON.",

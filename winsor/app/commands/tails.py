@@ -191,7 +191,6 @@ def to_json(fitted: TailFit, advice: list[Advice]) -> dict[str, Any]:
 def _show(file: Path, fitted: TailFit, advice: list[Advice], plots: Path | None) -> None:
     from rich.console import Console
     from rich.markup import escape
-    from winsor_papers.promises import print_assumptions, print_warnings
 
     console = Console()
     console.print(

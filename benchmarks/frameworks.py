@@ -16,18 +16,15 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 import winsor
-from winsor.contrib.value.value import Value
-from winsor.rules.automatic import Automatic
-from winsor.rules.averaged import Averaged
-from winsor.rules.flat import Flat
+from winsor import rules
 
 Step = tuple[Callable[[], Any], Callable[[], Any]]
 LEARNING_RATE = 0.01
 RULES = {
-    "winsor flat": lambda: Flat(1.0),
-    "winsor automatic": lambda: Automatic(1.0),
-    "winsor averaged": lambda: Averaged(1.0),
-    "winsor value": lambda: Value(1.0),
+    "winsor flat": lambda: rules.Flat(1.0),
+    "winsor automatic": lambda: rules.Automatic(1.0),
+    "winsor averaged": lambda: rules.Averaged(1.0),
+    "winsor value": lambda: rules.Value(1.0),
 }
 FRAMEWORKS = ("plain", *RULES, "opacus hooks", "opacus ghost", "opacus expanded")
 

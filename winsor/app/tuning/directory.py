@@ -107,7 +107,7 @@ class TuningDirectory(RunFolder):
 
     def _unseal(self) -> None:
         if (self.path / "sealed").exists():
-            from winsor.tuning.seal import Seal
+            from winsor.tuning.trials import Seal
 
             Seal(self.path / "sealed", everything=False).destroy()
 

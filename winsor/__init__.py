@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     )
     from winsor.contrib.modelmix.mechanism import ModelMix
     from winsor.core.contract import Neighbouring
-    from winsor.core.ledger.total import total
     from winsor.core.sampling.samplers import FixedSize, FullBatch, Poisson
     from winsor.planning.bands import Banded
+    from winsor.planning.total import total
     from winsor.training.fit import fit
     from winsor.training.iterates import Ball
     from winsor.training.loop import PrivateTraining
@@ -91,7 +91,7 @@ _HOMES = {
     "recipe": "winsor.tuning",
     "recommend": "winsor.tuning",
     "resume": "winsor.training.saving.file",
-    "total": "winsor.core.ledger.total",
+    "total": "winsor.planning.total",
     "tune": "winsor.tuning",
 }
 

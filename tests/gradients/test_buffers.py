@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from torch import Tensor, nn
 
 from winsor.core.accounting.lattice import bits_for
-from winsor.core.buffers import KINDS, flat_doubles, size
+from winsor.core.buffers import KINDS, FlatTree, flat_doubles, size
 from winsor.core.contract import Bounded, LedgerError, Neighbouring, Sensitivity, UnsoundRelease
 from winsor.core.door import Digest, Door
 from winsor.core.ledger.ledger import Ledger
@@ -24,7 +24,6 @@ from winsor.core.noise.laplace import Laplace
 from winsor.core.noise.source import NoiseOfStep, NoiseSource
 from winsor.core.randomness import new_key
 from winsor.core.sampling.samplers import FullBatch
-from winsor.core.values import FlatTree
 from winsor.gradients.buffers import as_tensor, with_tensors
 from winsor.gradients.tree import Layout
 

@@ -14,8 +14,8 @@ from difflib import get_close_matches
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from winsor.core.checks import needing_torch
 from winsor.core.contract import Guarantee
+from winsor.optional import needing_torch
 
 if TYPE_CHECKING:
     from winsor import (

@@ -12,14 +12,13 @@ import torch
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from torch import Tensor, nn
 
-from winsor.core.accounting.lattice import bits_for
+from winsor.core.accounting.lattice import bits_for, on_grid
 from winsor.core.buffers import KINDS, FlatTree, flat_doubles, size
 from winsor.core.contract import Bounded, LedgerError, Neighbouring, Sensitivity, UnsoundRelease
 from winsor.core.door import Digest, Door
 from winsor.core.ledger.ledger import Ledger
 from winsor.core.noise.banded import BandedGaussian
 from winsor.core.noise.gaussian import Gaussian
-from winsor.core.noise.grid import on_grid
 from winsor.core.noise.laplace import Laplace
 from winsor.core.noise.source import NoiseOfStep, NoiseSource
 from winsor.core.randomness import new_key

@@ -55,6 +55,8 @@ def growth(sizes: dict[int, int], l1: bool = False) -> float:
     ``sizes``: number of coordinates on grids of so many bits, over all parts of one release. With
     noise multiplier nm, the release is one of multiplier 1/(1/nm + growth).
 
+        growth = 2 sqrt(sum_j d_j 4^-bits_j)        (Laplace, in L1:  2 sum_j d_j 2^-bits_j)
+
     >>> growth({26: 10**4})  # doctest: +ELLIPSIS
     2.98...e-06
     """

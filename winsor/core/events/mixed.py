@@ -71,7 +71,7 @@ that mix are refused."""
 class MixedDpEvent(DpEvent):
     """One Poisson-sampled step whose noise is widened by an independent uniform per coordinate.
 
-    A run whose noise or mixing width changes over time has several.
+    A run whose noise or mixing width changes over time has several such events.
 
     Attributes:
         sampling_probability: Poisson rate q.

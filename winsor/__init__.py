@@ -14,8 +14,8 @@ from difflib import get_close_matches
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from winsor.core.checks import needing_torch
 from winsor.core.contract import Guarantee
+from winsor.optional import needing_torch
 
 if TYPE_CHECKING:
     from winsor import (
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     )
     from winsor.contrib.modelmix.mechanism import ModelMix
     from winsor.core.contract import Neighbouring
-    from winsor.core.ledger.total import total
     from winsor.core.sampling.samplers import FixedSize, FullBatch, Poisson
     from winsor.planning.bands import Banded
+    from winsor.planning.total import total
     from winsor.training.fit import fit
     from winsor.training.iterates import Ball
     from winsor.training.loop import PrivateTraining
@@ -91,7 +91,7 @@ _HOMES = {
     "recipe": "winsor.tuning",
     "recommend": "winsor.tuning",
     "resume": "winsor.training.saving.file",
-    "total": "winsor.core.ledger.total",
+    "total": "winsor.planning.total",
     "tune": "winsor.tuning",
 }
 

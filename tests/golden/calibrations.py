@@ -28,8 +28,7 @@ from dp_accounting.dp_event import (
 
 from winsor.core.accounting import account, account_delta, certify, event_from_json, event_to_json
 from winsor.core.contract import Bounded, Neighbouring, Sensitivity, WinsorError
-from winsor.core.events.banded import BandedEvent
-from winsor.core.events.joint import joint_event
+from winsor.core.events.joint import BandedEvent, joint_event
 from winsor.core.events.selection import SelectionDpEvent
 from winsor.core.events.trial_counts import PoissonTrials, TruncatedNegativeBinomial
 from winsor.core.noise.laplace import joint_event as joint_laplace

@@ -12,19 +12,17 @@ import torch
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from torch import Tensor, nn
 
-from winsor.core.accounting.lattice import bits_for
-from winsor.core.buffers import KINDS, flat_doubles, size
+from winsor.core.accounting.lattice import bits_for, on_grid
+from winsor.core.buffers import KINDS, FlatTree, flat_doubles, size
 from winsor.core.contract import Bounded, LedgerError, Neighbouring, Sensitivity, UnsoundRelease
 from winsor.core.door import Digest, Door
 from winsor.core.ledger.ledger import Ledger
 from winsor.core.noise.banded import BandedGaussian
 from winsor.core.noise.gaussian import Gaussian
-from winsor.core.noise.grid import on_grid
 from winsor.core.noise.laplace import Laplace
 from winsor.core.noise.source import NoiseOfStep, NoiseSource
 from winsor.core.randomness import new_key
 from winsor.core.sampling.samplers import FullBatch
-from winsor.core.values import FlatTree
 from winsor.gradients.buffers import as_tensor, with_tensors
 from winsor.gradients.tree import Layout
 

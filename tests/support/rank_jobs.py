@@ -39,9 +39,9 @@ import winsor
 from winsor import rules
 from winsor.audit.curve import curve_test
 from winsor.audit.suite import certified
+from winsor.core.buffers import PartTree, leaves_of
 from winsor.core.ledger.shared import SharedLedger
 from winsor.core.noise.source import AHEAD
-from winsor.core.values import PartTree, leaves_of
 from winsor.tails import PrivateMonitor
 from winsor.training.ranks import agreement as agreeing
 from winsor.training.ranks import shared as shared_noise

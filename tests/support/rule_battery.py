@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
+from winsor.core.accounting.lattice import WIDEST, on_grid
 from winsor.core.contract import Bounded, Neighbouring, Released, Tree
 from winsor.core.door import Door
 from winsor.core.ledger.ledger import Ledger
 from winsor.core.noise.gaussian import Gaussian
-from winsor.core.noise.grid import WIDEST, on_grid
 from winsor.core.randomness import new_key
 from winsor.core.sampling.samplers import Poisson
 from winsor.gradients.rows import RowsView

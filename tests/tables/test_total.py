@@ -10,7 +10,7 @@ from sklearn.multioutput import MultiOutputRegressor
 from sklearn.pipeline import Pipeline, make_pipeline
 
 from winsor.core.contract import ConfigurationError
-from winsor.core.ledger.total import SEARCHED
+from winsor.planning.total import SEARCHED
 from winsor.tables import PrivacyBudget, PrivateRidge, PrivateScaler, total_guarantee
 
 

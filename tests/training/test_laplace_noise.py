@@ -19,7 +19,7 @@ from winsor.core.contract import (
     UnsoundRelease,
     UnsupportedRelation,
 )
-from winsor.core.events.mixed_laplace import MixedLaplaceDpEvent
+from winsor.core.events.mixed import MixedLaplaceDpEvent
 from winsor.core.sampling.samplers import FullBatch, Poisson
 from winsor.rules import L1, Flat, Quantile
 

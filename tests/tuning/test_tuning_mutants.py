@@ -13,8 +13,7 @@ from selfaudit.honest_trials import table
 from winsor.audit import curve, replay
 from winsor.core.contract import Neighbouring, Sensitivity
 from winsor.core.events.selection import SelectionDpEvent, certified_deltas
-from winsor.core.events.selection_bounds import smallest_log_ratio
-from winsor.core.events.trial_counts import TruncatedNegativeBinomial
+from winsor.core.events.trial_counts import TruncatedNegativeBinomial, smallest_log_ratio
 from winsor.core.ledger import Ledger
 from winsor.core.noise.gaussian import Gaussian
 from winsor.core.prepaid import PrepaidDoor

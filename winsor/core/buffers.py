@@ -1,4 +1,4 @@
-"""What the core asks of an array that holds values to release, whichever library it belongs to.
+"""Values that come to the door: arrays of any registered library, alone or as trees of leaves.
 
 NumPy arrays are served here. Other libraries register their own type: tensors of PyTorch are known
 once `winsor.gradients.buffers` is imported. The core itself imports none of them.
@@ -7,7 +7,7 @@ once `winsor.gradients.buffers` is imported. The core itself imports none of the
 from __future__ import annotations
 
 import math
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -113,3 +113,48 @@ def flat_doubles(arrays: list[Any]) -> Doubles:
         out[first : first + len(values)] = values
         first += len(values)
     return out
+
+
+class FlatTree(dict[str, Any]):
+    """{name: leaf} whose leaves are consecutive views of ``flat``, in order.
+
+    Adding noise or dividing by the batch size then takes one operation on ``flat`` instead of one
+    per parameter. Leaves are written in place only: were one exchanged, noise added to ``flat``
+    would miss it, so an attempt raises TypeError.
+    """
+
+    flat: Any
+
+    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
+        raise TypeError(
+            "the leaves of a FlatTree must stay the views they are. Write into them, or build a "
+            "new dictionary."
+        )
+
+    __setitem__ = __delitem__ = __ior__ = _refuse
+    update = setdefault = pop = popitem = clear = _refuse
+
+
+class PartTree(dict[str, Any]):
+    """{name: one rank's part of a leaf} of a tree of ``whole_size`` values.
+
+    ``places`` says where each part begins in the whole: cost and noise of a release are those of
+    the whole vector.
+    """
+
+    whole_size: int
+    places: list[int]
+
+
+def leaves_of(value: Any) -> list[Any]:
+    """Return the arrays of a part; a flat tree is one array."""
+    if isinstance(value, FlatTree):
+        return [value.flat]
+    return list(value.values()) if isinstance(value, dict) else [value]
+
+
+def values_in(value: Any) -> int:
+    """Return how many values a part has; for one rank's part, those of the whole."""
+    if isinstance(value, PartTree):
+        return value.whole_size
+    return sum(size(leaf) for leaf in leaves_of(value))

@@ -7,30 +7,11 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from numbers import Integral, Real
 from typing import Any
 
-from winsor.core.contract import ConfigurationError, Neighbouring, UnknownArgument, WinsorError
-
-
-class TorchMissing(WinsorError, ImportError):
-    """Something needs PyTorch, which is an optional dependency and is not installed."""
-
-
-@contextmanager
-def needing_torch(what: str) -> Iterator[None]:
-    """Say how to install PyTorch if an import inside the block fails for want of it."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] != "torch":
-            raise
-        raise TorchMissing(
-            f"{what} needs PyTorch. It is not installed. Install it with: "
-            "pip install 'winsor[torch]'."
-        ) from error
+from winsor.core.contract import ConfigurationError, Neighbouring, UnknownArgument
 
 
 def positive(name: str, value: Any, remedy: str = "") -> float:

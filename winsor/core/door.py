@@ -22,17 +22,15 @@ from typing import Any
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from dp_accounting import dp_event
 
-from winsor.core.accounting.lattice import MOST_VALUES
-from winsor.core.buffers import KINDS
+from winsor.core.accounting.lattice import MOST_VALUES, on_grid
+from winsor.core.buffers import KINDS, FlatTree, leaves_of, values_in
 from winsor.core.contract import Bounded, BudgetExceeded, Neighbouring, Released, UnsoundRelease
 from winsor.core.ledger.ledger import Ledger
 from winsor.core.noise import kernel
-from winsor.core.noise.grid import on_grid
 from winsor.core.noise.protocol import Correlated, LocalEvent, Mechanism
 from winsor.core.noise.source import NoiseOfStep, NoiseSource
 from winsor.core.randomness import HoldsKey, fingerprint, subkey
 from winsor.core.sampling.samplers import Sampler
-from winsor.core.values import FlatTree, leaves_of, values_in
 
 
 class Digest:

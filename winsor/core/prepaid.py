@@ -23,6 +23,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from winsor.core.accounting.lattice import on_grid
 from winsor.core.contract import (
     Bounded,
     BudgetExceeded,
@@ -34,7 +35,6 @@ from winsor.core.contract import (
 from winsor.core.ledger.guarantee import guarantee
 from winsor.core.ledger.ledger import Ledger
 from winsor.core.noise.gaussian import Gaussian
-from winsor.core.noise.grid import on_grid
 from winsor.core.noise.source import NoiseSource
 from winsor.core.randomness import fingerprint
 from winsor.core.sampling.samplers import Sampler

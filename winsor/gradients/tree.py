@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from winsor.core.values import FlatTree
+from winsor.core.buffers import FlatTree
 from winsor.gradients import buffers as buffers
 
 unflatten = torch._C._nn.unflatten_dense_tensors

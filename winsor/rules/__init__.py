@@ -27,8 +27,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from winsor.core.checks import choice, nearest_first, needing_torch
+from winsor.core.checks import choice, nearest_first
 from winsor.core.contract import ConfigurationError
+from winsor.optional import needing_torch
 
 if TYPE_CHECKING:  # the classes below are found when asked for: type checkers read their names here
     from winsor.rules._names import *  # written by docs/rule_pages.py (make docs)

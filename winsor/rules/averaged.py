@@ -39,9 +39,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from winsor.core.buffers import FlatTree
 from winsor.core.checks import positive
 from winsor.core.contract import Bounded, Sensitivity, Tree
-from winsor.core.values import FlatTree
 from winsor.gradients.sums import square_rows
 from winsor.gradients.view import Need, View
 from winsor.rules.rule import ROUNDING, Rule, State, Sums, clip_weights

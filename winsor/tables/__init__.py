@@ -13,8 +13,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from winsor.core.ledger.shared_budget import PrivacyBudget
-    from winsor.core.ledger.total import total_guarantee
+    from winsor.planning.shared_budget import PrivacyBudget
+    from winsor.planning.total import total_guarantee
     from winsor.tables import additive, linear, means, partitions, ranges
     from winsor.tables.additive.estimators import (
         PrivateAdditiveClassifier,
@@ -81,8 +81,8 @@ _NAMES = {
     "ranges.distribution": ("Distribution",),
     "ranges.zoom": ("Zoom",),
     "transformers": ("PrivateBinner", "PrivateEncoder", "PrivateScaler"),
-    "winsor.core.ledger.shared_budget": ("PrivacyBudget",),
-    "winsor.core.ledger.total": ("total_guarantee",),
+    "winsor.planning.shared_budget": ("PrivacyBudget",),
+    "winsor.planning.total": ("total_guarantee",),
 }
 """Public names by module: of this package, unless it is written out."""
 _PACKAGES = ("additive", "linear", "means", "partitions", "ranges")

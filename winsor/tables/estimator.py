@@ -9,9 +9,9 @@ from sklearn.base import BaseEstimator
 
 from winsor.core.contract import Guarantee
 from winsor.core.ledger.ledger import Ledger
-from winsor.core.ledger.shared_budget import PrivacyBudget, settings_of
 from winsor.core.randomness import key_for
 from winsor.planning.budget import Target
+from winsor.planning.shared_budget import PrivacyBudget, settings_of
 from winsor.planning.shares import Session
 from winsor.tables.surroundings import begin_fit, count_fit
 

@@ -28,12 +28,12 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from winsor.core.checks import whole
 from winsor.core.contract import ConfigurationError, Sensitivity
-from winsor.core.ledger.shared_budget import PrivacyBudget
 from winsor.core.noise.gaussian import Gaussian
 from winsor.core.prepaid import PrepaidDoor
 from winsor.core.randomness import key_for
 from winsor.core.sampling.samplers import FullBatch
 from winsor.planning.budget import Target
+from winsor.planning.shared_budget import PrivacyBudget
 from winsor.planning.shares import Part
 from winsor.tables.estimator import PrivateEstimator
 from winsor.tables.inputs import as_bounds

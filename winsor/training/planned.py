@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 from winsor.core.checks import as_delta, as_relation, positive
 from winsor.core.contract import Bounded, ConfigurationError, Neighbouring
 from winsor.core.ledger.guarantee import together
-from winsor.core.ledger.holders import earlier_ledgers
 from winsor.core.noise.protocol import Mechanism
 from winsor.core.sampling.samplers import Poisson
 from winsor.core.sampling.units import UnitRows
 from winsor.gradients import refuse_unsupported, trainable_parameters
 from winsor.planning.bands import Banded, Workload
 from winsor.planning.choose import dataset_size, planned_steps
+from winsor.planning.holders import earlier_ledgers
 from winsor.planning.run import PlannedRun
 from winsor.rules.rule import dry_run
 from winsor.training.correlated import cyclic, learning_rates, momentum

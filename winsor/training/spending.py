@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 
 from dp_accounting.dp_event import DpEvent, NoOpDpEvent
 
-from winsor.core.accounting.running import RunningRenyi
+from winsor.core.accounting.spending import RunningRenyi
 from winsor.core.contract import Neighbouring
 from winsor.core.ledger.guarantee import spent_by
 from winsor.core.ledger.ledger import Ledger

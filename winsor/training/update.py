@@ -23,9 +23,9 @@ from torch import Tensor, nn
 from torch.optim import SGD, Adam, AdamW, Optimizer
 from torch.optim import optimizer as hooks
 
+from winsor.core.buffers import FlatTree
 from winsor.core.contract import ConfigurationError, Released, UnsoundRelease
 from winsor.core.noise.protocol import Choice
-from winsor.core.values import FlatTree
 from winsor.training.tamper_guard import count_fused_steps
 
 

@@ -16,8 +16,8 @@ from torch.utils.data import TensorDataset
 import winsor
 from winsor.contrib.modelmix.mechanism import Earlier, ModelMix
 from winsor.contrib.modelmix.update import MixingUpdate
+from winsor.core.accounting.lattice import WIDEST
 from winsor.core.contract import ConfigurationError, UnsoundRelease
-from winsor.core.noise.grid import WIDEST
 from winsor.core.noise.source import NoiseOfStep
 from winsor.rules import Flat, LInf
 from winsor.rules.rule import ROUNDING

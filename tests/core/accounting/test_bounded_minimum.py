@@ -7,7 +7,7 @@ import math
 import pytest
 from scipy import optimize
 
-from winsor.core.events.bounded_minimum import minimum
+from winsor.core.accounting.composition import minimum
 
 FUNCTIONS = {
     "parabola": lambda x: (x - 0.3) ** 2,

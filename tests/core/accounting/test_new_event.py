@@ -29,7 +29,7 @@ from winsor.core.accounting import account, event_from_json, event_to_json, regi
 from winsor.core.contract import ConfigurationError, Neighbouring
 from winsor.core.events.allocation import AllocationDpEvent
 from winsor.core.events.alternatives import AlternativesDpEvent
-from winsor.core.events.mixed_laplace import MixedLaplaceDpEvent
+from winsor.core.events.mixed import MixedLaplaceDpEvent
 from winsor.core.events.selection import SelectionDpEvent, SelectionProfileDpEvent
 from winsor.core.events.thresholded import ThresholdedGaussianDpEvent
 from winsor.core.events.trial_counts import TruncatedNegativeBinomial

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from winsor.core.accounting import certify
-from winsor.core.accounting.running import RunningRenyi
+from winsor.core.accounting.spending import RunningRenyi
 from winsor.core.contract import Neighbouring
 from winsor.core.events.registry import History
 
@@ -40,12 +40,12 @@ def test_close_above_and_growing():
 
 
 def test_what_has_no_renyi_bound_is_infinite(monkeypatch):
-    from winsor.core.accounting import running
+    from winsor.core.accounting import spending
     from winsor.core.contract import UnsupportedEvent
 
     def refuse(*_):
         raise UnsupportedEvent("none")
 
-    monkeypatch.setattr(running.rdp, "divergences", refuse)
+    monkeypatch.setattr(spending.rdp, "divergences", refuse)
     tally = RunningRenyi(1e-5, Neighbouring.ADD_OR_REMOVE_ONE)
     assert tally.epsilon([(GaussianDpEvent(1.0), 3)]) == math.inf

@@ -44,13 +44,16 @@ from winsor.core.events.selection import (
     epsilon_by_renyi,
     epsilon_directly,
 )
-from winsor.core.events.selection_bounds import (
+from winsor.core.events.trial_counts import (
+    PoissonTrials,
+    TruncatedNegativeBinomial,
+    draw,
     log_ratio,
+    quantile,
     renyi_deltas,
     selected_divergences,
     smallest_log_ratio,
 )
-from winsor.core.events.trial_counts import PoissonTrials, TruncatedNegativeBinomial, draw, quantile
 from winsor.core.ledger import Ledger
 from winsor.core.ledger.guarantee import guarantee
 from winsor.core.randomness import new_key

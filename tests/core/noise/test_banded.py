@@ -9,6 +9,7 @@ import pytest
 from dp_accounting import dp_event
 from scipy import linalg
 
+from winsor.core.accounting.lattice import on_grid
 from winsor.core.contract import (
     Bounded,
     ConfigurationError,
@@ -19,7 +20,6 @@ from winsor.core.contract import (
 )
 from winsor.core.noise.banded import BandedGaussian, inverse_column, square_root_coefficients
 from winsor.core.noise.gaussian import Gaussian
-from winsor.core.noise.grid import on_grid
 from winsor.core.noise.source import NoiseOfStep, NoiseSource
 from winsor.core.sampling.allocation import Allocation, Loader
 from winsor.core.sampling.cyclic import CyclicPoisson

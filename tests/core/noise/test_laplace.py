@@ -21,7 +21,7 @@ from winsor.core.contract import (
     UnsupportedRelation,
 )
 from winsor.core.door import Door
-from winsor.core.events.mixed_laplace import MixedLaplaceDpEvent
+from winsor.core.events.mixed import MixedLaplaceDpEvent
 from winsor.core.ledger.ledger import Ledger
 from winsor.core.noise.gaussian import Gaussian
 from winsor.core.noise.laplace import Laplace, joint_event

@@ -19,7 +19,6 @@ from winsor.core.accounting.lattice import (
     bits_for,
     charge,
     compensated,
-    effective_multiplier,
     growth,
     half_log2_up,
     sampler,
@@ -340,6 +339,11 @@ def test_the_grid_follows_the_size(size: int) -> None:
     j = half_log2_up(size)
     assert 4**j >= size and (j == 0 or 4 ** (j - 1) < size)
     assert growth({bits_for(size): size}) <= 2.0**-16 * (1 + 1e-9)
+
+
+def effective_multiplier(noise_multiplier: float, growth: float) -> float:
+    """What to account for when the noise stays as it was."""
+    return noise_multiplier / (1.0 + noise_multiplier * growth)
 
 
 def epsilon(q: float, nm: float, steps: int, delta: float) -> float:

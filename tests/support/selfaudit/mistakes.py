@@ -20,7 +20,7 @@ from winsor.contrib.value.bounds.spectral import OperatorNorms
 from winsor.contrib.value.engine import ForwardView
 from winsor.contrib.value.value import FORMS, Value
 from winsor.core.contract import Bounded, Neighbouring, Released, Sensitivity
-from winsor.core.events.banded import BandedEvent
+from winsor.core.events.joint import BandedEvent
 from winsor.core.noise.gaussian import Gaussian
 from winsor.core.noise.protocol import DrawNoise, LocalEvent
 from winsor.core.noise.source import NoiseSource

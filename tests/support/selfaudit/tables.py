@@ -36,8 +36,7 @@ from winsor.audit.curve import ABSENT, PRESENT
 from winsor.audit.neighbouring import Floats, audit_key
 from winsor.core.contract import Neighbouring, Sensitivity
 from winsor.core.ledger.ledger import Ledger
-from winsor.core.noise.gaussian import Gaussian
-from winsor.core.noise.thresholded import ThresholdedGaussian
+from winsor.core.noise.gaussian import Gaussian, ThresholdedGaussian
 from winsor.core.prepaid import PrepaidDoor, Receipt
 from winsor.planning.budget import Target
 from winsor.planning.shares import Part, Session, Shares

@@ -18,7 +18,7 @@ from winsor.core.accounting import account_delta, event_from_json, event_to_json
 from winsor.core.contract import ConfigurationError, Neighbouring, UnsoundRelease
 from winsor.core.events.thresholded import ThresholdedGaussianDpEvent
 from winsor.core.ledger.ledger import Ledger
-from winsor.core.noise.thresholded import ThresholdedGaussian
+from winsor.core.noise.gaussian import ThresholdedGaussian
 from winsor.core.prepaid import PrepaidDoor
 from winsor.core.sampling.samplers import FullBatch, Poisson
 from winsor.tables import (

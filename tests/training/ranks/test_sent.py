@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from winsor.core.values import FlatTree
+from winsor.core.buffers import FlatTree
 from winsor.gradients.tree import Layout
 from winsor.training.ranks import ranks
 from winsor.training.ranks.ranks import Sent

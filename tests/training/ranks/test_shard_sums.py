@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from winsor.core.values import PartTree
+from winsor.core.buffers import PartTree
 from winsor.rules import all_examples
 from winsor.rules.averaged import Averaged
 from winsor.rules.flat import Flat

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
+from winsor.core.buffers import PartTree, values_in
 from winsor.core.contract import UnsoundRelease
 from winsor.core.noise.source import NoiseSource
-from winsor.core.values import PartTree, values_in
 from winsor.training.ranks import shard_sums, shared
 from winsor.training.ranks.ranks import Ranks
 

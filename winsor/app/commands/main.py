@@ -16,8 +16,8 @@ from typing import Annotated
 import typer
 
 from winsor.app.commands.output import help_if_bare, new_app
-from winsor.core.checks import needing_torch
 from winsor.core.contract import WinsorError
+from winsor.optional import needing_torch
 
 COMMANDS = {  # name: (where its function or typer app is, its line in `winsor --help`)
     "plan": (

@@ -20,7 +20,7 @@ import tomli_w
 from winsor.app.runs.reading import Part, read
 from winsor.core.checks import choice, fraction, positive, probability, refusal, whole
 from winsor.core.contract import ConfigurationError, Neighbouring
-from winsor.core.ledger.steps import MOST_STEPS
+from winsor.core.ledger.ledger import MOST_STEPS
 from winsor.planning.choose import SAMPLINGS
 
 MAIN_METRICS = {"classification": "accuracy", "regression": "rmse", "language": "perplexity"}

@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from winsor.audit.replaying.transcript import Finding, Passage, Transcript, part_of
-from winsor.core.sampling.blocks import BlockSampler
 from winsor.core.sampling.cyclic import CyclicPoisson
-from winsor.core.sampling.samplers import FixedSize, Poisson, Sampler
+from winsor.core.sampling.samplers import BlockSampler, FixedSize, Poisson, Sampler
 
 Array = NDArray[np.float64]
 DIGITS = 12.0

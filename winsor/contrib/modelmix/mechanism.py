@@ -28,7 +28,7 @@ of a step bounds every pair of released iterates, the first pair included.
 
 With ``noise="laplace"`` (Theorem 4.2, second half) rows are clipped in L1 and the noise of each
 coordinate is Laplace(b): `MixedLaplaceDpEvent` under the same conditions, see
-`winsor/core/events/mixed_laplace.py` for the proof. The paper's eq. 15 is an order of growth; the
+`winsor/core/events/mixed.py` for the proof. The paper's eq. 15 is an order of growth; the
 event is a bound for the run at hand.
 
 Differences from the authors' code: theirs was not public when this was written. The paper's
@@ -55,7 +55,7 @@ from winsor.core.contract import (
     UnsupportedRelation,
 )
 from winsor.core.events.joint import GaussianEvent, joint_event
-from winsor.core.events.mixed_laplace import MixedLaplaceDpEvent
+from winsor.core.events.mixed import MixedLaplaceDpEvent
 from winsor.core.noise import laplace
 from winsor.core.noise.gaussian import FixedNoise, Gaussian
 from winsor.core.noise.laplace import Laplace, LaplaceEvent

@@ -41,16 +41,16 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
+from typing import Self
 
 import attr
 import numpy as np
 from dp_accounting.dp_event import DpEvent, GaussianDpEvent, PoissonSampledDpEvent
 
 from winsor.contrib.modelmix import moments
-from winsor.core.contract import Neighbouring
-from winsor.core.events import mixed_laplace
-from winsor.core.events.mixed import MixedDpEvent, fields_to_json
-from winsor.core.events.registry import Json, Orders, entry_of, register
+from winsor.core.contract import ConfigurationError, Neighbouring
+from winsor.core.events.mixed import MIXED_MOMENTS, MixedDpEvent
+from winsor.core.events.registry import Orders, entry_of, register
 from winsor.core.events.sampled_moments import ORDERS, sampled_rdp, under
 
 
@@ -62,6 +62,20 @@ class MixedGaussianDpEvent(MixedDpEvent):
     MixedGaussianDpEvent(sampling_probability=0.02, noise_multiplier=0.3633, width_ratio=15.0, \
 coordinates=25)
     """
+
+    def narrowed(self, precision: float = 0.01) -> Self:
+        """This event with its width rounded *down* to a geometric grid of ratio 1 + precision.
+
+        A narrower uniform reveals more, so the account stays an upper bound. For schedules that
+        change tau/eta at every step: it bounds the number of distinct events to be computed.
+        """
+        if not precision > 0:
+            raise ConfigurationError(f"precision must be positive. Got {precision!r} instead.")
+        if self.width_ratio == 0:
+            return self
+        base = math.log1p(precision)
+        width = math.exp(base * math.floor(math.log(self.width_ratio) / base))
+        return attr.evolve(self, width_ratio=min(width, self.width_ratio))
 
 
 def without_mixing(event: MixedGaussianDpEvent) -> DpEvent:
@@ -98,16 +112,12 @@ def rdp(event: MixedGaussianDpEvent, relation: Neighbouring, orders: Orders) -> 
     return price(plain, relation, orders)
 
 
-def _from_json(data: Json) -> MixedGaussianDpEvent:
-    return MixedGaussianDpEvent(**data)
-
-
 register(
     MixedGaussianDpEvent,
     name="mixed_gaussian",
-    to_json=fields_to_json,
-    from_json=_from_json,
+    to_json=attr.asdict,
+    from_json=lambda data: MixedGaussianDpEvent(**data),
     rdp=rdp,
     relaxations=lambda event: (without_mixing(event),),
 )
-mixed_laplace.MIXED_MOMENTS.append(moments.laplace_log_moments)
+MIXED_MOMENTS.append(moments.laplace_log_moments)

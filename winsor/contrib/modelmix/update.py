@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from winsor.contrib.modelmix.mechanism import ModelMix, before_the_start
+from winsor.core.accounting.lattice import WIDEST
 from winsor.core.contract import ConfigurationError, Released
-from winsor.core.noise.grid import WIDEST
 from winsor.core.randomness import stream
 from winsor.training.update import refuse_foreign_optimizer, refuse_unreleased
 

@@ -18,7 +18,7 @@ from winsor.core.events import (
     allocation,
     alternatives,
     builtin,
-    mixed_laplace,
+    mixed,
     selection,
     thresholded,
 )
@@ -50,7 +50,7 @@ __all__ = [
     "event_from_json",
     "event_to_json",
     "flatten",
-    "mixed_laplace",
+    "mixed",
     "register",
     "registered",
     "selection",

@@ -23,12 +23,9 @@ from numpy.typing import NDArray
 
 from winsor.core.accounting.privacy_losses import MOST_POINTS, TooFine
 from winsor.core.contract import UnsupportedEvent
-from winsor.core.events.registry import Grid
+from winsor.core.events.registry import ROUNDING, Grid
 
 Array = NDArray[np.float64]
-
-ROUNDING = 1 + 1e-9
-"""Deltas are raised by this factor before they are turned into laws."""
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,8 @@
 Two things are paid for:
 
     the grid      rounding to gamma = std 2^-bits moves two neighbouring sums apart by at most
-                  2 gamma in each coordinate, so 2 gamma sqrt(d) in L2 and 2 gamma d in L1
+                  2 gamma in each coordinate, so 2 gamma sqrt(d) in L2 and 2 gamma d in L1:
+                  noise is made wider by as much (`on_grid`)
     the sampler   N draws, each lattice point within a factor 1 +- ETA of the ideal, and mass tau
                   beyond the reach:  epsilon + 2 Lambda,  exp(Lambda) (delta + (1 + e^epsilon)
                   (N tau + beta)),  Lambda = N eta^2 + eta sqrt(2 N log(1/beta)) for any beta > 0
@@ -12,7 +13,10 @@ Two things are paid for:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+
+from winsor.core.contract import Bounded, ConfigurationError
+from winsor.core.noise.protocol import Mechanism
 
 LEAST_BITS, MOST_BITS = 26, 40
 MOST_BITS_L1 = 34
@@ -28,6 +32,8 @@ SHARE = 1e-4
 """The part of delta that is set aside for the sampler."""
 MOST_VALUES = 1e13
 """Noise values of one run at most: every account is charged for so many, and doors refuse more."""
+WIDEST = 1.0005
+"""Noise is never made wider than this: ModelMix relies on it (`contrib/modelmix/update.py`)."""
 
 
 def bits_for(size: int, l1: bool = False) -> int:
@@ -35,7 +41,7 @@ def bits_for(size: int, l1: bool = False) -> int:
 
     Chosen so that `growth` stays below 2^-16 of the noise (in L2, up to 2^46 coordinates)."""
     wanted = 17 + (math.ceil(math.log2(max(1, size))) if l1 else half_log2_up(size))
-    return min(max(LEAST_BITS, wanted), MOST_BITS_L1 if l1 else MOST_BITS)
+    return min(max(LEAST_BITS, wanted), _most(l1))
 
 
 def half_log2_up(size: int) -> int:
@@ -49,6 +55,8 @@ def growth(sizes: dict[int, int], l1: bool = False) -> float:
     ``sizes``: number of coordinates on grids of so many bits, over all parts of one release. With
     noise multiplier nm, the release is one of multiplier 1/(1/nm + growth).
 
+        growth = 2 sqrt(sum_j d_j 4^-bits_j)        (Laplace, in L1:  2 sum_j d_j 2^-bits_j)
+
     >>> growth({26: 10**4})  # doctest: +ELLIPSIS
     2.98...e-06
     """
@@ -59,16 +67,60 @@ def growth(sizes: dict[int, int], l1: bool = False) -> float:
     return 2.0 * total * (1 + 2.0**-40)
 
 
-def effective_multiplier(noise_multiplier: float, growth: float) -> float:
-    """What to account for when the noise stays as it was."""
-    return noise_multiplier / (1.0 + noise_multiplier * growth)
-
-
 def compensated(noise_multiplier: float, growth: float) -> float:
     """By what to multiply the noise for the event to stay as it was: s' with s'(1 - nm growth) = s.
 
     The growth is in units of the noise itself, so the larger noise has a larger grid."""
     return 1.0 / (1.0 - noise_multiplier * growth)
+
+
+def on_grid(
+    mechanism: Mechanism, parts: Mapping[str, Bounded], sizes: Mapping[str, int]
+) -> tuple[dict[str, float], dict[str, int]]:
+    """The standard deviations of ``mechanism`` for ``parts``, made wide enough for the grid, and
+    how many bits finer than the noise the grid of each part is.
+
+    Rounding moves two neighbouring sums apart by `growth` in units of the noise. Noise wider by
+    1 / (1 - nm growth) makes up for it: the release is then at most as revealing as the event says,
+    which needs no change. The same factor covers smaller shifts (a mixture's) and the largest
+    coordinate of a record, each with its own multiplier. Where noise is correlated over b steps,
+    one visit of a record is rounded b times: d_j counts so often.
+    """
+    std = mechanism.std(parts)
+    l1 = mechanism.law == "laplace"
+    multiplier = mechanism.noise_multiplier / min(map(_smallest_shift, parts.values()))
+    finer = max(0, math.ceil(math.log2(multiplier / 8)))  # loud noise needs a finer grid
+    rounded = {name: mechanism.roundings * sizes[name] for name in parts}
+    bits = {name: min(bits_for(rounded[name], l1) + finer, _most(l1)) for name in parts}
+    grids: dict[int, int] = {}
+    for name in parts:
+        grids[bits[name]] = grids.get(bits[name], 0) + rounded[name]
+    loss = multiplier * growth(grids, l1)
+    for name, part in parts.items():
+        shift = part.sensitivity.l1 if l1 else part.sensitivity.add_remove
+        if part.coordinate_bound is not None and shift is not None:
+            # 2 gamma over the bound of one coordinate
+            ratio = shift / part.coordinate_bound
+            loss = max(loss, multiplier * ratio * 2.0 * 2.0 ** -bits[name])
+    if not loss < 1 - 1 / WIDEST:
+        raise ConfigurationError(
+            "noise_multiplier must leave the grid of the noise far finer than the bound. Got "
+            f"{mechanism.noise_multiplier!r} instead, with {sum(sizes.values())} coordinates. Use "
+            "less noise, or fewer steps for the same epsilon."
+        )
+    factor = compensated(1.0, loss)
+    return {name: value * factor for name, value in std.items()}, bits
+
+
+def _most(l1: bool) -> int:
+    return MOST_BITS_L1 if l1 else MOST_BITS
+
+
+def _smallest_shift(part: Bounded) -> float:
+    """The smallest shift that a record can cause, over the largest; 1 unless it is random."""
+    mixture = part.sensitivity.mixture
+    shifts = [1.0] if mixture is None else [shift for _, shift in mixture if shift > 0]
+    return min(shifts) / max(shifts)
 
 
 def sampler(draws: float, beta: float, eta: float = ETA) -> float:

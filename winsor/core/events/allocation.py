@@ -35,8 +35,8 @@ from numpy.typing import NDArray
 
 from winsor.core.accounting import privacy_losses as losses
 from winsor.core.accounting import rdp
-from winsor.core.contract import Neighbouring, UnsupportedRelation
-from winsor.core.events.declared import event, positive, whole
+from winsor.core.contract import Neighbouring
+from winsor.core.events.declared import event, only, positive, whole
 from winsor.core.events.lognormal import mean_of
 from winsor.core.events.registry import Grid, Orders
 
@@ -49,17 +49,8 @@ density ratios leave the range of floating point, or differ from 1 by little mor
 _UNIT = 2.0**-53
 
 
-def _only_add_remove(relation: Neighbouring) -> None:
-    if relation is not Neighbouring.ADD_OR_REMOVE_ONE:
-        raise UnsupportedRelation(
-            f"relation must be {Neighbouring.ADD_OR_REMOVE_ONE.value} for random allocation. Got "
-            f"{relation.value} instead, for which no bound is proven. Account under "
-            f"{Neighbouring.ADD_OR_REMOVE_ONE.value}, or use Poisson sampling."
-        )
-
-
 def _pld(epoch: AllocationDpEvent, relation: Neighbouring, grid: Grid) -> PrivacyLossDistribution:
-    _only_add_remove(relation)
+    only(relation, Neighbouring.ADD_OR_REMOVE_ONE, "random allocation")
     noise = epoch.noise_multiplier
     if epoch.steps == 1 or not SMALLEST_NOISE <= noise <= LARGEST_NOISE:
         return losses.sampled_gaussian(1.0, noise, grid, replace=False)
@@ -103,7 +94,7 @@ def _on_grid(
 
 def _rdp(epoch: AllocationDpEvent, relation: Neighbouring, orders: Orders) -> Orders:
     """Of the one release that the row was in, were it known which."""
-    _only_add_remove(relation)
+    only(relation, Neighbouring.ADD_OR_REMOVE_ONE, "random allocation")
     return rdp.gaussian(GaussianDpEvent(epoch.noise_multiplier), relation, orders)
 
 

@@ -24,24 +24,18 @@ from dp_accounting.pld.privacy_loss_distribution import (
 
 from winsor.core.accounting import privacy_losses as losses
 from winsor.core.accounting import rdp
-from winsor.core.contract import (
-    ConfigurationError,
-    Neighbouring,
-    UnsupportedEvent,
-    UnsupportedRelation,
+from winsor.core.contract import ConfigurationError, Neighbouring, UnsupportedEvent
+from winsor.core.events.declared import (
+    declare,
+    inner_kind,
+    number_kind,
+    only,
+    several_kind,
+    whole_kind,
 )
-from winsor.core.events.declared import declare, inner_kind, number_kind, several_kind, whole_kind
 from winsor.core.events.registry import Grid, Json, Orders, event_from_json, event_to_json, register
 
 _MOST_LAPLACE_POINTS = 1 << 17  # dp_accounting spends some microseconds of Python on each
-
-
-def _only(relation: Neighbouring, wanted: Neighbouring, what: str) -> None:
-    if relation is not wanted:
-        raise UnsupportedRelation(
-            f"relation must be {wanted.value} for {what}. Got {relation.value} instead, for which "
-            f"no bound is proven. Account under {wanted.value}, or use Poisson sampling."
-        )
 
 
 def _with_noise(multiplier: float) -> float:
@@ -100,7 +94,7 @@ def _poisson_pld(
         replace = relation is Neighbouring.REPLACE_ONE
         return losses.sampled_gaussian(rate, nm, grid, replace=replace)
     if isinstance(inner, LaplaceDpEvent):
-        _only(relation, Neighbouring.ADD_OR_REMOVE_ONE, "Poisson-sampled Laplace noise")
+        only(relation, Neighbouring.ADD_OR_REMOVE_ONE, "Poisson-sampled Laplace noise")
         return _laplace_pld(inner, relation, grid, rate)
     raise UnsupportedEvent(
         "a Poisson-sampled event must hold a GaussianDpEvent or a LaplaceDpEvent. Got "
@@ -110,7 +104,7 @@ def _poisson_pld(
 
 def _subset_gaussian(event: SampledWithoutReplacementDpEvent, relation: Neighbouring) -> float:
     """The multiplier of the event, if it can be accounted for at all."""
-    _only(relation, Neighbouring.REPLACE_ONE, "batches of fixed size")
+    only(relation, Neighbouring.REPLACE_ONE, "batches of fixed size")
     if not isinstance(event.event, GaussianDpEvent):
         raise UnsupportedEvent(
             "an event on a subset of fixed size must hold a GaussianDpEvent. Got "
@@ -170,7 +164,7 @@ register(
 def _mixture_pld(
     event: MixtureOfGaussiansDpEvent, relation: Neighbouring, grid: Grid
 ) -> PrivacyLossDistribution:
-    _only(relation, Neighbouring.ADD_OR_REMOVE_ONE, "mixtures of Gaussians")
+    only(relation, Neighbouring.ADD_OR_REMOVE_ONE, "mixtures of Gaussians")
     if max(event.sensitivities) == 0:
         return identity(grid.interval)
     return losses.mixture_of_gaussians(
@@ -182,7 +176,7 @@ def _mixture_rdp(
     event: MixtureOfGaussiansDpEvent, relation: Neighbouring, orders: Orders
 ) -> Orders:
     """Every shift that is not zero made the largest one: the divergences grow with each shift."""
-    _only(relation, Neighbouring.ADD_OR_REMOVE_ONE, "mixtures of Gaussians")
+    only(relation, Neighbouring.ADD_OR_REMOVE_ONE, "mixtures of Gaussians")
     pairs = list(zip(event.sensitivities, event.sampling_probs, strict=True))
     largest = max(event.sensitivities)
     if largest == 0:

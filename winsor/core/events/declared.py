@@ -21,7 +21,7 @@ import attr
 from dp_accounting.dp_event import DpEvent
 
 from winsor.core import checks
-from winsor.core.contract import ConfigurationError
+from winsor.core.contract import ConfigurationError, Neighbouring, UnsupportedRelation
 from winsor.core.events.registry import Json, event_from_json, event_to_json, register
 
 Check = Callable[[str, Any], Any]
@@ -112,6 +112,15 @@ def rate() -> Any:
 def alternatives() -> Any:
     """Declare a field that holds one or more events."""
     return _field(several_kind(1, tuple))
+
+
+def only(relation: Neighbouring, wanted: Neighbouring, what: str) -> None:
+    """Refuse every relation but the one under which ``what`` has a bound."""
+    if relation is not wanted:
+        raise UnsupportedRelation(
+            f"relation must be {wanted.value} for {what}. Got {relation.value} instead, for which "
+            f"no bound is proven. Account under {wanted.value}, or use Poisson sampling."
+        )
 
 
 def declare(

@@ -1,4 +1,4 @@
-"""What Gaussian noise on several bounded parts costs, given the batch. No torch here.
+"""What Gaussian noise costs given the batch: on several bounded parts, or correlated over steps.
 
 The parts of a release are one Gaussian whose noise multiplier nm satisfies
 nm^-2 = sum_j (S_j / s_j)^2 (see `gaussian.py`, which adds the noise).
@@ -9,10 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NoReturn
 
 from dp_accounting import dp_event
 
-from winsor.core.contract import Bounded, Neighbouring, UnsoundRelease
+from winsor.core.contract import Bounded, Neighbouring, UnsoundRelease, UnsupportedEvent
+from winsor.core.noise.protocol import LocalEvent
 
 
 @dataclass(frozen=True)
@@ -73,3 +75,40 @@ def check_shares(parts: Mapping[str, Bounded]) -> None:
     total = sum(part.share for part in parts.values())
     if not math.isclose(total, 1.0, rel_tol=1e-9):
         raise UnsoundRelease(f"shares of a joint release must add up to 1. Got {total} instead.")
+
+
+@dataclass(frozen=True)
+class BandedEvent:
+    """A release whose noise takes part in the ``bands - 1`` releases after it.
+
+    `LocalEvent`, but one that every way of drawing refuses unless a row, once drawn, stays away for
+    ``bands`` steps; such a sampler asks `separated`.
+    """
+
+    bands: int
+    noise: LocalEvent
+
+    def separated(self, steps: int, rate: float, relation: Neighbouring) -> dp_event.DpEvent:
+        """``steps`` releases in a row; a record is in one of them with probability ``rate``."""
+        if steps < self.bands:
+            raise self._refusal(f"rows may return after {steps} steps")
+        return self.noise.poisson(rate, relation)
+
+    def poisson(self, q: float, relation: Neighbouring) -> NoReturn:
+        """Refuse: a row may return before the bands have passed."""
+        raise self._refusal("rows may return at any step")
+
+    def fixed_size(self, n: int, size: int, relation: Neighbouring) -> NoReturn:
+        """Refuse: a row may return before the bands have passed."""
+        raise self._refusal("rows may return at any step")
+
+    def whole(self, relation: Neighbouring) -> NoReturn:
+        """Refuse: a row may return before the bands have passed."""
+        raise self._refusal("rows may return at any step")
+
+    def _refusal(self, why: str) -> UnsupportedEvent:
+        return UnsupportedEvent(
+            f"noise with {self.bands} bands must be drawn for rows that stay away for "
+            f"{self.bands} steps after each visit. Got a sampler where {why} instead. Use "
+            f"CyclicPoisson(n, bands={self.bands}, q=...), or Gaussian noise."
+        )

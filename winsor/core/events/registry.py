@@ -56,6 +56,9 @@ ENTRY_POINTS, FOLDERS = "winsor.events", "WINSOR_EVENTS"
 History = Sequence[tuple[DpEvent, int]]
 """What was done: events with how often each happened. Order does not matter."""
 
+ROUNDING = 1 + 1e-9
+"""Deltas are raised by this factor before they are turned into laws."""
+
 Orders = NDArray[np.float64]
 Json = dict[str, Any]
 

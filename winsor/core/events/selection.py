@@ -61,7 +61,7 @@ from dp_accounting.rdp.rdp_privacy_accountant import compute_epsilon
 from numpy.typing import NDArray
 
 from winsor.core.accounting import lattice, pld, rdp
-from winsor.core.accounting.dominating import ROUNDING, DominatingPair, dominating_pair, on_grid
+from winsor.core.accounting.dominating import DominatingPair, dominating_pair, on_grid
 from winsor.core.accounting.spending import certify, charged_epsilon, delta_curve
 from winsor.core.contract import (
     ConfigurationError,
@@ -70,6 +70,7 @@ from winsor.core.contract import (
     UnsupportedRelation,
 )
 from winsor.core.events.registry import (
+    ROUNDING,
     Grid,
     History,
     Json,
@@ -80,13 +81,15 @@ from winsor.core.events.registry import (
     flatten,
     register,
 )
-from winsor.core.events.selection_bounds import (
+from winsor.core.events.trial_counts import (
+    PoissonTrials,
+    TrialCounts,
+    TruncatedNegativeBinomial,
     log_ratio,
     renyi_deltas,
     selected_divergences,
     smallest_log_ratio,
 )
-from winsor.core.events.trial_counts import PoissonTrials, TrialCounts, TruncatedNegativeBinomial
 
 Array = NDArray[np.float64]
 

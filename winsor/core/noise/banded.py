@@ -40,13 +40,11 @@ from typing import Any
 import numpy as np
 
 from winsor.core.arithmetic.fused import subtract_multiple
-from winsor.core.buffers import KINDS, Doubles, flat_doubles
+from winsor.core.buffers import KINDS, Doubles, flat_doubles, leaves_of
 from winsor.core.contract import Bounded, ConfigurationError, UnsoundRelease
-from winsor.core.events.banded import BandedEvent
-from winsor.core.events.joint import check_shares, joint_event
+from winsor.core.events.joint import BandedEvent, check_shares, joint_event
 from winsor.core.noise.gaussian import Gaussian
 from winsor.core.noise.protocol import DrawNoise, LocalEvent
-from winsor.core.values import leaves_of
 
 _ROUNDING = 1e-12
 

@@ -11,7 +11,7 @@ Guarantee
 ---------
 Given the batch, under add/remove: LaplaceDpEvent(nm), the law of *one* coordinate that takes the
 whole shift. It dominates every way of spreading the shift over coordinates
-(`winsor/core/events/mixed_laplace.py` has the proof), also after Poisson sampling. If no
+(`winsor/core/events/mixed.py` has the proof), also after Poisson sampling. If no
 coordinate of one record moves by more than 1/p of the whole, in units of its noise, the event is
 `MixedLaplaceDpEvent` without mixing, which is never larger. Parts bounded in L2 only are refused:
 the L1 norm of such a vector grows with its length.
@@ -28,7 +28,7 @@ from dp_accounting import dp_event
 
 from winsor.core.contract import Bounded, Neighbouring, UnsoundRelease, UnsupportedRelation
 from winsor.core.events.joint import check_shares
-from winsor.core.events.mixed_laplace import MixedLaplaceDpEvent
+from winsor.core.events.mixed import MixedLaplaceDpEvent
 from winsor.core.noise import source as noise
 from winsor.core.noise.gaussian import FixedNoise
 from winsor.core.noise.protocol import LocalEvent

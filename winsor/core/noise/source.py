@@ -31,14 +31,13 @@ from typing import Any
 import numpy as np
 
 from winsor.core.accounting.lattice import LEAST_BITS, MOST_BITS, bits_for
-from winsor.core.buffers import KINDS
+from winsor.core.buffers import KINDS, FlatTree, leaves_of
 from winsor.core.contract import Bounded, ConfigurationError, UnsoundRelease
 from winsor.core.noise import kernel, lattice
 from winsor.core.noise.ahead import Request, Slab, Worker, fill
 from winsor.core.noise.laws import LAWS
 from winsor.core.noise.protocol import DrawNoise
 from winsor.core.randomness import HoldsKey
-from winsor.core.values import FlatTree, leaves_of
 
 BLOCK = 1 << 18
 GROUP = 64

@@ -31,8 +31,7 @@ from winsor.core.events.allocation import AllocationDpEvent
 from winsor.core.events.joint import GaussianEvent
 from winsor.core.noise.protocol import LocalEvent
 from winsor.core.randomness import stream
-from winsor.core.sampling.blocks import BlockSampler
-from winsor.core.sampling.samplers import Indices
+from winsor.core.sampling.samplers import BlockSampler, Indices
 
 
 def _whole(name: str, value: Any, high: int | None = None) -> int:

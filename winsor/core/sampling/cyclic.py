@@ -23,11 +23,10 @@ from dp_accounting import dp_event
 from numpy.typing import NDArray
 
 from winsor.core.contract import ConfigurationError, Neighbouring, UnsupportedRelation
-from winsor.core.events.banded import BandedEvent
+from winsor.core.events.joint import BandedEvent
 from winsor.core.noise.protocol import LocalEvent
 from winsor.core.randomness import stream
-from winsor.core.sampling.blocks import BlockSampler
-from winsor.core.sampling.samplers import Indices
+from winsor.core.sampling.samplers import BlockSampler, Indices
 
 
 @dataclass(frozen=True)

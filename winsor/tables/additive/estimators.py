@@ -12,7 +12,7 @@ from sklearn.utils.validation import column_or_1d
 
 from winsor.core.checks import choice
 from winsor.core.contract import ConfigurationError
-from winsor.core.ledger.shared_budget import PrivacyBudget
+from winsor.planning.shared_budget import PrivacyBudget
 from winsor.tables.additive.base import PrivateAdditiveModel
 from winsor.tables.additive.fitting import Table
 from winsor.tables.additive.knots import Units, units_of

@@ -12,7 +12,7 @@ from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import check_is_fitted
 
 from winsor.core.contract import ConfigurationError
-from winsor.core.ledger.shared_budget import PrivacyBudget
+from winsor.planning.shared_budget import PrivacyBudget
 from winsor.tables.linear.base import PrivateLinearModel, theta_parts
 from winsor.tables.losses import Hinge, Logistic, Loss, Softmax
 from winsor.tables.refused_tables import known_table, refuse_no_classes

@@ -38,7 +38,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_dat
 
 from winsor.core.checks import probability
 from winsor.core.contract import ConfigurationError, Sensitivity
-from winsor.core.ledger.shared_budget import PrivacyBudget
+from winsor.planning.shared_budget import PrivacyBudget
 from winsor.planning.shares import Part, Shares
 from winsor.tables.descent import mean_of_last
 from winsor.tables.estimator import PrivateEstimator

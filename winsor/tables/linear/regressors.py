@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from winsor.core.checks import at_least, positive
 from winsor.core.contract import ConfigurationError
-from winsor.core.ledger.shared_budget import PrivacyBudget
+from winsor.planning.shared_budget import PrivacyBudget
 from winsor.tables.linear.base import PrivateLinearModel, theta_parts
 from winsor.tables.losses import Absolute, Huber, Loss, Squared
 from winsor.tables.refused_tables import as_targets, known_table

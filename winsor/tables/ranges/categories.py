@@ -5,7 +5,7 @@
 
 A record stands in one category per column. T is such that a record which is alone in its
 categories, in all k columns, brings any of them to light with probability at most delta_T
-(`winsor/core/noise/thresholded.py`), half of delta by default.
+(`winsor/core/noise/gaussian.py`), half of delta by default.
 
 Guarantee
 ---------
@@ -46,7 +46,7 @@ from winsor.core.checks import probability
 from winsor.core.contract import Bounded, ConfigurationError, Guarantee, Neighbouring, Sensitivity
 from winsor.core.events.registry import History
 from winsor.core.ledger.ledger import Ledger
-from winsor.core.noise.thresholded import ThresholdedGaussian
+from winsor.core.noise.gaussian import ThresholdedGaussian
 from winsor.core.prepaid import PrepaidDoor
 from winsor.core.randomness import key_for
 from winsor.core.sampling.samplers import FullBatch

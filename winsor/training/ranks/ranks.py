@@ -22,10 +22,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from winsor.core.buffers import FlatTree
 from winsor.core.contract import ProtocolError
 from winsor.core.noise.slices import DRAWN_AHEAD
 from winsor.core.sampling.samplers import Indices
-from winsor.core.values import FlatTree
 from winsor.gradients.tree import Layout
 from winsor.rules.rule import Sums
 

@@ -25,10 +25,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from winsor.core.buffers import PartTree
 from winsor.core.contract import UnsoundRelease, UnsupportedModel
 from winsor.core.noise.protocol import Correlated, Mechanism
 from winsor.core.noise.slices import SlicedNoise, Source
-from winsor.core.values import PartTree
 from winsor.rules.rule import Rule, Sums
 from winsor.training.ranks.ranks import Ranks
 from winsor.training.ranks.sharded import Shards, own_part, sliced

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from winsor.core.values import FlatTree
+from winsor.core.buffers import FlatTree
 from winsor.gradients.directions import Basis, Kronecker, bases
 from winsor.gradients.tree import Layout
 from winsor.gradients.view import Directions

@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from winsor.core.values import FlatTree
+from winsor.core.buffers import FlatTree
 from winsor.gradients.tree import Layout
 from winsor_papers.reproductions.dc_dpsgd.descent import DescentTask
 

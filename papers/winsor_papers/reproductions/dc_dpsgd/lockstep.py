@@ -30,6 +30,7 @@ from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
 from winsor.contrib.modelmix.mechanism import ModelMix
+from winsor.core.buffers import FlatTree
 from winsor.core.contract import Neighbouring
 from winsor.core.door import Door
 from winsor.core.ledger.guarantee import guarantee
@@ -37,7 +38,6 @@ from winsor.core.ledger.ledger import Ledger
 from winsor.core.noise.gaussian import Gaussian
 from winsor.core.randomness import new_key
 from winsor.core.sampling.samplers import Poisson
-from winsor.core.values import FlatTree
 from winsor.gradients.directions import Kronecker, bases
 from winsor.gradients.tree import Layout
 from winsor.gradients.view import Directions

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from winsor.core.values import FlatTree
+from winsor.core.buffers import FlatTree
 from winsor.gradients.tree import Layout
 from winsor_papers.reproductions.dc_dpsgd.descent import DescentTask, cross_entropy
 from winsor_papers.reproductions.dc_dpsgd.flat_stack import FlatStack

@@ -20,11 +20,11 @@ import torch
 from torch import Tensor
 
 from winsor.core.accounting import certify
+from winsor.core.accounting.lattice import on_grid
+from winsor.core.buffers import values_in
 from winsor.core.checks import as_relation
 from winsor.core.events.registry import History, event_from_json, event_to_json
-from winsor.core.noise.grid import on_grid
 from winsor.core.sampling.samplers import Poisson
-from winsor.core.values import values_in
 from winsor.gradients import trainable_parameters
 from winsor.planning.run import PlannedRun
 from winsor.rules.rule import dry_run

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from winsor.contrib.modelmix.moments import ORDERS, laplace_log_moments
 from winsor.core.accounting import account, event_from_json, event_to_json
 from winsor.core.contract import ConfigurationError, Neighbouring
-from winsor.core.events.mixed_laplace import (
+from winsor.core.events.mixed import (
     MixedLaplaceDpEvent,
     log_moments,
     plain_log_moments,

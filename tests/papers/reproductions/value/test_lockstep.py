@@ -19,8 +19,8 @@ from winsor_papers.value.claim import printed_scale
 
 from winsor.contrib.value.value import Value
 from winsor.contrib.value.wgc import NetworkGrowth, relu_network
+from winsor.core.buffers import leaves_of
 from winsor.core.noise.gaussian import Gaussian
-from winsor.core.values import leaves_of
 from winsor.gradients.loop import LoopEngine
 from winsor.rules.flat import Flat
 from winsor.training.make_private import make_private

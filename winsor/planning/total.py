@@ -9,9 +9,9 @@ import numpy as np
 
 from winsor.core.contract import ConfigurationError, Guarantee, Neighbouring
 from winsor.core.ledger.guarantee import guarantee
-from winsor.core.ledger.holders import guarantee_of, ledger_of
 from winsor.core.ledger.ledger import Ledger
-from winsor.core.ledger.shared_budget import PrivacyBudget
+from winsor.planning.holders import guarantee_of, ledger_of
+from winsor.planning.shared_budget import PrivacyBudget
 
 SEARCHED = (
     "the scores of a search, and its choice by them, read the rows without privacy: not covered "

@@ -18,7 +18,7 @@ from pathlib import Path
 PACKAGE = Path(__file__).parent.parent / "winsor"
 
 LAYERS: tuple[tuple[str, ...], ...] = (  # a part imports from lower layers, and from its own
-    ("core", "optional"),
+    ("core",),
     ("charts", "models", "gradients"),
     ("planning",),
     ("rules", "tails"),

@@ -180,7 +180,7 @@ INSTALL = "needs PyTorch. It is not installed. Install it with: pip install 'win
 def test_networks_say_how_to_install_torch(name):
     code = f"""
 import winsor
-from winsor.optional import TorchMissing
+from winsor.planning.optional import TorchMissing
 from winsor.core.contract import WinsorError
 try:
     winsor.{name}

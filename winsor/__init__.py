@@ -15,7 +15,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from winsor.core.contract import Guarantee
-from winsor.optional import needing_torch
+from winsor.planning.optional import needing_torch
 
 if TYPE_CHECKING:
     from winsor import (

@@ -23,8 +23,7 @@ from winsor.core.noise.laplace import Laplace
 from winsor.core.noise.source import NoiseOfStep, NoiseSource
 from winsor.core.randomness import new_key
 from winsor.core.sampling.samplers import FullBatch
-from winsor.gradients.buffers import as_tensor, with_tensors
-from winsor.gradients.tree import Layout
+from winsor.gradients.buffers import Layout, as_tensor, with_tensors
 
 KEY = bytes(range(32))
 ADD = Neighbouring.ADD_OR_REMOVE_ONE

@@ -11,10 +11,10 @@ from torch import nn
 from winsor.core.contract import ConfigurationError
 from winsor.gradients import make_engine, trainable_parameters
 from winsor.gradients import units as units_of_pieces
+from winsor.gradients.buffers import Layout
 from winsor.gradients.parameter_rows import NORM_FLOOR, Outer, Rows
 from winsor.gradients.recorded_view import RecordedView
 from winsor.gradients.rows import RowsView
-from winsor.gradients.tree import Layout
 from winsor.gradients.units import Units, units_view
 from winsor.gradients.view import Need
 from winsor.rules import Value

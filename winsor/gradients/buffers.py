@@ -1,12 +1,13 @@
-"""Tensors of PyTorch as the core reads and overwrites them (`winsor/core/buffers.py`).
+"""Tensors in memory: what the core reads and overwrites, and gradient trees in one piece.
 
-Importing this module registers them.
+Importing this module registers tensors of PyTorch with the core (`winsor/core/buffers.py`). A
+`Layout` puts the leaves of a gradient into one piece, so that one operation serves all parameters.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ import torch
 from torch import Tensor
 
 from winsor.core import buffers
+from winsor.core.buffers import FlatTree
 
 _WIDTHS = {torch.float32: 4, torch.float64: 8}
 
@@ -71,3 +73,39 @@ def with_tensors(state: Mapping[str, Any]) -> dict[str, Any]:
         return as_tensor(value)
 
     return {name: converted(value) for name, value in state.items()}
+
+
+unflatten = torch._C._nn.unflatten_dense_tensors
+SMALL = 1 << 18
+"""Up to this many values, a copy into one piece costs less than an operation per leaf."""
+
+
+class Layout:
+    """Names, shapes and order of the leaves: made once, used at every step."""
+
+    def __init__(self, parameters: Mapping[str, Tensor]) -> None:
+        first = next(iter(parameters.values()))
+        self.dtype, self.device = first.dtype, first.device
+        self.names = list(parameters)
+        self.like = [p.detach() for p in parameters.values()]
+        self.total = sum(p.numel() for p in parameters.values())
+
+    def empty(self) -> FlatTree:
+        """Return a tree with undefined values."""
+        return self.over(torch.empty(self.total, dtype=self.dtype, device=self.device))
+
+    def packed(self, leaves: Sequence[Tensor]) -> dict[str, Tensor]:
+        """Return a tree of these leaves, in one piece where the copy is worth it."""
+        if self.total > SMALL:
+            return dict(zip(self.names, leaves, strict=True))
+        return self.joined(leaves)
+
+    def joined(self, leaves: Sequence[Tensor]) -> FlatTree:
+        """Copy the leaves into one piece of memory and return a tree of views of it."""
+        return self.over(torch.cat([leaf.reshape(-1) for leaf in leaves]))
+
+    def over(self, flat: Tensor) -> FlatTree:
+        """Return the tree whose leaves are views of ``flat``."""
+        tree = FlatTree(zip(self.names, unflatten(flat, self.like), strict=True))
+        tree.flat = flat
+        return tree

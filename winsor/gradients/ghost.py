@@ -21,6 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from winsor.core.contract import Tree
+from winsor.gradients.buffers import Layout
 from winsor.gradients.func import call_rows, recorded_module
 from winsor.gradients.layers import layer_for
 from winsor.gradients.layers.attention import attention_forward
@@ -40,7 +41,6 @@ from winsor.gradients.recorder import (
     refuse_without_graph,
 )
 from winsor.gradients.small import Met, SmallModel
-from winsor.gradients.tree import Layout
 from winsor.gradients.view import Engine, Need, View
 
 PER_SAMPLE = Need.NORMS | Need.GROUP_NORMS | Need.SKETCH | Need.ROWS

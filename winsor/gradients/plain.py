@@ -19,7 +19,7 @@ from torch import Tensor
 
 from winsor.core.contract import Tree
 from winsor.gradients.autograd import gradients
-from winsor.gradients.tree import Layout
+from winsor.gradients.buffers import Layout
 from winsor.gradients.view import View
 
 SUSPICIOUS = 1e12

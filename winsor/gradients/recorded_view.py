@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from winsor.core.contract import ProtocolError, Tree
+from winsor.gradients.buffers import Layout
 from winsor.gradients.directions import bases
 from winsor.gradients.parameter_rows import (
     NUMBERS_IN_CACHE,
@@ -29,7 +30,6 @@ from winsor.gradients.parameter_rows import (
     ghost,
 )
 from winsor.gradients.sums import scaled
-from winsor.gradients.tree import Layout
 from winsor.gradients.view import Directions, View
 
 LARGE_SQUARE = 1e30

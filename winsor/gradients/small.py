@@ -34,13 +34,13 @@ from torch.autograd.graph import GradientEdge
 
 from winsor.core import compiled
 from winsor.core.contract import Tree
+from winsor.gradients.buffers import Layout
 from winsor.gradients.layers.linear import LinearLayer
 from winsor.gradients.outer_maps import OuterMap, Pure, Sums, agrees
 from winsor.gradients.parameter_rows import Outer, ParameterRows, Rows
 from winsor.gradients.recorded_view import RecordedView
 from winsor.gradients.recorder import Call, Recorder, saved_tensor_hooks
 from winsor.gradients.sums import FLOAT32_SUM_ROWS, exact_or_zero
-from winsor.gradients.tree import Layout
 from winsor.gradients.view import View
 
 SOURCE = Path(__file__).with_name("_outer.c")

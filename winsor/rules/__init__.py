@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 
 from winsor.core.checks import choice, nearest_first
 from winsor.core.contract import ConfigurationError
-from winsor.optional import needing_torch
+from winsor.planning.optional import needing_torch
 
 if TYPE_CHECKING:  # the classes below are found when asked for: type checkers read their names here
     from winsor.rules._names import *  # written by docs/rule_pages.py (make docs)

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from winsor.core.buffers import FlatTree
-from winsor.gradients.tree import Layout
+from winsor.gradients.buffers import Layout
 from winsor.training.ranks import ranks
 from winsor.training.ranks.ranks import Sent
 

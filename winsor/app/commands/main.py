@@ -17,7 +17,7 @@ import typer
 
 from winsor.app.commands.output import help_if_bare, new_app
 from winsor.core.contract import WinsorError
-from winsor.optional import needing_torch
+from winsor.planning.optional import needing_torch
 
 COMMANDS = {  # name: (where its function or typer app is, its line in `winsor --help`)
     "plan": (

@@ -39,7 +39,7 @@ from winsor.app.runs.config import Config, from_table
 from winsor.app.runs.folder import RunError, RunFolder, json_bytes, sense, writing
 from winsor.core.contract import ConfigurationError, LedgerError
 from winsor.core.ledger.ledger import Ledger
-from winsor.optional import needing_torch
+from winsor.planning.optional import needing_torch
 
 Row = dict[str, Any]
 MADE = ("config.toml", "config.json", "environment.json", "metrics.jsonl", "checkpoint.pt")

@@ -13,11 +13,11 @@ from torch import Tensor, nn
 
 from winsor.contrib.value.view import ForwardView, Parameters, RecordedForward
 from winsor.core.contract import LossError, ProtocolError, UnsupportedModel
+from winsor.gradients.buffers import Layout
 from winsor.gradients.engine import FORWARD
 from winsor.gradients.graph import Graph
 from winsor.gradients.recorder import PatchedForward
 from winsor.gradients.support import refuse_unsupported
-from winsor.gradients.tree import Layout
 
 
 class ForwardEngine:

@@ -26,9 +26,9 @@ from torch.utils._pytree import tree_flatten, tree_map
 
 from winsor.core.contract import LossError, ProtocolError, Tree
 from winsor.gradients.autograd import gradients, without_graph
+from winsor.gradients.buffers import Layout
 from winsor.gradients.graph import Graph, Step, outputs_behind, region
 from winsor.gradients.streamed import StreamedBackward, Visit
-from winsor.gradients.tree import Layout
 from winsor.gradients.view import View, zeros_like_parameters
 from winsor.gradients.weight_gradients import gradients_below, kept, scaled
 

@@ -26,7 +26,7 @@ from winsor.core.buffers import FlatTree
 from winsor.core.contract import ProtocolError
 from winsor.core.noise.slices import DRAWN_AHEAD
 from winsor.core.sampling.samplers import Indices
-from winsor.gradients.tree import Layout
+from winsor.gradients.buffers import Layout
 from winsor.rules.rule import Sums
 
 _Value = TypeVar("_Value")

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from winsor.core.buffers import FlatTree
+from winsor.gradients.buffers import Layout
 from winsor.gradients.directions import Basis, Kronecker, bases
-from winsor.gradients.tree import Layout
 from winsor.gradients.view import Directions
 from winsor.models.networks import two_layer_cnn
 from winsor_papers.reproductions.dc_dpsgd.cnn_rows import (

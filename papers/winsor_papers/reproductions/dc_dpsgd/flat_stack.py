@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from winsor.core.buffers import FlatTree
-from winsor.gradients.tree import Layout
+from winsor.gradients.buffers import Layout
 from winsor_papers.reproductions.dc_dpsgd.descent import DescentTask
 
 

@@ -38,8 +38,8 @@ from winsor.core.ledger.ledger import Ledger
 from winsor.core.noise.gaussian import Gaussian
 from winsor.core.randomness import new_key
 from winsor.core.sampling.samplers import Poisson
+from winsor.gradients.buffers import Layout
 from winsor.gradients.directions import Kronecker, bases
-from winsor.gradients.tree import Layout
 from winsor.gradients.view import Directions
 from winsor.rules.coordinates import LInf
 from winsor.rules.rule import ROUNDING, Rule, Sums, no_rows

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from winsor.core.buffers import FlatTree
-from winsor.gradients.tree import Layout
+from winsor.gradients.buffers import Layout
 from winsor_papers.reproductions.dc_dpsgd.descent import DescentTask, cross_entropy
 from winsor_papers.reproductions.dc_dpsgd.flat_stack import FlatStack
 from winsor_papers.reproductions.modelmix.scattering_problem import scattering_cnn

@@ -108,7 +108,7 @@ class CurveVerdict:
 
     @property
     def violated(self) -> bool:
-        """Whether the claim is refuted."""
+        """Return whether the claim is refuted."""
         return self.margin > 0
 
 

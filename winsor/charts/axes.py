@@ -17,7 +17,7 @@ class Axis:
     ticks: tuple[float, ...]
 
     def at(self, value: float) -> float:
-        """Where a value stands, from 0 to 1; small values of a logarithmic axis stand at 0."""
+        """Position of a value, from 0 to 1; values below a logarithmic axis are put at 0."""
         if not self.log:
             return (value - self.low) / (self.high - self.low)
         value = max(value, self.low)

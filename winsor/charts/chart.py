@@ -69,7 +69,7 @@ class Chart:
 
     @property
     def empty(self) -> bool:
-        """Whether there is nothing to draw."""
+        """Return whether there is nothing to draw."""
         return self.bars is None and not any(series.points for series in self.series)
 
     def axes(self) -> tuple[Axis, Axis]:

@@ -107,7 +107,7 @@ def drawing(chart: Chart) -> Markup:
 
 
 def _legend(chart: Chart, y: float) -> list[tuple[Series, float, float]]:
-    """Where the names of several lines stand, in as many rows as they need."""
+    """Positions (x, y) of the names of several lines, in as many rows as they need."""
     places, x = [], float(LEFT)
     for series in chart.series if len(chart.series) > 1 else ():
         width = 32 + LETTER * len(series.label)

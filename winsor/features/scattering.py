@@ -274,7 +274,7 @@ class MirrorShared:
 
     @property
     def channels(self) -> list[int]:
-        """Where the mirrored image has each channel of one colour."""
+        """Numbers that the channels of one colour have in the mirrored image."""
         centre = int(self.L - self.L / 2 - 1)  # kymatio's angle number t is (centre - t) pi / L
         turned = [(2 * centre - angle) % self.L for angle in range(self.L)]
         order = [0]

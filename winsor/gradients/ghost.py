@@ -93,7 +93,7 @@ class GhostEngine(Engine):
 
     @property
     def has_plan(self) -> bool:
-        """Whether linear maps are all there is: then norms cost less than any bound on them."""
+        """Return whether all layers are linear maps: norms then cost less than any bound."""
         return self._plan is not None
 
     def attach(self) -> None:

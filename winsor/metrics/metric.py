@@ -92,7 +92,7 @@ class Size:
 
     @property
     def known(self) -> bool:
-        """Whether the count stands out of its noise, so that dividing by it makes sense."""
+        """Return whether the count stands out of its noise, so that dividing by it makes sense."""
         return self.count > 4 * self.std and self.count >= 1
 
 

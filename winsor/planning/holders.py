@@ -29,7 +29,7 @@ def guarantee_of(thing: Any) -> Guarantee:
 
 
 def relation_of(thing: Any) -> Neighbouring:
-    """Its neighbouring relation."""
+    """Return the neighbouring relation of a holder of a ledger."""
     found = getattr(thing, "relation", None)
     return found if isinstance(found, Neighbouring) else guarantee_of(thing).relation
 

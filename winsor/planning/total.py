@@ -94,7 +94,7 @@ def _within(thing: Any, seen: set[int] | None = None) -> Iterator[Any]:
 
 
 def _is_estimator(thing: Any) -> bool:
-    """Whether ``thing`` is an estimator in scikit-learn's sense, which the core does not import."""
+    """Return whether ``thing`` is an estimator as in scikit-learn, which the core does not load."""
     return not isinstance(thing, type) and hasattr(thing, "get_params")
 
 

@@ -98,7 +98,7 @@ class TailFit:
 
     @property
     def is_bent(self) -> bool:
-        """Whether the bent curve is used."""
+        """Return whether the bent curve is used."""
         return self.bend_statistic > bend_critical(self.n)
 
     @property

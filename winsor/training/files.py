@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def unfinished(path: Path) -> Path:
-    """Where the new content of ``path`` stands until it is whole; a kill may leave it there."""
+    """Path of the new content of ``path`` until it is whole; a kill may leave it there."""
     return path.with_name(f".{path.name}.new")
 
 

@@ -276,7 +276,7 @@ certified by PLD
 
     @_fixed
     def protects_units(self) -> bool:
-        """Whether one person with all rows is protected, and not only one row."""
+        """Return whether one person with all rows is protected, and not only one row."""
         return self._feed.units is not None
 
     @property

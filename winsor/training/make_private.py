@@ -289,7 +289,7 @@ def _iterates(update: Update, budget: StepBudget, key: bytes, arguments: Argumen
 
 
 def _units(arguments: Arguments) -> UnitRows | None:
-    """Whose rows are whose, if persons are protected and not rows."""
+    """Return which rows belong to which person, if persons are protected and not rows."""
     dataset, given = arguments["dataset"], arguments.get("unit")
     if given is None:
         return None

@@ -110,7 +110,7 @@ class Spending:
         return max(spent, min(planned, -(-k * planned // self._marks)))
 
     def _choose_marks(self, spent: int, cost: float) -> None:
-        """As many as their cost allows."""
+        """Choose as many marks as their cost allows."""
         steps = max(1, spent - self._first)
         expected = (time.perf_counter() - self._start) / steps * self._budget.planned_steps
         affordable = int(max(self._share * expected, ALWAYS_SECONDS) / max(cost, 1e-3))

@@ -153,7 +153,7 @@ class TuningResult:
 
     @property
     def empty(self) -> bool:
-        """Whether there was no trial at all, which only a Poisson number of trials can give."""
+        """Return whether no trial was run, which only a Poisson number of trials can give."""
         return self._best is None
 
     @property

@@ -148,7 +148,7 @@ class Price:
 
     @property
     def releases_all(self) -> bool:
-        """Whether every trial is released and charged for."""
+        """Return whether every trial is released and charged for."""
         return isinstance(self.law, int)
 
     def pay(self, ledger: Ledger, run: str) -> None:

@@ -213,7 +213,7 @@ class RecordSettings:
 
     @property
     def exposes(self) -> bool:
-        """Whether exact values of private rows are recorded."""
+        """Return whether exact values of private rows are recorded."""
         return self.monitor == "debug"
 
 
@@ -264,12 +264,12 @@ class Config:
 
     @property
     def wants_counts(self) -> bool:
-        """Whether the loss waits for released class counts."""
+        """Return whether the loss waits for released class counts."""
         return self.training.loss.options.get("profile") == RELEASED
 
     @property
     def transforms(self) -> bool:
-        """Whether rows are transformed, or anything is released, before the first step."""
+        """Return whether rows are transformed, or anything is released, before the first step."""
         return bool(self.features != Part("none") or self.prepare or self.wants_counts)
 
     def noise_seed(self) -> int | None:
@@ -303,7 +303,7 @@ class Config:
         return table
 
     def to_toml(self) -> str:
-        """As a configuration file. Settings that are None are left out."""
+        """Return the text of a configuration file. Settings that are None are left out."""
         return tomli_w.dumps(without_none(self.to_table()))
 
     def digest(self) -> str:
@@ -358,7 +358,7 @@ def _with_public_rows(rule: Part, folder: Path) -> Part:
 
 
 def is_file(source: str) -> bool:
-    """Whether a source names a file, rather than something built in or importable."""
+    """Return whether a source names a file, rather than something built in or importable."""
     return Path(source).suffix.lower() in (".npz", ".csv", ".parquet", ".npy")
 
 
@@ -387,7 +387,7 @@ def _flat(table: Mapping[str, Any], path: str = "") -> dict[str, Any]:
 
 
 def higher_is_better(metric: str) -> bool:
-    """Whether larger values of a held-out metric are better ones."""
+    """Return whether larger values of a held-out metric are better ones."""
     return metric in HIGHER_IS_BETTER
 
 

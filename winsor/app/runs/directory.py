@@ -61,7 +61,7 @@ class RunDirectory(RunFolder):
 
     @property
     def empty(self) -> bool:
-        """Whether nothing is there yet, so that whatever is there later is the run's."""
+        """Return whether the folder is absent or empty: all that is there later is the run's."""
         return not self.path.exists() or (self.path.is_dir() and not any(self.path.iterdir()))
 
     def config(self) -> Config:

@@ -294,7 +294,7 @@ def marks(planned: int, count: int) -> list[int]:
 
 
 def passed(points: list[int], before: int, now: int) -> bool:
-    """Whether one of the points lies in (before, now]."""
+    """Return whether one of the points lies in (before, now]."""
     return bisect_right(points, now) > bisect_right(points, before)
 
 

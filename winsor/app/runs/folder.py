@@ -94,7 +94,7 @@ class RunFolder:
 
     @property
     def exists(self) -> bool:
-        """Whether the folder was claimed."""
+        """Return whether the folder was claimed."""
         return (self.path / self.record).exists()
 
     def recorded(self) -> dict[str, Any]:

@@ -90,7 +90,7 @@ def build_model(part: Part, data: Data, seed: int) -> nn.Module:
 
 @dataclass(frozen=True)
 class Start:
-    """Where a model starts, and how much of it is trained."""
+    """Weights that a model starts from, and low-rank corrections, if only those are trained."""
 
     weights: str | None
     corrections: dict[str, Any] | None

@@ -286,7 +286,7 @@ def _wrong(path: str, wanted: str, value: Any) -> ConfigurationError:
 
 
 def _shown(value: Any) -> str:
-    """As it was written; a stranger's value may be a megabyte long, or a number without end."""
+    """Return a value as short text; a stranger's may be a megabyte, or a number without end."""
     try:
         text = repr(value)
     except ValueError:  # a whole number with more digits than Python prints
@@ -346,7 +346,7 @@ def allowing(wanted: bool) -> Iterator[None]:
 
 
 def is_import_path(name: str) -> bool:
-    """Whether a name reads as "package.module:name"."""
+    """Return whether a name reads as "package.module:name"."""
     module, colon, attribute = name.partition(":")
     return bool(colon) and all(part.isidentifier() for part in f"{module}.{attribute}".split("."))
 

@@ -199,7 +199,7 @@ def _message(statement: Any) -> bytes:
 
 
 def is_encrypted(key: Path) -> bool:
-    """Whether a private key asks for a password."""
+    """Return whether a private key asks for a password."""
     return b"ENCRYPTED" in _content(key)
 
 

@@ -239,7 +239,7 @@ class ConfiguredTuning:
 
     @property
     def maximise(self) -> bool:
-        """Whether larger scores are better."""
+        """Return whether larger scores are better."""
         return self.settings.score != "public" or higher_is_better(self.config.main_metric)
 
     def train(self, data: Data) -> Train:
@@ -286,7 +286,7 @@ def _written(table: Mapping[str, Any], path: str) -> Any:
 
 
 def _assembled(config: Config, data: Data, noise_multiplier: float) -> Assembled:
-    """As `winsor train` would build it, with a ledger in memory: a trial's own is sealed."""
+    """Build a run as `winsor train` does, with a ledger in memory: a trial's own is sealed."""
     budget = dataclasses.replace(config.budget, epsilon=None, noise_multiplier=noise_multiplier)
     nowhere = cast(RunDirectory, SimpleNamespace(ledger=None))
     done = Part("none")  # `load` has them

@@ -73,7 +73,7 @@ def loudness_findings(transcript: Transcript) -> Iterator[Finding]:
 
 
 def _reused(first: Passage, name: str, second: Passage, its_name: str, error: float) -> bool:
-    """Whether all of the noise is the same, in enough digits, and the sums are not."""
+    """Return whether all noise of two releases agrees, in enough digits, and their sums differ."""
     size = first.parts[name].value.size
     if size * -math.log10(error) < DIGITS:
         return False

@@ -1,4 +1,4 @@
-"""Where rows leave the dataset, and how one of them is held back.
+"""Access to the rows of a dataset, with one of them held back.
 
 Membership of the other rows stays what it is: the row in question is moved to the end of every
 batch that it is in (the order of a batch carries no information, see `rules/draws.py`), and in the

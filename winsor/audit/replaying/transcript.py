@@ -65,7 +65,7 @@ class ReplayReport:
 
     @property
     def passed(self) -> bool:
-        """Whether nothing was found."""
+        """Return whether the replay found nothing."""
         return not self.findings
 
     @property
@@ -316,7 +316,7 @@ class Transcript:
         return passage if passage.absent else None
 
     def _untouched(self, passage: Passage, sampler: Any) -> bool:
-        """Whether the draw for this release is known, and the row was not in it."""
+        """Return whether the draw for this release is known, and the row was not in it."""
         if sampler is not None and (repr(sampler), passage.step) in self.rows.drawn:
             return not self.rows.drawn[repr(sampler), passage.step]
         return len(self.rows.since) == 1 and not self.rows.since[0]

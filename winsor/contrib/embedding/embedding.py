@@ -56,7 +56,7 @@ _LEAST = 1e-30  # norms below are not divided by
 
 
 class Basis(ABC):
-    """Where the public directions come from. Its text must tell one basis from another."""
+    """Source of the public directions. Its text must tell one basis from another."""
 
     @abstractmethod
     def directions(self, parameters: Tree) -> Tensor:

@@ -193,7 +193,7 @@ class Tilted:
         return self.low * self.composition.interval
 
     def suits(self, epsilon: float) -> bool:
-        """Whether epsilon lies in the bulk, where `delta` is sharp."""
+        """Return whether epsilon lies in the bulk, where `delta` is sharp."""
         return self.lowest_epsilon <= epsilon and abs(epsilon - self.mean) <= 2 * self.spread
 
     def _window(self) -> tuple[int, int]:

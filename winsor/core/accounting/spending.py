@@ -293,7 +293,7 @@ class RunningRenyi:
         return lattice.charge(ideal, self._delta, least_multiplier=least)
 
     def _of(self, event: DpEvent) -> tuple[Orders | None, float]:
-        """Of one event, computed when it is first met."""
+        """Return divergences and least multiplier of one event, computed when it is first met."""
         for known, divergences, multiplier in self._known:
             if known is event or known == event:
                 return divergences, multiplier

@@ -33,7 +33,7 @@ def subtract_multiple(total: Array, x: Array, factor: float) -> None:
 
 
 def exact_subtract_multiple(total: Array, x: Array, factor: float) -> None:
-    """As `subtract_multiple`, from error-free transformations alone."""
+    """Subtract as `subtract_multiple` does, by error-free transformations alone."""
     for start in range(0, len(total), _PIECE):
         piece = total[start : start + _PIECE]
         high, low = _product(x[start : start + _PIECE], -factor)
@@ -67,7 +67,7 @@ def _odd_sum(a: Array, b: Array) -> Array:
 
 @functools.cache
 def axpy_fuses() -> bool:
-    """Whether axpy of this machine's BLAS rounds once, in blocks."""
+    """Return whether axpy of this machine's BLAS rounds once, in blocks."""
     k = np.arange(1.0, 4 * _BLOCK + 1)
     total, x = np.sin(k), np.cos(k * k)
     exact, fast = total.copy(), total.copy()

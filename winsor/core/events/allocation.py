@@ -93,7 +93,7 @@ def _on_grid(
 
 
 def _rdp(epoch: AllocationDpEvent, relation: Neighbouring, orders: Orders) -> Orders:
-    """Of the one release that the row was in, were it known which."""
+    """Renyi divergences of the one release that the row was in, as if it were known which."""
     only(relation, Neighbouring.ADD_OR_REMOVE_ONE, "random allocation")
     return rdp.gaussian(GaussianDpEvent(epoch.noise_multiplier), relation, orders)
 

@@ -116,7 +116,7 @@ class MixedDpEvent(DpEvent):
 
     @property
     def mixes(self) -> bool:
-        """Whether the width is large enough to be accounted for."""
+        """Return whether the width is large enough to be accounted for."""
         return self.width_in_noise >= NARROWEST
 
 

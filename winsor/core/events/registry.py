@@ -65,7 +65,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class Grid:
-    """Where privacy losses are put: multiples of ``interval``.
+    """Grid that privacy losses are placed on: multiples of ``interval``.
 
     Losses whose probability adds up to at most ``tail`` may be called infinite, to save points; a
     handler is free to keep them.

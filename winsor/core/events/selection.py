@@ -213,8 +213,8 @@ def _trial_profile(trial: str, relation: Neighbouring) -> tuple[Array, Array]:
 
 
 def _end_of_profile(trial: str, relation: Neighbouring) -> float:
-    """Where delta_Q is negligible, roughly: by Renyi bounds, which are needed anyway, if there are
-    any."""
+    """Return an epsilon beyond which delta_Q is negligible, roughly: by Renyi bounds, which are
+    needed anyway, if there are any."""
     history = flatten([(_event(trial), 1)])
     try:
         divergences = _trial_divergences(trial, relation, tuple(rdp.ORDERS.tolist()))[1]

@@ -73,7 +73,7 @@ class Kernel:
         out: np.ndarray,
         entries: int = 1,
     ) -> None:
-        """As `lattice.draw`."""
+        """Draw noise as `lattice.draw` does."""
         address = _check(out, "d", count * entries)
         where = (self._tables(law), _checked(key), entry, first, count, bits)
         self._draw(*where, entries, address)
@@ -88,14 +88,15 @@ class Kernel:
         gamma: float,
         x: np.ndarray,
     ) -> None:
-        """As `lattice.release`: cipher, law, rounding and sum in one pass over memory."""
+        """Release ``x`` as `lattice.release` does, with all its steps in one pass over memory:
+        cipher, law, rounding and sum."""
         address, size = _check(x, "fd", len(x)), len(x)
         add = self._add_f32 if x.dtype.char == "f" else self._add_f64
         where = (self._tables(law), _checked(key), entry, first, size, bits)
         add(*where, gamma, 1.0 / gamma, address)
 
     def apply(self, noise: np.ndarray, gamma: float, x: np.ndarray) -> None:
-        """As `lattice.apply`."""
+        """Apply drawn noise as `lattice.apply` does."""
         size = len(x)
         source, target = _check(noise, "d", size), _check(x, "fd", size)
         apply = self.apply_f32 if x.dtype.char == "f" else self.apply_f64
@@ -161,7 +162,7 @@ def load() -> Kernel | None:
 
 
 def agrees(kernel: Kernel) -> bool:
-    """Whether it draws what the pure path draws, on a public key."""
+    """Return whether the kernel computes what the pure path does, on a public key."""
     key, count = bytes(range(32)), 3001
     for law in (tables.gaussian(), tables.laplace()):
         ours, theirs = np.empty(count), np.empty(count)

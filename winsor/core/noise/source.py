@@ -272,7 +272,7 @@ class NoiseOfStep:
         self._bits = bits
 
     def add(self, name: str, leaves: Sequence[Any], scale: float, law: str) -> None:
-        """As `DrawNoise.add`, with the noise of this entry."""
+        """Add the noise of this entry, as `DrawNoise.add` does."""
         bits = self._bits[name]
         self._source.add_leaves(self._entry, name, leaves, scale, law=law, bits=bits)
 

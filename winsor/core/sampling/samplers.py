@@ -72,7 +72,7 @@ class Sampler(ABC):
 
     @property
     def public_n(self) -> bool:
-        """Whether everybody knows the number of records. They do, if the rate follows from it."""
+        """Return whether the number of records is public. It is, if the rate follows from it."""
         return True
 
     def config(self) -> dict[str, Any]:
@@ -170,7 +170,7 @@ class Poisson(Sampler):
 
     @property
     def public_n(self) -> bool:
-        """Whether the sampling rate makes the number of rows public."""
+        """Return whether the sampling rate makes the number of rows public."""
         return self.size is None
 
     @staticmethod

@@ -211,7 +211,7 @@ class Fit:
         return Descent(self.shares.parts[name].steps, clip, self.loss.curvature)
 
     def _cut(self, design: Design, learnt: Array) -> tuple[float, float]:
-        """Where to cut residuals, and their deviation when cut there."""
+        """Return the value to cut residuals at, and their deviation when cut there."""
         counts = self.rows.total(Table.residual_counts, design, learnt)
         shares = residual_cut.release_counts(counts, self.n, *self.shares["threshold"])
         spent = self.shares.spent_on("last")

@@ -1,4 +1,4 @@
-"""Where a shape function may bend: knots from a released distribution, and the tents between them.
+"""Knots of a shape function, from a released distribution, and the tents between them.
 
     tent_k(x)   1 at knot k, 0 at its neighbours, linear between: a row has two of them, w and 1 - w
     knots      quantiles of equal mass; a value that many rows share is one knot

@@ -122,7 +122,7 @@ class Design:
 
     @property
     def starts(self) -> list[int]:
-        """Where the columns of each term begin, and the intercept's."""
+        """Number of the first column of each term, and of the intercept."""
         return np.cumsum([0, *(term.width for term in self.terms)]).tolist()
 
     @property

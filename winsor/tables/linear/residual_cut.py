@@ -1,4 +1,4 @@
-"""Where to cut residuals: a private histogram of them, and the balance of bias and noise.
+"""Choice of a cut for residuals: a private histogram of them, and the balance of bias and noise.
 
     release   counts of residuals in signed cells of equal ratios, plus N(0, s^2)
     bias(c)   |mean of what a cut at c takes away|, from the counts that noise cannot explain

@@ -130,7 +130,7 @@ per cent of normal ones."""
 
 @dataclass(frozen=True)
 class Ball:
-    """Where rows vote: about a private centre, in units of a private spread."""
+    """Ball of the rows that vote: about a private centre, in units of a private spread."""
 
     middle: Array
     half: Array

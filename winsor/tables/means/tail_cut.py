@@ -1,4 +1,4 @@
-"""Where to cut a tail: what winsorising loses against what noise costs. All post-processing.
+"""Choice of a cut for a tail: what winsorising loses against what noise costs. All post-processing.
 
 One side of a column, as distances z >= 0 from its middle in units of its scale, was counted in
 cells [0, 1), [1, 2), [2, 4), ... with noise. Beyond the last cell that noise cannot explain, the

@@ -256,7 +256,7 @@ class HeavyMean:
 
 @dataclass(frozen=True)
 class Cuts:
-    """Where columns are winsorised, what that loses, and how rows vary inside."""
+    """Cuts of winsorised columns, what is lost by them, and the variance of rows inside."""
 
     low: Array
     high: Array

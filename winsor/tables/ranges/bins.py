@@ -59,7 +59,7 @@ class Bins:
 
     @property
     def known(self) -> bool:
-        """Whether all columns have bounds."""
+        """Return whether all columns have bounds."""
         return not self.unknown.any()
 
     @property

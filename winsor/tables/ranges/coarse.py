@@ -1,4 +1,4 @@
-"""Where the rows of every column are, roughly: for tables so small that histograms drown in noise.
+"""Coarse ranges of all columns, for tables so small that histograms drown in noise.
 
     round 1   counts on the public signed grid, both signs added up: the shortest run of magnitudes
               with nearly all rows

@@ -174,8 +174,8 @@ def _likely(side: Array, std: float) -> int:
 
 
 def _certain(side: Array, std: float) -> int | None:
-    """Where the first run of 1, 2, 4, ... cells begins that noise does not explain, among all there
-    are; of those that end together, the shortest."""
+    """Return the first cell of the first run of 1, 2, 4, ... cells that noise does not explain,
+    among all there are; of those that end together, the shortest."""
     lengths = 2 ** np.arange(math.floor(math.log2(len(side))) + 1)
     level = std * math.sqrt(2 * math.log(len(side) * len(lengths) / _SELDOM))
     sums = np.concatenate([[0.0], np.cumsum(side)])

@@ -157,7 +157,7 @@ def _pieces(
 
 
 class ShardedUpdate(OptimizerUpdate):
-    """As `OptimizerUpdate`; the optimiser sees shards of weights and of the release."""
+    """An `OptimizerUpdate` whose optimiser sees shards of weights and of the release."""
 
     def __init__(
         self,

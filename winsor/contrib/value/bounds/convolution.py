@@ -103,7 +103,7 @@ def _given(step: Step, piece: KeptConvolution | KeptRows, rows: RowBlocks) -> Te
 
 
 def _ghosts_are_cheap(piece: KeptConvolution) -> bool:
-    """Whether norms from Gram matrices cost no more than the weight gradient itself."""
+    """Return whether norms from Gram matrices cost no more than the weight gradient itself."""
     e, h = piece.e, piece.input
     if h is None or piece.weight is None or not h.dtype == e.dtype == torch.float32:
         return False  # of half precision, Gram matrices would be rounded too much

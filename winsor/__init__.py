@@ -120,7 +120,7 @@ _MOVED = {
     "report": "app.report",
     "runs": "app.runs",
     "sampling": "core.sampling",
-    "tree": "gradients.tree",
+    "tree": "gradients.buffers",
 }
 """Names of version 0.2 and where they are now, below winsor."""
 _PAPERS = ("papers", "theory")

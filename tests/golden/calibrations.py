@@ -3,8 +3,9 @@
 `calibrations.json` beside this file holds the answers, as `float.hex` for numbers, from before the
 house was rebuilt. On one machine every digit is reproducible: the accountant draws nothing at
 random and adds in a fixed order, so two checkouts must agree in all of them
-(`benchmarks/same_bits.py` compares them so). Another processor or another numpy or scipy may sum in
-another order, so the test compares numbers within 1e-9 of their value, and whole numbers exactly.
+(`tests/golden/same_bits.py` compares them so). Another processor or another numpy or scipy may sum
+in another order, so the test compares numbers within 1e-9 of their value, and whole numbers
+exactly.
 
     python tests/golden/calibrations.py --write     store today's answers
     python tests/golden/calibrations.py --print     one JSON object on standard output

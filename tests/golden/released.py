@@ -5,7 +5,7 @@ kinds, told apart by how they are written:
 
     a text       BLAKE2b of integers, bytes or noise on its grid: exact on every processor
     numbers      fitted attributes and weights, which pass through BLAS or LAPACK: the test compares
-                 them within 1e-6, `benchmarks/same_bits.py` in every digit, on one machine
+                 them within 1e-6, `tests/golden/same_bits.py` in every digit, on one machine
 
 Keys of estimators are seen as what ledgers show of them (their fingerprints, which are texts).
 Tables hold multiples of 1/64: their bytes, to which keys are bound, are the same everywhere.

@@ -1,6 +1,6 @@
 """Whether two checkouts give the same numbers, bit for bit: before and after a refactor.
 
-    .venv/bin/python benchmarks/same_bits.py --before ../before --after .
+    .venv/bin/python tests/golden/same_bits.py --before ../before --after .
 
 Runs every generator of `tests/golden/` (a file that is no test) of each checkout, in a process of
 its own that imports that checkout's winsor, on this machine, and compares all values in every
@@ -41,7 +41,8 @@ out.write_text(json.dumps(values))  # floats keep every digit
 def generators(checkout: Path) -> dict[str, Path]:
     """Generators of a checkout by name."""
     found = sorted((checkout / "tests" / "golden").glob("*.py"))
-    return {path.stem: path for path in found if not path.stem.startswith(("test_", "_"))}
+    others = ("test_", "_", Path(__file__).stem)
+    return {path.stem: path for path in found if not path.stem.startswith(others)}
 
 
 def values_of(checkout: Path, generator: Path, python: Path) -> dict[str, Any]:

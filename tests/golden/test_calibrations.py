@@ -10,7 +10,7 @@ import pytest
 
 HERE = Path(__file__).parent
 REL = 1e-9
-"""Other processors and other numpys add in another order; `benchmarks/same_bits.py` asks for
+"""Other processors and other numpys add in another order; `tests/golden/same_bits.py` asks for
 every digit, on one machine."""
 
 

@@ -11,7 +11,7 @@ import pytest
 
 HERE = Path(__file__).parent
 NEAR = 1e-6
-"""Numbers pass through BLAS and LAPACK; `benchmarks/same_bits.py` asks for every digit."""
+"""Numbers pass through BLAS and LAPACK; `tests/golden/same_bits.py` asks for every digit."""
 
 
 def load():

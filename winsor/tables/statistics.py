@@ -85,7 +85,8 @@ def release(
     if (whole.value.shape, whole.sensitivity) != (shape, sensitivity):
         raise UnsoundRelease(
             f"shape and sensitivity of {statistic!r} must be those of a table without rows, "
-            f"{shape} and {sensitivity}. Got {whole.value.shape} and {whole.sensitivity} instead."
+            f"{shape} and {sensitivity}. Got others instead, which depend on the rows and are not "
+            "shown. State them from the settings of the statistic alone."
         )
     target = Target(epsilon, as_delta(delta, n), None, as_relation(relation))
     multiplier = noise_multiplier([Payment(FullBatch(n), sensitivity, 1)], target)

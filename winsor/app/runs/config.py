@@ -51,7 +51,7 @@ MOST = {"threads": 1024, "num_workers": 256, "steps": MOST_STEPS, "epochs": MOST
 
 @dataclass(frozen=True)
 class DataSettings:
-    """Where the rows come from. Scaling is by constants that you know, never by the rows."""
+    """Source of the rows. Scaling is by constants that you know, never by the rows."""
 
     source: str
     """A built-in name (digits, synthetic), a file (.npz, .csv, .parquet), an .npy file whose rows

@@ -19,22 +19,53 @@ With w_i N_i <= C, one row moves the sum by at most C (1 + `slack`), see `winsor
 What is computed of row i is a function of row i: the same bits, whatever other rows there are.
 
 The library made from `_arithmetic.c` widens numbers while it packs them into the cache. Without a
-compiler, NumPy does the same operations more slowly.
+compiler, and on other devices, NumPy and torch do the same more slowly. Threads share out the
+numbers of a result, never the terms of a sum: digits do not depend on how many there are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import ctypes
+import functools
+import math
+import os
+import threading
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
+
+from winsor.core import compiled
 
 THETA = 2.0**-20
 """Share of A_i^2 in a squared norm."""
 
 SMALLEST_KEPT, LARGEST_KEPT = 2.0**-250, 2.0**250
 """Magnitudes between which a float64 number is read as it is."""
+
+SOURCE = Path(__file__).with_name("_arithmetic.c")
+WORTH_A_THREAD = 2_000_000
+"""Multiply-adds below which one thread is quickest."""
+
+quiet = np.errstate(invalid="ignore", over="ignore")  # a row that is not finite is told by its norm
+
+
+class OuterMap(NamedTuple):
+    """One linear map applied once per row: contiguous float32 on the processor. ``x`` is None if
+    only a bias is trained; then ``has_bias`` is 1."""
+
+    e: Tensor
+    """(n, outputs)"""
+    x: Tensor | None
+    """(n, inputs)"""
+    has_bias: int
+
+
+Sums = Sequence[tuple[Tensor | None, Tensor | None]]
+"""For each map: where the sums for its weight (outputs, inputs) and its bias (outputs) go."""
 
 
 def wide(x: Tensor) -> Tensor:
@@ -49,14 +80,12 @@ def wide(x: Tensor) -> Tensor:
 
 def squares(x: Tensor) -> Tensor:
     """Return (n,) sums of squares of the rows of ``x`` (n, ...)."""
-    flat = wide(x).reshape(len(x), -1).cpu().numpy()
-    return _like(np.einsum("ij,ij->i", flat, flat), x)
+    return _for(x).squares(x)
 
 
 def lengths_of_places(x: Tensor) -> Tensor:
     """Return (n, T) lengths of the places of ``x`` (n, T, k)."""
-    flat = x.reshape(-1, x.shape[-1])
-    return squares(flat).sqrt_().view(x.shape[:-1])
+    return _for(x).squares(x.reshape(math.prod(x.shape[:-1]), x.shape[-1]), True).view(x.shape[:-1])
 
 
 def factor_norms(lefts: Sequence[Tensor], right: Tensor) -> tuple[Tensor, Tensor]:
@@ -65,23 +94,12 @@ def factor_norms(lefts: Sequence[Tensor], right: Tensor) -> tuple[Tensor, Tensor
     ``lefts`` are (n, T, k_j) and ``right`` is (n, T, d). Maps that read one input share its Gram
     matrix. Gram matrices or explicit rows, whichever cost less for these shapes.
     """
-    inner, out = wide(right).cpu().numpy(), np.zeros(len(right))
-    places, reaches = lengths_of_places(right), []
-    with np.errstate(invalid="ignore", over="ignore"):  # a row that is not finite is told by it
-        for left in lefts:
-            e = wide(left).cpu().numpy()
-            for i in range(len(e)):  # row by row: bits of a row must not depend on how many there are
-                g = np.einsum("tk,td->kd", e[i], inner[i])
-                out[i] += np.einsum("kd,kd->", g, g)
-            reaches.append((lengths_of_places(left) * places).sum(1))
-    return _like(out, right), torch.stack(reaches, 1)
+    return _for(right, *lefts).factor_norms(lefts, right)
 
 
 def form_rows(left: Tensor, right: Tensor) -> Tensor:
     """Return (n, k, d) rows sum_t left_it right_it^T of (n, T, k) and (n, T, d)."""
-    e, x = wide(left).cpu().numpy(), wide(right).cpu().numpy()
-    rows = [np.einsum("tk,td->kd", e[i], x[i]) for i in range(len(e))]
-    return _like(np.stack(rows) if rows else np.zeros((0, e.shape[2], x.shape[2])), right)
+    return _for(left, right).form_rows(left, right)
 
 
 def weigh_rows(weights: Tensor | None, rows: Tensor, out: Tensor, add: bool = False) -> None:
@@ -89,9 +107,7 @@ def weigh_rows(weights: Tensor | None, rows: Tensor, out: Tensor, add: bool = Fa
 
     Without ``weights`` all are 1.
     """
-    flat = wide(rows).reshape(len(rows), -1)
-    total = flat.sum(0) if weights is None else weights.double() @ flat
-    out.view(-1).add_(total) if add else out.view(-1).copy_(total)
+    _for(rows, out).weigh_rows(weights, rows, out, add)
 
 
 def weigh_products(
@@ -101,26 +117,404 @@ def weigh_products(
 
     ``left`` is (n, k) and ``right`` (n, d), or (n, T, k) and (n, T, d).
     """
-    e, x = wide(left), wide(right)
-    if weights is not None:
-        e = e * weights.double().view(-1, *[1] * (e.dim() - 1))
-    total = e.reshape(-1, e.shape[-1]).T @ x.reshape(-1, x.shape[-1])
-    out.add_(total) if add else out.copy_(total)
+    _for(left, right, out).weigh_products(weights, left, right, out, add)
 
 
 def scatter(weights: Tensor | None, right: Tensor, index: Tensor, out: Tensor) -> None:
     """Add w_i right_it (n, T, d) to row index_it (n, T) of ``out`` (float64); negative ones are no
     places."""
-    values = wide(right).masked_fill((index < 0).unsqueeze(2), 0.0)
-    if weights is not None:
-        values = values * weights.double().view(-1, 1, 1)
-    out.index_add_(0, index.clamp_min(0).flatten(), values.flatten(0, 1))
+    _for(right, index, out).scatter(weights, right, index, out)
 
 
 def inner_products(rows: Tensor, directions: Tensor) -> Tensor:
     """Return (n, k) inner products of ``rows`` (n, d) with public ``directions`` (k, d)."""
-    a, b = wide(rows).cpu().numpy(), wide(directions).cpu().numpy()
-    return _like(np.einsum("nd,kd->nk", a, b), rows)
+    return _for(rows, directions).inner_products(rows, directions)
+
+
+def norms_of_maps(maps: Collection[OuterMap], losses: Tensor) -> tuple[Tensor, bool]:
+    """Return (n,) norms over all ``maps``, and whether these and the ``losses`` are finite."""
+    return _for().norms_of_maps(maps, losses)
+
+
+def sums_of_maps(maps: Collection[OuterMap], weights: Tensor, sums: Sums) -> None:
+    """Write sum_i w_i e_i x_i^T and sum_i w_i e_i of every map into its leaves (float64)."""
+    _for().sums_of_maps(maps, weights, sums)
+
+
+class Plain:
+    """The same in NumPy and torch, one row after the other: a row's digits are its own."""
+
+    @quiet
+    def squares(self, x: Tensor, root: bool = False) -> Tensor:
+        """Return sums of squares, or their roots."""
+        flat = _flat(wide(x)).cpu().numpy()
+        found = np.square(flat).sum(1)
+        return _like(np.sqrt(found) if root else found, x)
+
+    @quiet
+    def factor_norms(self, lefts: Sequence[Tensor], right: Tensor) -> tuple[Tensor, Tensor]:
+        """Return squares of explicit rows, and lengths."""
+        total = torch.zeros(len(right), dtype=torch.float64, device=right.device)
+        reaches = torch.zeros(len(right), len(lefts), dtype=torch.float64, device=right.device)
+        for j, left in enumerate(lefts):
+            rows = self.form_rows(left, right).cpu().numpy()  # not held: norms of them as they are
+            total += _like(np.square(rows).reshape(len(rows), -1).sum(1), right)
+            for i in range(len(left)):
+                reaches[i, j] = (self.squares(left[i], True) * self.squares(right[i], True)).sum()
+        return total, reaches
+
+    @quiet
+    def form_rows(self, left: Tensor, right: Tensor) -> Tensor:
+        """Return the rows."""
+        e, x = wide(left).cpu().numpy(), wide(right).cpu().numpy()
+        out = np.zeros((len(e), e.shape[2], x.shape[2]))
+        for i in range(len(e)):
+            out[i] = np.einsum("tk,td->kd", e[i], x[i])
+        return _like(out, right)
+
+    def weigh_rows(self, weights: Tensor | None, rows: Tensor, out: Tensor, add: bool) -> None:
+        """Write or add the sum."""
+        flat = _flat(wide(rows))
+        total = (flat.sum(0) if weights is None else weights.double() @ flat).view(out.shape)
+        out.add_(total) if add else out.copy_(total)
+
+    def weigh_products(
+        self, weights: Tensor | None, left: Tensor, right: Tensor, out: Tensor, add: bool
+    ) -> None:
+        """Write or add the sum."""
+        e, x = wide(left), wide(right)
+        if weights is not None:
+            e = e * weights.double().view(-1, *[1] * (e.dim() - 1))
+        total = e.reshape(-1, e.shape[-1]).T @ x.reshape(-1, x.shape[-1])
+        out.add_(total) if add else out.copy_(total)
+
+    def scatter(self, weights: Tensor | None, right: Tensor, index: Tensor, out: Tensor) -> None:
+        """Add the places."""
+        values = wide(right).masked_fill((index < 0).unsqueeze(2), 0.0)
+        if weights is not None:
+            values = values * weights.double().view(-1, 1, 1)
+        out.index_add_(0, index.clamp_min(0).flatten(), values.flatten(0, 1))
+
+    @quiet
+    def inner_products(self, rows: Tensor, directions: Tensor) -> Tensor:
+        """Return the products."""
+        a, b = wide(rows).cpu().numpy(), wide(directions).cpu().numpy()
+        found = np.zeros((len(a), len(b)))
+        for i in range(len(a)):
+            found[i] = np.einsum("d,kd->k", a[i], b)
+        return _like(found, rows)
+
+    def norms_of_maps(self, maps: Collection[OuterMap], losses: Tensor) -> tuple[Tensor, bool]:
+        """Return norms, and whether all is finite."""
+        total = torch.zeros(len(losses), dtype=torch.float64)
+        for e, x, has_bias in maps:
+            inner = 0.0 if x is None else self.squares(x)
+            total = total + self.squares(e) * (inner + float(has_bias))
+        return total.sqrt_(), bool(total.isfinite().all() and losses.isfinite().all())
+
+    def sums_of_maps(self, maps: Collection[OuterMap], weights: Tensor, sums: Sums) -> None:
+        """Write the sums."""
+        for (e, x, _), (weight, bias) in zip(maps, sums, strict=True):
+            if weight is not None and x is not None:
+                self.weigh_products(weights, e, x, weight, False)
+            if bias is not None:
+                self.weigh_rows(weights, e, bias, False)
+
+
+class _Side(ctypes.Structure):
+    """One side of a product: where numbers (j, k) are, and whether they are float64."""
+
+    _fields_ = [
+        ("start", ctypes.c_void_p),
+        *[(f, ctypes.c_int64) for f in ("along", "down", "wide")],
+    ]
+
+
+class Compiled:
+    """Calls into the library, of contiguous tensors on the processor."""
+
+    def __init__(self, path: Path) -> None:
+        number, flag, pointer = ctypes.c_int64, ctypes.c_int, ctypes.c_void_p
+        library = ctypes.CDLL(str(path))
+        (self._squares, self._product, self._form, self._weigh, self._factor, self._scatter) = (
+            compiled.functions(
+                library,
+                squares=(None, pointer, number, number, flag, flag, pointer),
+                product=(
+                    None,
+                    *[pointer] * 2,
+                    *[number] * 3,
+                    pointer,
+                    number,
+                    pointer,
+                    number,
+                    flag,
+                ),
+                form=(None, pointer, pointer, flag, *[number] * 4, pointer),
+                weigh=(None, pointer, *[number] * 3, flag, pointer, pointer, flag),
+                factor_norms=(None, pointer, number, pointer, flag, *[number] * 3, *[pointer] * 2),
+                scatter=(number, pointer, flag, pointer, *[number] * 4, pointer, pointer),
+            )
+        )
+        # PyDLL: calls are too short to hand the interpreter over
+        self._norms, self._sums = compiled.functions(
+            ctypes.PyDLL(str(path)),
+            norms=(flag, pointer, number, number, pointer, pointer),
+            sums=(None, pointer, number, number, pointer),
+        )
+        self.use = library.winsor_use
+        self.use(int(os.environ.get("WINSOR_LANES", "8")))
+
+    def squares(self, x: Tensor, root: bool = False) -> Tensor:
+        """Return sums of squares, or their roots."""
+        (x,), is_wide = _numbers(_flat(x))
+        (n, size), out = x.shape, torch.empty(len(x), dtype=torch.float64)
+
+        def part(i: int, stop: int) -> None:
+            at = x.data_ptr() + i * size * x.element_size()
+            self._squares(at, stop - i, size, is_wide, root, out.data_ptr() + 8 * i)
+
+        _share(n, x.numel(), part)
+        return out
+
+    def factor_norms(self, lefts: Sequence[Tensor], right: Tensor) -> tuple[Tensor, Tensor]:
+        """Return squared norms, and lengths."""
+        (right, *lefts), is_wide = _numbers(right, *lefts)
+        (n, places, d), count, width = right.shape, len(lefts), right.element_size()
+        norms = torch.empty(n, dtype=torch.float64)
+        reaches = torch.empty(n, count, dtype=torch.float64)
+        sizes = [left.shape[2] for left in lefts]
+
+        def part(i: int, stop: int) -> None:
+            starts = [
+                e.data_ptr() + i * places * k * width for e, k in zip(lefts, sizes, strict=True)
+            ]
+            table = _table(2 * count)(
+                *[v for pair in zip(starts, sizes, strict=True) for v in pair]
+            )
+            at = right.data_ptr() + i * places * d * width
+            out = norms.data_ptr() + 8 * i, reaches.data_ptr() + 8 * i * count
+            self._factor(table, count, at, is_wide, stop - i, places, d, *out)
+
+        _share(n, n * places * min(places * (sum(sizes) + d), sum(sizes) * d), part)
+        return norms, reaches
+
+    def form_rows(self, left: Tensor, right: Tensor) -> Tensor:
+        """Return the rows."""
+        (e, x), is_wide = _numbers(left, right)
+        n, places, k, d = *e.shape, x.shape[2]
+        out, width = torch.empty(n, k, d, dtype=torch.float64), e.element_size()
+
+        def part(i: int, stop: int) -> None:
+            at = e.data_ptr() + i * places * k * width, x.data_ptr() + i * places * d * width
+            self._form(*at, is_wide, stop - i, places, k, d, out.data_ptr() + 8 * i * k * d)
+
+        _share(n, n * places * k * d, part)
+        return out
+
+    def weigh_rows(self, weights: Tensor | None, rows: Tensor, out: Tensor, add: bool) -> None:
+        """Write or add the sum."""
+        (x,), is_wide = _numbers(_flat(rows))
+        (n, size), weights = x.shape, _weights(weights)
+        into = out if out.is_contiguous() else out.contiguous()
+
+        def part(j: int, stop: int) -> None:
+            at = x.data_ptr() + j * x.element_size(), into.data_ptr() + 8 * j
+            self._weigh(at[0], n, stop - j, size, is_wide, _address(weights), at[1], add)
+
+        _share(size, x.numel(), part)
+        _deliver(into, out)
+
+    def weigh_products(
+        self, weights: Tensor | None, left: Tensor, right: Tensor, out: Tensor, add: bool
+    ) -> None:
+        """Write or add the sum."""
+        (e, x), is_wide = _numbers(left, right)
+        places, weights = (e.shape[1] if e.dim() == 3 else 1), _weights(weights)
+        k, d = e.shape[-1], x.shape[-1]
+        sides = (e, 1, k), (x, 1, d)
+        self._multiply(sides, math.prod(e.shape[:-1]), is_wide, weights, places, out, add)
+
+    def inner_products(self, rows: Tensor, directions: Tensor) -> Tensor:
+        """Return the products."""
+        (a, b), is_wide = _numbers(rows, directions)
+        out = torch.empty(len(a), len(b), dtype=torch.float64)
+        d = a.shape[1]
+        self._multiply(((a, d, 1), (b, d, 1)), d, is_wide, None, 1, out, False)
+        return out
+
+    def _multiply(
+        self,
+        sides: tuple[tuple[Tensor, int, int], tuple[Tensor, int, int]],
+        depth: int,
+        is_wide: int,
+        weights: Tensor | None,
+        places: int,
+        out: Tensor,
+        add: bool,
+    ) -> None:
+        m, n = out.shape
+        into, longer = (out if out.is_contiguous() else out.contiguous()), n > m
+
+        def part(start: int, stop: int) -> None:
+            moved = (0, start) if longer else (start, 0)
+            a, b = (
+                _Side(t.data_ptr() + by * along * t.element_size(), along, down, is_wide)
+                for (t, along, down), by in zip(sides, moved, strict=True)
+            )
+            rows, columns = (m, stop - start) if longer else (stop - start, n)
+            at = into.data_ptr() + 8 * (start if longer else start * n)
+            sizes = rows, columns, depth, _address(weights), places
+            self._product(ctypes.byref(a), ctypes.byref(b), *sizes, at, n, add)
+
+        _share(max(m, n), m * n * depth, part)
+        _deliver(into, out)
+
+    def scatter(self, weights: Tensor | None, right: Tensor, index: Tensor, out: Tensor) -> None:
+        """Add the places."""
+        (x,), is_wide = _numbers(right)
+        weights, index = _weights(weights), index.long().contiguous()
+        into = out if out.is_contiguous() else out.contiguous()
+        sizes = (*x.shape, len(out), _address(weights), into.data_ptr())
+        beyond = self._scatter(x.data_ptr(), is_wide, index.data_ptr(), *sizes)
+        if beyond:
+            raise IndexError(
+                f"Indices must be below {len(out)}. Check the inputs of the embedding."
+            )
+        _deliver(into, out)
+
+    def norms_of_maps(self, maps: Collection[OuterMap], losses: Tensor) -> tuple[Tensor, bool]:
+        """Return norms, and whether all is finite."""
+        norms, count = torch.empty(len(losses), dtype=torch.float64), len(maps)
+        numbers: list[int] = []
+        for e, x, bias in maps:
+            at, inputs = (0, 0) if x is None else (x.data_ptr(), x.shape[1])
+            numbers += (e.data_ptr(), at, e.shape[1], inputs, bias, 0, 0)
+        table = _table(7 * count)(*numbers)
+        fine = self._norms(table, count, len(losses), losses.data_ptr(), norms.data_ptr())
+        return norms, bool(fine)
+
+    def sums_of_maps(self, maps: Collection[OuterMap], weights: Tensor, sums: Sums) -> None:
+        """Write the sums."""
+        numbers: list[int] = []
+        for (e, x, has_bias), (weight, bias) in zip(maps, sums, strict=True):
+            at, inputs = (0, 0) if x is None else (x.data_ptr(), x.shape[1])
+            numbers += (e.data_ptr(), at, e.shape[1], inputs, has_bias)
+            numbers += (_address(weight) or 0, _address(bias) or 0)
+        count = len(maps)
+        table = _table(7 * count)(*numbers)
+        self._sums(table, count, len(weights), weights.data_ptr())
+
+
+@functools.cache
+def library() -> Compiled | None:
+    """Load the library; None where there is none that agrees with NumPy."""
+    return compiled.load(SOURCE, Compiled, agrees)
+
+
+PLAIN = Plain()
+
+
+def _for(*tensors: Tensor) -> Compiled | Plain:
+    return (library() or PLAIN) if all(x.is_cpu for x in tensors) else PLAIN
+
+
+def agrees(found: Any) -> bool:
+    """Tell whether it finds what NumPy finds, on rows of all magnitudes, each by itself."""
+    generator = torch.Generator().manual_seed(0)
+    sizes = [0.0, 1e-45, 1e-39, 1e-20, 1.0, 1e19, 1e38, math.nan, math.inf]
+    for dtype, places, k, d in CASES:
+        more = [1e-300, 1e-76, 1e75, 1e300] if dtype is torch.float64 else []
+        scale = torch.tensor([*sizes[:-2], *more, *sizes[-2:]], dtype=dtype).view(-1, 1, 1)
+        e, x = (torch.randn(len(scale), places, s, generator=generator).to(dtype) for s in (k, d))
+        for one, other in ((e * scale, x), (e, x * scale), (e * scale, x * scale)):
+            for rows in (len(scale), len(scale) - 2):  # the last two are not finite
+                given = one[:rows], other[:rows], torch.rand(rows, generator=generator).double()
+                mine, alone = _answers(found, *given), _answers(found, *(t[-1:] for t in given))
+                theirs, most = _answers(PLAIN, *given), _answers(PLAIN, *(t.abs() for t in given))
+                ends = (
+                    torch.equal(a[-1:].nan_to_num(), b.nan_to_num())
+                    for a, b in zip(mine[:5], alone[:5], strict=True)
+                )
+                if rows == len(scale) - 2 and not all(ends):
+                    return False
+                if not all(map(_close, mine, theirs, most)):
+                    return False
+    return True
+
+
+CASES = (torch.float32, 1, 3, 45), (torch.float64, 3, 18, 5), (torch.float32, 20, 3, 4)
+"""Number type, places and sizes of the factors on which a library is tried."""
+
+
+def _answers(way: Any, e: Tensor, x: Tensor, weights: Tensor) -> list[Tensor]:
+    """Return what is computed row by row, then sums over rows."""
+    (_, places, k), d = e.shape, x.shape[2]
+    rows = [way.squares(x), *way.factor_norms([e, e[:, :, 1:]], x), way.form_rows(e, x)]
+    rows.append(way.inner_products(x[:, 0], torch.arange(2.0 * d).view(2, d).to(x)))
+    index = torch.arange(places).remainder(3).sub(1).expand(len(e), places)
+    row, product, scattered = (torch.zeros(s, dtype=torch.float64) for s in (d, (k, d), (2, d)))
+    way.weigh_rows(weights, x[:, 0], row, False)
+    way.weigh_products(weights, e, x, product, False)
+    way.scatter(weights, x, index, scattered)
+    return [*rows, row, product, scattered, *_of_maps(way, e, x, weights)]
+
+
+def _of_maps(way: Any, e: Tensor, x: Tensor, weights: Tensor) -> list[Tensor]:
+    e, x = (t[:, 0].float().contiguous() for t in (e, x))
+    maps = [OuterMap(e, x, 1), OuterMap(e, None, 1)]
+    norms, fine = way.norms_of_maps(maps, e[:, 0])
+    leaves = [torch.zeros(s, dtype=torch.float64) for s in ((e.shape[1], x.shape[1]), e.shape[1])]
+    way.sums_of_maps(maps, weights, [(leaves[0], None), (None, leaves[1])])
+    return [norms, torch.tensor([float(fine)]), *leaves]
+
+
+def _close(mine: Tensor, theirs: Tensor, most: Tensor) -> bool:
+    """Tell whether they agree but for rounding: 1e-13 of what there is if nothing cancels."""
+    near = (mine - theirs).abs() <= 1e-13 * most
+    told = theirs.isfinite().logical_not_()
+    return bool(torch.where(told, mine.isfinite().logical_not_(), near).all())
+
+
+def _numbers(*tensors: Tensor) -> tuple[list[Tensor], int]:
+    """Return them contiguous and of one type, and whether that is float64."""
+    is_wide = any(x.dtype is torch.float64 for x in tensors)
+    dtype = torch.float64 if is_wide else torch.float32
+    return [x.detach().to(dtype).contiguous() for x in tensors], int(is_wide)
+
+
+def _weights(weights: Tensor | None) -> Tensor | None:
+    return None if weights is None else weights.detach().to("cpu", torch.float64).contiguous()
+
+
+def _flat(x: Tensor) -> Tensor:
+    return x.reshape(len(x), math.prod(x.shape[1:]))
+
+
+def _address(x: Tensor | None) -> int | None:
+    return None if x is None else x.data_ptr()
+
+
+def _deliver(made: Tensor, out: Tensor) -> None:
+    if made is not out:
+        out.copy_(made)
+
+
+@functools.cache
+def _table(count: int) -> type[ctypes.Array[ctypes.c_int64]]:
+    return ctypes.c_int64 * count
+
+
+def _share(count: int, work: int, part: Callable[[int, int], None]) -> None:
+    """Do ``part(start, stop)`` of ``count`` results by as many threads as are worth it."""
+    pieces = max(1, min(torch.get_num_threads(), work // WORTH_A_THREAD, count))
+    ends = [count * i // pieces for i in range(pieces + 1)]
+    others = [threading.Thread(target=part, args=ends[i : i + 2]) for i in range(1, pieces)]
+    for other in others:
+        other.start()
+    part(0, ends[1])
+    for other in others:
+        other.join()
 
 
 def _like(found: np.ndarray, x: Tensor) -> Tensor:

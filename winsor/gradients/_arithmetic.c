@@ -21,7 +21,7 @@
 enum { BLOCK = 128, TILE = 192, BREADTH = 408, VECTORS = 3 };
 /* TILE and BREADTH are multiples of the width of panels, 24 or 12. */
 
-/* One side of a product: its number (j, k) is j `along` + k `down` numbers after `from`. */
+/* One side of a product. */
 typedef struct {
     const char *from;
     int64_t along, down, wide;
@@ -54,6 +54,12 @@ static INSIDE double one(const char *x, int wide) {
     if (!wide) return (double)*(const float *)x;
     double v = *(const double *)x, size = fabs(v);
     return size < 0x1p-250 ? 0.0 : size > 0x1p250 ? v * INFINITY : v;
+}
+
+static void moved(int64_t m, int64_t n, const double *from, int64_t step, double *to, int64_t apart,
+                  int add) {
+    EACH(i, m)
+        EACH(j, n) to[i * apart + j] = from[i * step + j] + (add ? to[i * apart + j] : -0.0);
 }
 
 #if defined(__x86_64__) && defined(__GNUC__)
@@ -123,25 +129,24 @@ void winsor_squares(const char *x, int64_t n, int64_t size, int wide, int root, 
     CALLED(squares, x, n, size, wide, root, out)
 }
 
-/* out (m, n), rows `apart`: sum_k w_(k / places) left(i, k) right(j, k). */
-void winsor_product(const side_t *left, const side_t *right, int64_t m, int64_t n, int64_t depth,
-                    const double *weights, int64_t places, double *out, int64_t apart, int add) {
-    CALLED(product, left, right, m, n, depth, weights, places, out, apart, add)
+/* out (m, n), rows `apart`: sum_k w_(k / places) left(i, k) right(j, k); a left without address is 1.
+ * A side's number (j, k) is j `along` + k `down` numbers after its first. */
+void winsor_product(const char *left, int64_t along, int64_t down, const char *right,
+                    int64_t right_along, int64_t right_down, int wide, int64_t m, int64_t n,
+                    int64_t depth, const double *weights, int64_t places, double *out, int64_t apart,
+                    int add) {
+    static const float one = 1.0f;
+    const side_t a = {left ? left : (const char *)&one, along, down, left && wide};
+    const side_t b = {right, right_along, right_down, wide};
+    CALLED(product, &a, &b, m, n, depth, weights, places, out, apart, add)
 }
 
 /* out (n, k, d) of left (n, places, k) and right (n, places, d). */
 void winsor_form(const char *left, const char *right, int wide, int64_t n, int64_t places, int64_t k,
                  int64_t d, double *out) {
-    EACH(i, n) {
-        side_t a = {left + i * places * k * bytes(wide), 1, k, wide};
-        side_t b = {right + i * places * d * bytes(wide), 1, d, wide};
-        winsor_product(&a, &b, k, d, places, 0, 1, out + i * k * d, d, 0);
-    }
-}
-
-void winsor_weigh(const char *x, int64_t n, int64_t size, int64_t apart, int wide,
-                  const double *weights, double *out, int add) {
-    CALLED(weigh, x, n, size, apart, wide, weights, out, add)
+    EACH(i, n)
+        winsor_product(left + i * places * k * bytes(wide), 1, k, right + i * places * d * bytes(wide),
+                       1, d, wide, k, d, places, 0, 1, out + i * k * d, d, 0);
 }
 
 /* Squared norms (n) and lengths if nothing cancels (n, count) of `count` maps of one input. */
@@ -159,12 +164,11 @@ int winsor_norms(const map_t *maps, int64_t count, int64_t n, const float *losse
 }
 
 void winsor_sums(const map_t *maps, int64_t count, int64_t n, const double *weights) {
-    EACH(k, count) {
-        const map_t *m = maps + k;
-        side_t e = {m->e, 1, m->outputs, 0}, x = {m->x, 1, m->inputs, 0};
+    for (const map_t *m = maps; m < maps + count; m++) {
+        const int64_t k = m->outputs, d = m->inputs;
         if (m->weight)
-            winsor_product(&e, &x, m->outputs, m->inputs, n, weights, 1, m->weight, m->inputs, 0);
-        if (m->bias) winsor_weigh(m->e, n, m->outputs, m->outputs, 0, weights, m->bias, 0);
+            winsor_product(m->e, 1, k, m->x, 1, d, 0, k, d, n, weights, 1, m->weight, d, 0);
+        if (m->bias) winsor_product(0, 0, 0, m->e, 1, k, 0, 1, k, n, weights, 1, m->bias, k, 0);
     }
 }
 
@@ -173,12 +177,8 @@ void winsor_sums(const map_t *maps, int64_t count, int64_t n, const double *weig
 int64_t winsor_scatter(const char *right, int wide, const int64_t *index, int64_t n, int64_t places,
                        int64_t width, int64_t size, const double *weights, double *out) {
     int64_t beyond = 0;
-    for (int64_t t = 0; t < n * places; t++, right += width * bytes(wide)) {
-        if (index[t] >= size) beyond++;
-        if (index[t] < 0 || index[t] >= size) continue;
-        double weight = weights ? weights[t / places] : 1.0;
-        winsor_weigh(right, 1, width, width, wide, &weight, out + index[t] * width, 1);
-    }
+    EACH(t, n * places) beyond += index[t] >= size;
+    CALLED(scatter, right, wide, index, n, places, width, size, weights, out)
     return beyond;
 }
 
@@ -253,111 +253,105 @@ static FAST double NAMED(dot)(const double *a, const double *b, int64_t size) {
     return lane[0];
 }
 
-#define PAIR(...) (bits){__VA_ARGS__}
-#define EXCHANGE(half, low, high) \
-    for (int i = 0; i < LANES; i++) \
-        if (!(i & half)) { \
-            const vec a = v[i], b = v[i + half]; \
-            v[i] = __builtin_shuffle(a, b, low); \
-            v[i + half] = __builtin_shuffle(a, b, high); \
-        }
-
-/* A square of LANES columns, `along` bytes apart, turned around. */
-static FAST INSIDE void NAMED(turned)(const char *x, int64_t along, int wide, double *to,
-                                      int64_t width) {
-    vec v[LANES];
-    for (int i = 0; i < LANES; i++) v[i] = NAMED(read)(x + i * along, wide);
-#if LANES == 8
-    EXCHANGE(1, PAIR(0, 8, 2, 10, 4, 12, 6, 14), PAIR(1, 9, 3, 11, 5, 13, 7, 15))
-    EXCHANGE(2, PAIR(0, 1, 8, 9, 4, 5, 12, 13), PAIR(2, 3, 10, 11, 6, 7, 14, 15))
-    EXCHANGE(4, PAIR(0, 1, 2, 3, 8, 9, 10, 11), PAIR(4, 5, 6, 7, 12, 13, 14, 15))
-#else
-    EXCHANGE(1, PAIR(0, 4, 2, 6), PAIR(1, 5, 3, 7))
-    EXCHANGE(2, PAIR(0, 1, 4, 5), PAIR(2, 3, 6, 7))
-#endif
-    for (int i = 0; i < LANES; i++) *(loose *)(to + i * width) = v[i];
-}
-
-/* Panels of `width` of the numbers j = 0 .. count - 1 at k = first .. first + depth - 1, weighted:
- * one k after the other, zeros where a panel ends beyond `count`. */
-static FAST void NAMED(pack)(const side_t *side, int64_t count, int64_t first, int64_t depth,
-                             int64_t width, const double *weights, int64_t places, double *to) {
+/* Panels of `width` of the numbers j = start .. count - 1 at k = first .. first + depth - 1, weighted:
+ * one k after the other. What stands in a panel beyond `count` is of no use to anyone. */
+static FAST void NAMED(pack)(const side_t *side, int64_t start, int64_t count, int64_t first,
+                             int64_t depth, int64_t width, const double *weights, int64_t places,
+                             double *to) {
     const int wide = (int)side->wide;
     const int64_t size = bytes(wide), along = side->along * size, down = side->down * size;
-    const char *from = side->from + first * down;
-    int64_t begin = 0;
-    if (side->along != 1 && side->down == 1 && !weights && width % LANES == 0)
-        for (; begin + LANES <= depth; begin += LANES)
-            for (int64_t j = 0; j < count; j += LANES) {
-                double *panel = to + j / width * width * depth + begin * width + j % width;
-                const char *x = from + j * along + begin * down;
-                if (count - j >= LANES)
-                    NAMED(turned)(x, along, wide, panel, width);
-                else
-                    EACH(k, LANES)
-                        EACH(l, LANES)
-                            panel[k * width + l] =
-                                j + l < count ? one(x + l * along + k * down, wide) : 0.0;
+    const char *from = side->from + first * down + start * along;
+    count -= start;
+    if (side->along != 1) { /* across: in groups of places that stay near */
+        for (int64_t k = 0; k < depth; k += 8)
+            EACH(j, count) {
+                const char *x = from + j * along + k * down;
+                double *panel = to + (j / width * depth + k) * width + j % width;
+                EACH(l, least(8, depth - k)) panel[l * width] = one(x + l * down, wide);
+                if (weights) EACH(l, least(8, depth - k))
+                    panel[l * width] *= weights[(first + k + l) / places];
             }
-    for (int64_t k = begin; k < depth; k++) {
+        return;
+    }
+    EACH(k, depth) {
         const double w = weights ? weights[(first + k) / places] : 1.0;
         const vec spread = SPREAD(w);
         for (int64_t p = 0; p < count; p += width) {
-            const char *x = from + p * along + k * down;
+            const char *x = from + p * size + k * down;
             double *panel = to + p * depth + k * width;
             int64_t j = 0, end = least(width, count - p);
-            if (side->along == 1)
-                for (; j + LANES <= end; j += LANES)
-                    *(loose *)(panel + j) = NAMED(read)(x + j * along, wide) * spread;
-            for (; j < end; j++) panel[j] = one(x + j * along, wide) * w;
-            for (; j < width; j++) panel[j] = 0.0;
+            for (; j + LANES <= end; j += LANES)
+                *(loose *)(panel + j) = NAMED(read)(x + j * size, wide) * spread;
+            for (; j < end; j++) panel[j] = one(x + j * size, wide) * w;
         }
     }
 }
 
-/* c (high, columns) = or += a panel of `high` numbers, `step` apart, times a panel of WIDTH. */
-static FAST INSIDE void NAMED(multiply)(const double *a, int64_t step, const double *b, int64_t depth,
-                                        double *c, int64_t apart, int64_t columns, int add,
-                                        const int high, const int vectors) {
-    vec sum[HIGH][VECTORS];
+/* c (high, columns) = or += a panel of `high` numbers, `step` apart, times one of WIDTH: packed, or
+ * rows of float32 where they are, `stride` apart. */
+static FAST INSIDE void NAMED(multiply)(const double *a, int64_t step, const void *b, int64_t stride,
+                                        int64_t depth, double *c, int64_t apart, int64_t columns,
+                                        int add, const int high, const int vectors,
+                                        const int packed) {
+    vec sum[HIGH][VECTORS], right[VECTORS];
 #pragma GCC unroll 8
     for (int i = 0; i < high; i++)
 #pragma GCC unroll 3
         for (int j = 0; j < vectors; j++) sum[i][j] = SPREAD(0.0);
-    for (int64_t k = 0; k < depth; k++, a += step, b += WIDTH) {
-        vec right[VECTORS];
+    for (int64_t k = 0; k < depth; k++, a += step) {
+        const float *near = (const float *)b + k * stride;
+        if (!packed) __builtin_prefetch(near + WIDTH), __builtin_prefetch(near + WIDTH + 16);
 #pragma GCC unroll 3
-        for (int j = 0; j < vectors; j++) right[j] = *(const vec *)(b + j * LANES);
+        for (int j = 0; j < vectors; j++)
+            right[j] = packed ? ((const vec *)b)[k * VECTORS + j] : WIDEN(near + j * LANES);
 #pragma GCC unroll 8
         for (int i = 0; i < high; i++)
 #pragma GCC unroll 3
             for (int j = 0; j < vectors; j++) sum[i][j] = PLUS(SPREAD(a[i]), right[j], sum[i][j]);
     }
+    const int whole = columns >= vectors * LANES;
+    double some[HIGH * WIDTH], *to = whole ? c : some;
+    const int64_t step_to = whole ? apart : WIDTH;
+    if (add && whole) {
 #pragma GCC unroll 8
-    for (int i = 0; i < high; i++, c += apart)
+        for (int i = 0; i < high; i++)
 #pragma GCC unroll 3
-        for (int j = 0; j < vectors; j++) {
-            const int64_t left = columns - j * LANES;
-            double *to = c + j * LANES;
-            if (left >= LANES) {
-                if (add) sum[i][j] += *(loose *)to;
-                *(loose *)to = sum[i][j];
-            } else {
-                double some[LANES];
-                *(loose *)some = sum[i][j];
-                EACH(l, left) to[l] = add ? to[l] + some[l] : some[l];
-            }
-        }
+            for (int j = 0; j < vectors; j++) sum[i][j] += *(loose *)(c + i * apart + j * LANES);
+    }
+#pragma GCC unroll 8
+    for (int i = 0; i < high; i++)
+#pragma GCC unroll 3
+        for (int j = 0; j < vectors; j++) *(loose *)(to + i * step_to + j * LANES) = sum[i][j];
+    if (!whole) moved(high, columns, some, WIDTH, c, apart, add);
 }
 
-static FAST void NAMED(strip)(int64_t high, const double *a, int64_t step, const double *b,
-                              int64_t depth, double *c, int64_t apart, int64_t columns, int add) {
-#define SIZED(h, v) NAMED(multiply)(a, step, b, depth, c, apart, columns, add, h, v)
+/* The same for one row: as many columns as there are sums, so that rows of float32 are read at a go. */
+static FAST void NAMED(ribbon)(const double *a, const float *b, int64_t stride, int64_t depth,
+                               double *c, int add) {
+    vec sum[HIGH * VECTORS];
+#pragma GCC unroll 24
+    for (int j = 0; j < HIGH * VECTORS; j++) sum[j] = SPREAD(0.0);
+    for (int64_t k = 0; k < depth; k++, b += stride)
+#pragma GCC unroll 24
+        for (int j = 0; j < HIGH * VECTORS; j++)
+            sum[j] = PLUS(SPREAD(a[k]), WIDEN(b + j * LANES), sum[j]);
+#pragma GCC unroll 24
+    for (int j = 0; j < HIGH * VECTORS; j++) {
+        if (add) sum[j] += *(loose *)(c + j * LANES);
+        *(loose *)(c + j * LANES) = sum[j];
+    }
+}
+
+static FAST __attribute__((noipa)) void NAMED(strip)(int64_t high, const double *a, int64_t step, const void *b,
+                              int64_t stride, int64_t depth, double *c, int64_t apart,
+                              int64_t columns, int add) {
+#define SIZED(h, v, p) NAMED(multiply)(a, step, b, stride, depth, c, apart, columns, add, h, v, p)
 #define OF(h) \
     case h: \
-        if (columns > 2 * LANES) SIZED(h, 3); \
-        else if (columns > LANES) SIZED(h, 2); \
-        else SIZED(h, 1); \
+        if (stride) SIZED(h, 3, 0); \
+        else if (columns > 2 * LANES) SIZED(h, 3, 1); \
+        else if (columns > LANES) SIZED(h, 2, 1); \
+        else SIZED(h, 1, 1); \
         break;
     switch (high) {
         OF(1) OF(2) OF(3) OF(4)
@@ -368,32 +362,40 @@ static FAST void NAMED(strip)(int64_t high, const double *a, int64_t step, const
 }
 
 /* c (m, n) = or +=, of at most TILE times BREADTH. Where `right` is null it is `left`, and c is made
- * from the diagonal on. */
+ * from the diagonal on. For few rows, packing would take as long as the product. */
 static FAST void NAMED(tile)(const side_t *left, const side_t *right, int64_t m, int64_t n,
                              int64_t depth, const double *weights, int64_t places, double *c,
                              int64_t apart, int add) {
-    int64_t panels = (m + HIGH - 1) / HIGH, high = panels ? (m + panels - 1) / panels : HIGH;
-    if (!right) high = HIGH;
+    const side_t *other = right ? right : left;
+    int64_t panels = (m + HIGH - 1) / HIGH, high = panels && right ? (m + panels - 1) / panels : HIGH;
+    const int64_t near = m <= 16 && !other->wide && other->along == 1 ? n / WIDTH * WIDTH : 0;
     if (!depth && !add) EACH(i, m) memset(c + i * apart, 0, (size_t)n * sizeof *c);
     for (int64_t k = 0; k < depth; k += BLOCK) {
         const int64_t size = least(BLOCK, depth - k);
-        NAMED(pack)(right ? right : left, n, k, size, WIDTH, 0, 1, packed_right);
-        if (right) NAMED(pack)(left, m, k, size, high, weights, places, packed_left);
-        for (int64_t j = 0; j < n; j += WIDTH)
+        NAMED(pack)(other, near, n, k, size, WIDTH, 0, 1, packed_right);
+        if (right) NAMED(pack)(left, 0, m, k, size, high, weights, places, packed_left);
+        int64_t j = 0;
+        for (; m == 1 && j + HIGH * WIDTH <= near; j += HIGH * WIDTH)
+            NAMED(ribbon)(packed_left, (const float *)other->from + j + k * other->down, other->down,
+                          size, c + j, add || k);
+        for (; j < n; j += WIDTH) {
+            const void *b = packed_right + (j - near) * size;
+            if (j < near) b = other->from + (j + k * other->down) * sizeof(float);
             for (int64_t i = 0; i < (right ? m : least(m, j + WIDTH)); i += high)
                 NAMED(strip)(least(high, m - i),
                              right ? packed_left + i * size
                                    : packed_right + i / WIDTH * WIDTH * size + i % WIDTH,
-                             right ? high : WIDTH, packed_right + j * size, size,
+                             right ? high : WIDTH, b, j < near ? other->down : 0, size,
                              c + i * apart + j, apart, least(WIDTH, n - j), add || k);
+        }
     }
 }
 
 static FAST void NAMED(product)(const side_t *left, const side_t *right, int64_t m, int64_t n,
                                 int64_t depth, const double *weights, int64_t places, double *out,
                                 int64_t apart, int add) {
-    const int64_t parts = (n + BREADTH - 1) / BREADTH;
-    const int64_t breadth = parts ? (n + parts * 24 - 1) / (parts * 24) * 24 : 0;
+    const int64_t parts = m > 16 || right->wide || right->along != 1 ? (n + BREADTH - 1) / BREADTH : 1;
+    const int64_t breadth = (n + parts * 24 - 1) / (parts * 24) * 24;
     for (int64_t i = 0; i < m; i += TILE)
         for (int64_t j = 0; j < n; j += breadth) {
             side_t a = *left, b = *right;
@@ -402,31 +404,6 @@ static FAST void NAMED(product)(const side_t *left, const side_t *right, int64_t
             NAMED(tile)(&a, &b, least(TILE, m - i), least(breadth, n - j), depth, weights, places,
                         out + i * apart + j, apart, add);
         }
-}
-
-/* out (size) = or += sum_i w_i x_i, a piece of the rows after the other so that `out` stays near. */
-static FAST void NAMED(weigh)(const char *x, int64_t n, int64_t size, int64_t apart, int wide,
-                              const double *weights, double *out, int add) {
-    const int64_t width = bytes(wide);
-    double sum[512];
-    for (int64_t from = 0; from < size; from += 512) {
-        const int64_t end = least(512, size - from);
-        for (int64_t i = 0; i < n || !i; i += BLOCK) {
-            memset(sum, 0, sizeof sum);
-            EACH(r, least(BLOCK, n - i)) {
-                const char *row = x + ((i + r) * apart + from) * width;
-                const double w = weights ? weights[i + r] : 1.0;
-                const vec spread = SPREAD(w);
-                int64_t j = 0;
-                for (; j + LANES <= end; j += LANES) {
-                    loose *to = (loose *)(sum + j);
-                    *to = PLUS(NAMED(read)(row + j * width, wide), spread, *to);
-                }
-                for (; j < end; j++) sum[j] = __builtin_fma(one(row + j * width, wide), w, sum[j]);
-            }
-            EACH(j, end) out[from + j] = add || i ? out[from + j] + sum[j] : sum[j];
-        }
-    }
 }
 
 /* From the rows themselves, a tile at a time. */
@@ -483,7 +460,7 @@ static FAST void NAMED(factor_norms)(const left_t *lefts, int64_t count, const c
     const int64_t width = bytes(wide);
     int64_t outputs = 0;
     EACH(l, count) outputs += lefts[l].size;
-    const double grams = 0.5 * (double)(places + 1) * (double)(outputs + d);
+    const double grams = 0.5 * (double)(places + 32) * (double)(outputs + d); /* strips are broad */
     const int by_rows = (double)outputs * (double)d < grams;
     EACH(i, n) {
         const char *x = right + i * places * d * width;
@@ -524,12 +501,27 @@ static FAST void NAMED(norms)(const map_t *maps, int64_t count, int64_t n, doubl
     }
 }
 
+static FAST void NAMED(scatter)(const char *right, int wide, const int64_t *index, int64_t n,
+                                int64_t places, int64_t width, int64_t size, const double *weights,
+                                double *out) {
+    const int64_t each = bytes(wide);
+    for (int64_t t = 0; t < n * places; t++, right += width * each) {
+        const double weight = weights ? weights[t / places] : 1.0;
+        double *to = out + index[t] * width;
+        int64_t j = 0;
+        if (index[t] < 0 || index[t] >= size) continue;
+        for (; j + LANES <= width; j += LANES) {
+            loose *some = (loose *)(to + j);
+            *some = PLUS(NAMED(read)(right + j * each, wide), SPREAD(weight), *some);
+        }
+        for (; j < width; j++) to[j] = __builtin_fma(one(right + j * each, wide), weight, to[j]);
+    }
+}
+
 #undef vec
 #undef loose
 #undef bits
 #undef WIDTH
 #undef SIZED
-#undef PAIR
-#undef EXCHANGE
 #undef OF
 #endif

@@ -141,31 +141,26 @@ def sums_of_maps(maps: Collection[OuterMap], weights: Tensor, sums: Sums) -> Non
     _for().sums_of_maps(maps, weights, sums)
 
 
-class Plain:
+class _Plain:
     """The same in NumPy and torch, one row after the other: a row's digits are its own."""
 
     @quiet
     def squares(self, x: Tensor, root: bool = False) -> Tensor:
-        """Return sums of squares, or their roots."""
-        flat = _flat(wide(x)).cpu().numpy()
-        found = np.square(flat).sum(1)
+        found = _row_squares(wide(_flat(x)).cpu().numpy())
         return _like(np.sqrt(found) if root else found, x)
 
     @quiet
     def factor_norms(self, lefts: Sequence[Tensor], right: Tensor) -> tuple[Tensor, Tensor]:
-        """Return squares of explicit rows, and lengths."""
-        total = torch.zeros(len(right), dtype=torch.float64, device=right.device)
-        reaches = torch.zeros(len(right), len(lefts), dtype=torch.float64, device=right.device)
+        total, reaches = np.zeros(len(right)), np.zeros((len(right), len(lefts)))
         for j, left in enumerate(lefts):
-            rows = self.form_rows(left, right).cpu().numpy()  # not held: norms of them as they are
-            total += _like(np.square(rows).reshape(len(rows), -1).sum(1), right)
+            total += _row_squares(self.form_rows(left, right).cpu().numpy())
             for i in range(len(left)):
-                reaches[i, j] = (self.squares(left[i], True) * self.squares(right[i], True)).sum()
-        return total, reaches
+                lengths = self.squares(left[i], True) * self.squares(right[i], True)
+                reaches[i, j] = lengths.cpu().numpy().sum()
+        return _like(total, right), _like(reaches, right)
 
     @quiet
     def form_rows(self, left: Tensor, right: Tensor) -> Tensor:
-        """Return the rows."""
         e, x = wide(left).cpu().numpy(), wide(right).cpu().numpy()
         out = np.zeros((len(e), e.shape[2], x.shape[2]))
         for i in range(len(e)):
@@ -173,15 +168,13 @@ class Plain:
         return _like(out, right)
 
     def weigh_rows(self, weights: Tensor | None, rows: Tensor, out: Tensor, add: bool) -> None:
-        """Write or add the sum."""
-        flat = _flat(wide(rows))
+        flat = wide(_flat(rows))
         total = (flat.sum(0) if weights is None else weights.double() @ flat).view(out.shape)
         out.add_(total) if add else out.copy_(total)
 
     def weigh_products(
         self, weights: Tensor | None, left: Tensor, right: Tensor, out: Tensor, add: bool
     ) -> None:
-        """Write or add the sum."""
         e, x = wide(left), wide(right)
         if weights is not None:
             e = e * weights.double().view(-1, *[1] * (e.dim() - 1))
@@ -189,7 +182,6 @@ class Plain:
         out.add_(total) if add else out.copy_(total)
 
     def scatter(self, weights: Tensor | None, right: Tensor, index: Tensor, out: Tensor) -> None:
-        """Add the places."""
         values = wide(right).masked_fill((index < 0).unsqueeze(2), 0.0)
         if weights is not None:
             values = values * weights.double().view(-1, 1, 1)
@@ -197,7 +189,6 @@ class Plain:
 
     @quiet
     def inner_products(self, rows: Tensor, directions: Tensor) -> Tensor:
-        """Return the products."""
         a, b = wide(rows).cpu().numpy(), wide(directions).cpu().numpy()
         found = np.zeros((len(a), len(b)))
         for i in range(len(a)):
@@ -205,7 +196,6 @@ class Plain:
         return _like(found, rows)
 
     def norms_of_maps(self, maps: Collection[OuterMap], losses: Tensor) -> tuple[Tensor, bool]:
-        """Return norms, and whether all is finite."""
         total = torch.zeros(len(losses), dtype=torch.float64)
         for e, x, has_bias in maps:
             inner = 0.0 if x is None else self.squares(x)
@@ -213,7 +203,6 @@ class Plain:
         return total.sqrt_(), bool(total.isfinite().all() and losses.isfinite().all())
 
     def sums_of_maps(self, maps: Collection[OuterMap], weights: Tensor, sums: Sums) -> None:
-        """Write the sums."""
         for (e, x, _), (weight, bias) in zip(maps, sums, strict=True):
             if weight is not None and x is not None:
                 self.weigh_products(weights, e, x, weight, False)
@@ -221,202 +210,161 @@ class Plain:
                 self.weigh_rows(weights, e, bias, False)
 
 
-class _Side(ctypes.Structure):
-    """One side of a product: where numbers (j, k) are, and whether they are float64."""
-
-    _fields_ = [
-        ("start", ctypes.c_void_p),
-        *[(f, ctypes.c_int64) for f in ("along", "down", "wide")],
-    ]
+Side = tuple[int, int, int]
+"""Address of a side of a product, or 0 for ones; how far its next row is, and its next place."""
 
 
-class Compiled:
+class _Compiled:
     """Calls into the library, of contiguous tensors on the processor."""
 
     def __init__(self, path: Path) -> None:
-        number, flag, pointer = ctypes.c_int64, ctypes.c_int, ctypes.c_void_p
+        n, flag, p = ctypes.c_int64, ctypes.c_int, ctypes.c_void_p
         library = ctypes.CDLL(str(path))
-        (self._squares, self._product, self._form, self._weigh, self._factor, self._scatter) = (
-            compiled.functions(
-                library,
-                squares=(None, pointer, number, number, flag, flag, pointer),
-                product=(
-                    None,
-                    *[pointer] * 2,
-                    *[number] * 3,
-                    pointer,
-                    number,
-                    pointer,
-                    number,
-                    flag,
-                ),
-                form=(None, pointer, pointer, flag, *[number] * 4, pointer),
-                weigh=(None, pointer, *[number] * 3, flag, pointer, pointer, flag),
-                factor_norms=(None, pointer, number, pointer, flag, *[number] * 3, *[pointer] * 2),
-                scatter=(number, pointer, flag, pointer, *[number] * 4, pointer, pointer),
-            )
+        side = p, n, n
+        found = compiled.functions(
+            library,
+            squares=(None, p, n, n, flag, flag, p),
+            product=(None, *side, *side, flag, n, n, n, p, n, p, n, flag),
+            form=(None, p, p, flag, n, n, n, n, p),
+            factor_norms=(None, p, n, p, flag, n, n, n, p, p),
+            scatter=(n, p, flag, p, n, n, n, n, p, p),
         )
+        self._squares, self._product, self._form, self._factor, self._scatter = found
         # PyDLL: calls are too short to hand the interpreter over
         self._norms, self._sums = compiled.functions(
-            ctypes.PyDLL(str(path)),
-            norms=(flag, pointer, number, number, pointer, pointer),
-            sums=(None, pointer, number, number, pointer),
+            ctypes.PyDLL(str(path)), norms=(flag, p, n, n, p, p), sums=(None, p, n, n, p)
         )
         self.use = library.winsor_use
         self.use(int(os.environ.get("WINSOR_LANES", "8")))
 
     def squares(self, x: Tensor, root: bool = False) -> Tensor:
-        """Return sums of squares, or their roots."""
         (x,), is_wide = _numbers(_flat(x))
         (n, size), out = x.shape, torch.empty(len(x), dtype=torch.float64)
+        start, width, to = x.data_ptr(), size * x.element_size(), out.data_ptr()
 
         def part(i: int, stop: int) -> None:
-            at = x.data_ptr() + i * size * x.element_size()
-            self._squares(at, stop - i, size, is_wide, root, out.data_ptr() + 8 * i)
+            self._squares(start + i * width, stop - i, size, is_wide, root, to + 8 * i)
 
-        _share(n, x.numel(), part)
+        _share(n, n * size, part)
         return out
 
     def factor_norms(self, lefts: Sequence[Tensor], right: Tensor) -> tuple[Tensor, Tensor]:
-        """Return squared norms, and lengths."""
         (right, *lefts), is_wide = _numbers(right, *lefts)
         (n, places, d), count, width = right.shape, len(lefts), right.element_size()
-        norms = torch.empty(n, dtype=torch.float64)
-        reaches = torch.empty(n, count, dtype=torch.float64)
+        out = [torch.empty(s, dtype=torch.float64) for s in ((n,), (n, count))]
         sizes = [left.shape[2] for left in lefts]
 
         def part(i: int, stop: int) -> None:
-            starts = [
-                e.data_ptr() + i * places * k * width for e, k in zip(lefts, sizes, strict=True)
-            ]
-            table = _table(2 * count)(
-                *[v for pair in zip(starts, sizes, strict=True) for v in pair]
-            )
+            numbers: list[int] = []
+            for e, k in zip(lefts, sizes, strict=True):
+                numbers += (e.data_ptr() + i * places * k * width, k)
             at = right.data_ptr() + i * places * d * width
-            out = norms.data_ptr() + 8 * i, reaches.data_ptr() + 8 * i * count
-            self._factor(table, count, at, is_wide, stop - i, places, d, *out)
+            to = out[0].data_ptr() + 8 * i, out[1].data_ptr() + 8 * i * count
+            table = _table(2 * count)(*numbers)
+            self._factor(table, count, at, is_wide, stop - i, places, d, *to)
 
         _share(n, n * places * min(places * (sum(sizes) + d), sum(sizes) * d), part)
-        return norms, reaches
+        return out[0], out[1]
 
     def form_rows(self, left: Tensor, right: Tensor) -> Tensor:
-        """Return the rows."""
         (e, x), is_wide = _numbers(left, right)
         n, places, k, d = *e.shape, x.shape[2]
-        out, width = torch.empty(n, k, d, dtype=torch.float64), e.element_size()
+        out, width = torch.empty(n, k, d, dtype=torch.float64), places * e.element_size()
 
         def part(i: int, stop: int) -> None:
-            at = e.data_ptr() + i * places * k * width, x.data_ptr() + i * places * d * width
+            at = e.data_ptr() + i * k * width, x.data_ptr() + i * d * width
             self._form(*at, is_wide, stop - i, places, k, d, out.data_ptr() + 8 * i * k * d)
 
         _share(n, n * places * k * d, part)
         return out
 
     def weigh_rows(self, weights: Tensor | None, rows: Tensor, out: Tensor, add: bool) -> None:
-        """Write or add the sum."""
         (x,), is_wide = _numbers(_flat(rows))
-        (n, size), weights = x.shape, _weights(weights)
-        into = out if out.is_contiguous() else out.contiguous()
-
-        def part(j: int, stop: int) -> None:
-            at = x.data_ptr() + j * x.element_size(), into.data_ptr() + 8 * j
-            self._weigh(at[0], n, stop - j, size, is_wide, _address(weights), at[1], add)
-
-        _share(size, x.numel(), part)
-        _deliver(into, out)
+        n, size = x.shape
+        sides = (0, 0, 0), (x.data_ptr(), 1, size)
+        self._multiply(*sides, (1, size, n), is_wide, weights, 1, out, add)
 
     def weigh_products(
         self, weights: Tensor | None, left: Tensor, right: Tensor, out: Tensor, add: bool
     ) -> None:
-        """Write or add the sum."""
         (e, x), is_wide = _numbers(left, right)
-        places, weights = (e.shape[1] if e.dim() == 3 else 1), _weights(weights)
-        k, d = e.shape[-1], x.shape[-1]
-        sides = (e, 1, k), (x, 1, d)
-        self._multiply(sides, math.prod(e.shape[:-1]), is_wide, weights, places, out, add)
+        places, k, d = (e.shape[1] if e.dim() == 3 else 1), e.shape[-1], x.shape[-1]
+        sides = (e.data_ptr(), 1, k), (x.data_ptr(), 1, d)
+        self._multiply(*sides, (k, d, len(e) * places), is_wide, weights, places, out, add)
 
     def inner_products(self, rows: Tensor, directions: Tensor) -> Tensor:
-        """Return the products."""
         (a, b), is_wide = _numbers(rows, directions)
-        out = torch.empty(len(a), len(b), dtype=torch.float64)
-        d = a.shape[1]
-        self._multiply(((a, d, 1), (b, d, 1)), d, is_wide, None, 1, out, False)
+        (n, d), out = a.shape, torch.empty(len(a), len(b), dtype=torch.float64)
+        sides = (a.data_ptr(), d, 1), (b.data_ptr(), d, 1)
+        self._multiply(*sides, (n, len(b), d), is_wide, None, 1, out, False)
         return out
 
     def _multiply(
-        self,
-        sides: tuple[tuple[Tensor, int, int], tuple[Tensor, int, int]],
-        depth: int,
-        is_wide: int,
-        weights: Tensor | None,
-        places: int,
-        out: Tensor,
-        add: bool,
-    ) -> None:
-        m, n = out.shape
-        into, longer = (out if out.is_contiguous() else out.contiguous()), n > m
+        self, a: Side, b: Side, sizes: tuple[int, int, int], is_wide: int,
+        weights: Tensor | None, places: int, out: Tensor, add: bool,
+    ) -> None:  # fmt: skip
+        (m, n, depth), width = sizes, 8 if is_wide else 4
+        into, weights = out.contiguous(), _weights(weights)
+        to, w = into.data_ptr(), None if weights is None else weights.data_ptr()
 
-        def part(start: int, stop: int) -> None:
-            moved = (0, start) if longer else (start, 0)
-            a, b = (
-                _Side(t.data_ptr() + by * along * t.element_size(), along, down, is_wide)
-                for (t, along, down), by in zip(sides, moved, strict=True)
-            )
-            rows, columns = (m, stop - start) if longer else (stop - start, n)
-            at = into.data_ptr() + 8 * (start if longer else start * n)
-            sizes = rows, columns, depth, _address(weights), places
-            self._product(ctypes.byref(a), ctypes.byref(b), *sizes, at, n, add)
+        def part(i: int, stop: int) -> None:
+            if n > m:
+                right, shape, at = (b[0] + i * b[1] * width, *b[1:]), (m, stop - i), to + 8 * i
+                self._product(*a, *right, is_wide, *shape, depth, w, places, at, n, add)
+            else:
+                left, shape = (a[0] + i * a[1] * width, *a[1:]), (stop - i, n)
+                at = to + 8 * i * n
+                self._product(*left, *b, is_wide, *shape, depth, w, places, at, n, add)
 
         _share(max(m, n), m * n * depth, part)
-        _deliver(into, out)
+        if into is not out:
+            out.copy_(into)
 
     def scatter(self, weights: Tensor | None, right: Tensor, index: Tensor, out: Tensor) -> None:
-        """Add the places."""
         (x,), is_wide = _numbers(right)
-        weights, index = _weights(weights), index.long().contiguous()
-        into = out if out.is_contiguous() else out.contiguous()
-        sizes = (*x.shape, len(out), _address(weights), into.data_ptr())
-        beyond = self._scatter(x.data_ptr(), is_wide, index.data_ptr(), *sizes)
-        if beyond:
+        into, weights, index = out.contiguous(), _weights(weights), index.long().contiguous()
+        w = None if weights is None else weights.data_ptr()
+        sizes = *x.shape, len(out)
+        if self._scatter(x.data_ptr(), is_wide, index.data_ptr(), *sizes, w, into.data_ptr()):
             raise IndexError(
                 f"Indices must be below {len(out)}. Check the inputs of the embedding."
             )
-        _deliver(into, out)
+        if into is not out:
+            out.copy_(into)
 
     def norms_of_maps(self, maps: Collection[OuterMap], losses: Tensor) -> tuple[Tensor, bool]:
-        """Return norms, and whether all is finite."""
-        norms, count = torch.empty(len(losses), dtype=torch.float64), len(maps)
-        numbers: list[int] = []
-        for e, x, bias in maps:
-            at, inputs = (0, 0) if x is None else (x.data_ptr(), x.shape[1])
-            numbers += (e.data_ptr(), at, e.shape[1], inputs, bias, 0, 0)
-        table = _table(7 * count)(*numbers)
-        fine = self._norms(table, count, len(losses), losses.data_ptr(), norms.data_ptr())
+        norms, none = torch.empty(len(losses), dtype=torch.float64), [(None, None)] * len(maps)
+        fine = self._norms(
+            _records(maps, none), len(maps), len(losses), losses.data_ptr(), norms.data_ptr()
+        )
         return norms, bool(fine)
 
     def sums_of_maps(self, maps: Collection[OuterMap], weights: Tensor, sums: Sums) -> None:
-        """Write the sums."""
-        numbers: list[int] = []
-        for (e, x, has_bias), (weight, bias) in zip(maps, sums, strict=True):
-            at, inputs = (0, 0) if x is None else (x.data_ptr(), x.shape[1])
-            numbers += (e.data_ptr(), at, e.shape[1], inputs, has_bias)
-            numbers += (_address(weight) or 0, _address(bias) or 0)
-        count = len(maps)
-        table = _table(7 * count)(*numbers)
-        self._sums(table, count, len(weights), weights.data_ptr())
+        self._sums(_records(maps, sums), len(maps), len(weights), weights.data_ptr())
+
+
+def _records(maps: Collection[OuterMap], sums: Sums) -> ctypes.Array[ctypes.c_int64]:
+    """Return a table of maps as `_arithmetic.c` reads it: seven fields of eight bytes each."""
+    numbers: list[int] = []
+    for (e, x, has_bias), (weight, bias) in zip(maps, sums, strict=True):
+        at, inputs = (0, 0) if x is None else (x.data_ptr(), x.shape[1])
+        to = 0 if weight is None else weight.data_ptr(), 0 if bias is None else bias.data_ptr()
+        numbers += (e.data_ptr(), at, e.shape[1], inputs, has_bias, *to)
+    return _table(len(numbers))(*numbers)
 
 
 @functools.cache
-def library() -> Compiled | None:
+def library() -> _Compiled | None:
     """Load the library; None where there is none that agrees with NumPy."""
-    return compiled.load(SOURCE, Compiled, agrees)
+    return compiled.load(SOURCE, _Compiled, agrees)
 
 
-PLAIN = Plain()
+PLAIN = _Plain()
 
 
-def _for(*tensors: Tensor) -> Compiled | Plain:
-    return (library() or PLAIN) if all(x.is_cpu for x in tensors) else PLAIN
+def _for(*tensors: Tensor) -> _Compiled | _Plain:
+    found = library()
+    return PLAIN if found is None or not all(x.is_cpu for x in tensors) else found
 
 
 def agrees(found: Any) -> bool:
@@ -478,9 +426,9 @@ def _close(mine: Tensor, theirs: Tensor, most: Tensor) -> bool:
 
 def _numbers(*tensors: Tensor) -> tuple[list[Tensor], int]:
     """Return them contiguous and of one type, and whether that is float64."""
-    is_wide = any(x.dtype is torch.float64 for x in tensors)
-    dtype = torch.float64 if is_wide else torch.float32
-    return [x.detach().to(dtype).contiguous() for x in tensors], int(is_wide)
+    types = [x.dtype for x in tensors]
+    dtype = torch.float64 if torch.float64 in types else torch.float32
+    return [x.detach().to(dtype).contiguous() for x in tensors], int(dtype is torch.float64)
 
 
 def _weights(weights: Tensor | None) -> Tensor | None:
@@ -488,16 +436,7 @@ def _weights(weights: Tensor | None) -> Tensor | None:
 
 
 def _flat(x: Tensor) -> Tensor:
-    return x.reshape(len(x), math.prod(x.shape[1:]))
-
-
-def _address(x: Tensor | None) -> int | None:
-    return None if x is None else x.data_ptr()
-
-
-def _deliver(made: Tensor, out: Tensor) -> None:
-    if made is not out:
-        out.copy_(made)
+    return x if x.dim() == 2 else x.reshape(len(x), math.prod(x.shape[1:]))
 
 
 @functools.cache
@@ -507,7 +446,9 @@ def _table(count: int) -> type[ctypes.Array[ctypes.c_int64]]:
 
 def _share(count: int, work: int, part: Callable[[int, int], None]) -> None:
     """Do ``part(start, stop)`` of ``count`` results by as many threads as are worth it."""
-    pieces = max(1, min(torch.get_num_threads(), work // WORTH_A_THREAD, count))
+    pieces = min(torch.get_num_threads(), work // WORTH_A_THREAD, count)
+    if pieces <= 1:
+        return part(0, count)
     ends = [count * i // pieces for i in range(pieces + 1)]
     others = [threading.Thread(target=part, args=ends[i : i + 2]) for i in range(1, pieces)]
     for other in others:
@@ -515,6 +456,11 @@ def _share(count: int, work: int, part: Callable[[int, int], None]) -> None:
     part(0, ends[1])
     for other in others:
         other.join()
+
+
+def _row_squares(x: np.ndarray) -> np.ndarray:
+    found: np.ndarray = np.square(x).reshape(len(x), math.prod(x.shape[1:])).sum(1)
+    return found
 
 
 def _like(found: np.ndarray, x: Tensor) -> Tensor:

@@ -3,9 +3,9 @@
  * Numbers are float32, widened as they are read, or float64 ("wide"), held between 2^-250 and 2^250.
  * Products are made tile by tile: operands are widened, and weighted, while they are packed into
  * panels that stay in the cache. An element of a product is a chain of fused multiply-adds over at
- * most BLOCK places, and such chains are added up in their order: the same digits whatever the size
- * of the product, the place of the element and the length of vectors. Sums of squares have 32 lanes,
- * added up in pairs. The file includes itself, for vectors of 8 doubles and for vectors of 4.
+ * most BLOCK places; such chains are added up in their order, 256 to a series, and then the series:
+ * the same digits whatever the size of the product, the place of the element and the length of
+ * vectors. Sums of squares have 32 lanes, added up in pairs. The file includes itself, for vectors of 8 doubles and for vectors of 4.
  * Compile with -ffp-contract=off and without -ffast-math. */
 
 #ifndef LANES
@@ -18,7 +18,7 @@
 #define INSIDE inline __attribute__((always_inline))
 #define EACH(i, n) for (int64_t i = 0; i < (n); i++)
 
-enum { BLOCK = 128, TILE = 192, BREADTH = 408, VECTORS = 3 };
+enum { BLOCK = 128, SERIES = 256 * BLOCK, TILE = 192, BREADTH = 408, VECTORS = 3 };
 /* TILE and BREADTH are multiples of the width of panels, 24 or 12. */
 
 /* One side of a product. */
@@ -46,6 +46,7 @@ ALIGNED packed_left[TILE * BLOCK];
 ALIGNED packed_right[BREADTH * BLOCK];
 ALIGNED tile_of_right[TILE * TILE];
 ALIGNED tile_of_left[TILE * TILE];
+ALIGNED tile_of_series[TILE * TILE];
 
 static INSIDE int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 static INSIDE int64_t bytes(int wide) { return wide ? sizeof(double) : sizeof(float); }
@@ -172,13 +173,14 @@ void winsor_sums(const map_t *maps, int64_t count, int64_t n, const double *weig
     }
 }
 
-/* right is (n, places, width), index (n, places), out (size, width); a negative index is no place.
- * Returns how many indices are too large: those are left out. */
-int64_t winsor_scatter(const char *right, int wide, const int64_t *index, int64_t n, int64_t places,
-                       int64_t width, int64_t size, const double *weights, double *out) {
+/* out (size, width) += w_(t / places) right(t) by index(t); `order` puts equal indices side by side.
+ * Indices below zero are no places. Returns how many are too large: those are left out. */
+int64_t winsor_scatter(const char *right, int wide, const int64_t *index, const int64_t *order,
+                       int64_t count, int64_t places, int64_t width, int64_t size,
+                       const double *weights, double *out) {
     int64_t beyond = 0;
-    EACH(t, n * places) beyond += index[t] >= size;
-    CALLED(scatter, right, wide, index, n, places, width, size, weights, out)
+    EACH(t, count) beyond += index[t] >= size;
+    CALLED(scatter, right, wide, index, order, count, places, width, size, weights, out)
     return beyond;
 }
 
@@ -364,20 +366,29 @@ static FAST __attribute__((noipa)) void NAMED(strip)(int64_t high, const double 
 /* c (m, n) = or +=, of at most TILE times BREADTH. Where `right` is null it is `left`, and c is made
  * from the diagonal on. For few rows, packing would take as long as the product. */
 static FAST void NAMED(tile)(const side_t *left, const side_t *right, int64_t m, int64_t n,
-                             int64_t depth, const double *weights, int64_t places, double *c,
-                             int64_t apart, int add) {
+                             int64_t start, int64_t depth, const double *weights, int64_t places,
+                             double *c, int64_t apart, int add) {
     const side_t *other = right ? right : left;
     int64_t panels = (m + HIGH - 1) / HIGH, high = panels && right ? (m + panels - 1) / panels : HIGH;
     const int64_t near = m <= 16 && !other->wide && other->along == 1 ? n / WIDTH * WIDTH : 0;
-    if (!depth && !add) EACH(i, m) memset(c + i * apart, 0, (size_t)n * sizeof *c);
-    for (int64_t k = 0; k < depth; k += BLOCK) {
+    if (!depth && !add)
+        EACH(i, m) memset(c + i * apart, 0, (size_t)n * sizeof *c);
+    if (depth - start > SERIES) {
+        for (int64_t k = start; k < depth; k += SERIES) {
+            NAMED(tile)(left, right, m, n, k, least(depth, k + SERIES), weights, places,
+                        tile_of_series, TILE, 0);
+            moved(m, n, tile_of_series, TILE, c, apart, add || k);
+        }
+        return;
+    }
+    for (int64_t k = start; k < depth; k += BLOCK) {
         const int64_t size = least(BLOCK, depth - k);
         NAMED(pack)(other, near, n, k, size, WIDTH, 0, 1, packed_right);
         if (right) NAMED(pack)(left, 0, m, k, size, high, weights, places, packed_left);
         int64_t j = 0;
         for (; m == 1 && j + HIGH * WIDTH <= near; j += HIGH * WIDTH)
             NAMED(ribbon)(packed_left, (const float *)other->from + j + k * other->down, other->down,
-                          size, c + j, add || k);
+                          size, c + j, add || k > start);
         for (; j < n; j += WIDTH) {
             const void *b = packed_right + (j - near) * size;
             if (j < near) b = other->from + (j + k * other->down) * sizeof(float);
@@ -386,7 +397,8 @@ static FAST void NAMED(tile)(const side_t *left, const side_t *right, int64_t m,
                              right ? packed_left + i * size
                                    : packed_right + i / WIDTH * WIDTH * size + i % WIDTH,
                              right ? high : WIDTH, b, j < near ? other->down : 0, size,
-                             c + i * apart + j, apart, least(WIDTH, n - j), add || k);
+                             c + i * apart + j, apart, least(WIDTH, n - j),
+                             add || k > start);
         }
     }
 }
@@ -394,14 +406,15 @@ static FAST void NAMED(tile)(const side_t *left, const side_t *right, int64_t m,
 static FAST void NAMED(product)(const side_t *left, const side_t *right, int64_t m, int64_t n,
                                 int64_t depth, const double *weights, int64_t places, double *out,
                                 int64_t apart, int add) {
-    const int64_t parts = m > 16 || right->wide || right->along != 1 ? (n + BREADTH - 1) / BREADTH : 1;
+    const int near = m <= 16 && !right->wide && right->along == 1;
+    const int64_t most = depth > SERIES ? TILE : near ? n + 1 : BREADTH, parts = n / most + 1;
     const int64_t breadth = (n + parts * 24 - 1) / (parts * 24) * 24;
     for (int64_t i = 0; i < m; i += TILE)
         for (int64_t j = 0; j < n; j += breadth) {
             side_t a = *left, b = *right;
             a.from += i * a.along * bytes((int)a.wide);
             b.from += j * b.along * bytes((int)b.wide);
-            NAMED(tile)(&a, &b, least(TILE, m - i), least(breadth, n - j), depth, weights, places,
+            NAMED(tile)(&a, &b, least(TILE, m - i), least(breadth, n - j), 0, depth, weights, places,
                         out + i * apart + j, apart, add);
         }
 }
@@ -437,7 +450,7 @@ static FAST double NAMED(by_grams)(const left_t *lefts, int64_t count, int64_t r
                 const char *from = l < 0 ? right : lefts[l].from + row * places * k * size;
                 side_t a = {from + s * k * size, k, 1, wide}, b = {from + t * k * size, k, 1, wide};
                 double *made = l < 0 ? tile_of_right : tile_of_left;
-                NAMED(tile)(&a, s == t ? 0 : &b, m, n, k, 0, 1, made, TILE, 0);
+                NAMED(tile)(&a, s == t ? 0 : &b, m, n, 0, k, 0, 1, made, TILE, 0);
                 if (l < 0) continue;
                 EACH(i, m) {
                     const double *e = tile_of_left + i * TILE, *x = tile_of_right + i * TILE;
@@ -501,20 +514,34 @@ static FAST void NAMED(norms)(const map_t *maps, int64_t count, int64_t n, doubl
     }
 }
 
-static FAST void NAMED(scatter)(const char *right, int wide, const int64_t *index, int64_t n,
-                                int64_t places, int64_t width, int64_t size, const double *weights,
-                                double *out) {
+static FAST void NAMED(scatter)(const char *right, int wide, const int64_t *index,
+                                const int64_t *order, int64_t count, int64_t places, int64_t width,
+                                int64_t size, const double *weights, double *out) {
     const int64_t each = bytes(wide);
-    for (int64_t t = 0; t < n * places; t++, right += width * each) {
-        const double weight = weights ? weights[t / places] : 1.0;
-        double *to = out + index[t] * width;
-        int64_t j = 0;
-        if (index[t] < 0 || index[t] >= size) continue;
-        for (; j + LANES <= width; j += LANES) {
-            loose *some = (loose *)(to + j);
-            *some = PLUS(NAMED(read)(right + j * each, wide), SPREAD(weight), *some);
+    double sum[BREADTH], series[BREADTH];
+    for (int64_t t = 0, end; t < count; t = end) {
+        const int64_t at = index[order[t]];
+        for (end = t + 1; end < count && index[order[end]] == at;) end++;
+        for (int64_t from = 0; from < (at < 0 || at >= size ? 0 : width); from += BREADTH) {
+            const int64_t some = least(BREADTH, width - from);
+            for (int64_t r = t; r < end; r++) {
+                const char *x = right + (order[r] * width + from) * each;
+                const double w = weights ? weights[order[r] / places] : 1.0;
+                const vec spread = SPREAD(w);
+                int64_t j = 0;
+                if ((r - t) % BLOCK == 0) memset(sum, 0, sizeof(double) * (size_t)some);
+                if ((r - t) % SERIES == 0) memset(series, 0, sizeof(double) * (size_t)some);
+                for (; j + LANES <= some; j += LANES) {
+                    loose *to = (loose *)(sum + j);
+                    *to = PLUS(NAMED(read)(x + j * each, wide), spread, *to);
+                }
+                for (; j < some; j++) sum[j] = __builtin_fma(one(x + j * each, wide), w, sum[j]);
+                if (r + 1 == end || (r + 1 - t) % BLOCK == 0)
+                    moved(1, some, sum, 0, series, 0, 1);
+                if (r + 1 == end || (r + 1 - t) % SERIES == 0)
+                    moved(1, some, series, 0, out + at * width + from, 0, 1);
+            }
         }
-        for (; j < width; j++) to[j] = __builtin_fma(one(right + j * each, wide), weight, to[j]);
     }
 }
 

@@ -46,6 +46,11 @@ THETA = 2.0**-20
 SMALLEST_KEPT, LARGEST_KEPT = 2.0**-250, 2.0**250
 """Magnitudes between which a float64 number is read as it is."""
 
+BLOCK, BLOCKS = 128, 256
+"""Terms of a sum over rows that are added up one after the other, and such blocks likewise; sums of
+that many blocks are then added up. So a sum of K terms has no longer chain than
+BLOCK + BLOCKS + K / (BLOCK BLOCKS)."""
+
 SOURCE = Path(__file__).with_name("_arithmetic.c")
 WORTH_A_THREAD = 2_000_000
 """Multiply-adds below which one thread is quickest."""
@@ -168,9 +173,8 @@ class _Plain:
         return _like(out, right)
 
     def weigh_rows(self, weights: Tensor | None, rows: Tensor, out: Tensor, add: bool) -> None:
-        flat = wide(_flat(rows))
-        total = (flat.sum(0) if weights is None else weights.double() @ flat).view(out.shape)
-        out.add_(total) if add else out.copy_(total)
+        ones = torch.ones(len(rows), 1, device=rows.device)
+        self.weigh_products(weights, ones, _flat(rows), out.view(1, -1), add)
 
     def weigh_products(
         self, weights: Tensor | None, left: Tensor, right: Tensor, out: Tensor, add: bool
@@ -178,14 +182,27 @@ class _Plain:
         e, x = wide(left), wide(right)
         if weights is not None:
             e = e * weights.double().view(-1, *[1] * (e.dim() - 1))
-        total = e.reshape(-1, e.shape[-1]).T @ x.reshape(-1, x.shape[-1])
-        out.add_(total) if add else out.copy_(total)
+        out = out if add else out.zero_()
+        pairs = zip(*(t.flatten(0, -2).split(BLOCK * BLOCKS) for t in (e, x)), strict=True)
+        for series in pairs:
+            blocks = zip(*(t.split(BLOCK) for t in series), strict=True)
+            out += sum((a.T @ b for a, b in blocks), start=torch.zeros_like(out))
 
     def scatter(self, weights: Tensor | None, right: Tensor, index: Tensor, out: Tensor) -> None:
-        values = wide(right).masked_fill((index < 0).unsqueeze(2), 0.0)
+        values = wide(right)
         if weights is not None:
             values = values * weights.double().view(-1, 1, 1)
-        out.index_add_(0, index.clamp_min(0).flatten(), values.flatten(0, 1))
+        to, values = index.flatten(), values.flatten(0, 1)
+        to, values = to[to >= 0], values[to >= 0]
+        for _ in range(math.ceil(math.log(index.numel() + 1, BLOCK))):
+            order = to.argsort(stable=True)  # as often in blocks as there may be places
+            to, values = to[order], values[order]
+            since = torch.arange(len(to), device=to.device)
+            block = (since - torch.searchsorted(to, to)) // BLOCK
+            pairs, group = torch.stack([to, block], 1).unique(dim=0, return_inverse=True)
+            values = values.new_zeros(len(pairs), values.shape[1]).index_add_(0, group, values)
+            to = pairs[:, 0]
+        out.index_add_(0, to, values)
 
     @quiet
     def inner_products(self, rows: Tensor, directions: Tensor) -> Tensor:
@@ -227,7 +244,7 @@ class _Compiled:
             product=(None, *side, *side, flag, n, n, n, p, n, p, n, flag),
             form=(None, p, p, flag, n, n, n, n, p),
             factor_norms=(None, p, n, p, flag, n, n, n, p, p),
-            scatter=(n, p, flag, p, n, n, n, n, p, p),
+            scatter=(n, p, flag, p, p, n, n, n, n, p, p),
         )
         self._squares, self._product, self._form, self._factor, self._scatter = found
         # PyDLL: calls are too short to hand the interpreter over
@@ -305,7 +322,7 @@ class _Compiled:
     ) -> None:  # fmt: skip
         (m, n, depth), width = sizes, 8 if is_wide else 4
         into, weights = out.contiguous(), _weights(weights)
-        to, w = into.data_ptr(), None if weights is None else weights.data_ptr()
+        to, w = into.data_ptr(), 0 if weights is None else weights.data_ptr()
 
         def part(i: int, stop: int) -> None:
             if n > m:
@@ -322,10 +339,15 @@ class _Compiled:
 
     def scatter(self, weights: Tensor | None, right: Tensor, index: Tensor, out: Tensor) -> None:
         (x,), is_wide = _numbers(right)
-        into, weights, index = out.contiguous(), _weights(weights), index.long().contiguous()
-        w = None if weights is None else weights.data_ptr()
-        sizes = *x.shape, len(out)
-        if self._scatter(x.data_ptr(), is_wide, index.data_ptr(), *sizes, w, into.data_ptr()):
+        into, weights, index = (
+            out.contiguous(),
+            _weights(weights),
+            index.long().flatten().contiguous(),
+        )
+        order, w = index.argsort(stable=True), 0 if weights is None else weights.data_ptr()
+        sizes = len(index), max(1, x.shape[1]), x.shape[2], len(out)
+        at = x.data_ptr(), is_wide, index.data_ptr(), order.data_ptr()
+        if self._scatter(*at, *sizes, w, into.data_ptr()):
             raise IndexError(
                 f"Indices must be below {len(out)}. Check the inputs of the embedding."
             )

@@ -88,9 +88,20 @@ def squares(x: Tensor) -> Tensor:
     return _for(x).squares(x)
 
 
-def lengths_of_places(x: Tensor) -> Tensor:
+def lengths_of_rows(x: Tensor, order: float) -> Tensor:
+    """Return (n,) lengths of the rows of ``x`` (n, ...) in L1, L2 or in the largest coordinate
+    (``order`` 1, 2 or infinity)."""
+    if order == 2:
+        return _for(x).squares(x, root=True)
+    sizes = wide(_flat(x)).abs()
+    if order == 1:
+        return inner_products(sizes, sizes.new_ones(1, sizes.shape[1]))[:, 0]
+    return sizes.amax(1) if sizes.shape[1] else sizes.new_zeros(len(x))
+
+
+def lengths_of_places(x: Tensor, order: float = 2) -> Tensor:
     """Return (n, T) lengths of the places of ``x`` (n, T, k)."""
-    return _for(x).squares(x.reshape(math.prod(x.shape[:-1]), x.shape[-1]), True).view(x.shape[:-1])
+    return lengths_of_rows(x.flatten(0, 1), order).view(x.shape[:2])
 
 
 def factor_norms(lefts: Sequence[Tensor], right: Tensor) -> tuple[Tensor, Tensor]:
@@ -105,6 +116,11 @@ def factor_norms(lefts: Sequence[Tensor], right: Tensor) -> tuple[Tensor, Tensor
 def form_rows(left: Tensor, right: Tensor) -> Tensor:
     """Return (n, k, d) rows sum_t left_it right_it^T of (n, T, k) and (n, T, d)."""
     return _for(left, right).form_rows(left, right)
+
+
+def sum_of_places(x: Tensor) -> Tensor:
+    """Return (n, k) sums over the places of ``x`` (n, T, k)."""
+    return form_rows(x.new_ones(1).expand(*x.shape[:2], 1), x)[:, 0]
 
 
 def weigh_rows(weights: Tensor | None, rows: Tensor, out: Tensor, add: bool = False) -> None:
@@ -321,7 +337,7 @@ class _Compiled:
         weights: Tensor | None, places: int, out: Tensor, add: bool,
     ) -> None:  # fmt: skip
         (m, n, depth), width = sizes, 8 if is_wide else 4
-        into, weights = out.contiguous(), _weights(weights)
+        into, weights = out.to(torch.float64).contiguous(), _weights(weights)
         to, w = into.data_ptr(), 0 if weights is None else weights.data_ptr()
 
         def part(i: int, stop: int) -> None:

@@ -49,14 +49,24 @@ def wide(x: Tensor) -> Tensor:
 
 def squares(x: Tensor) -> Tensor:
     """Return (n,) sums of squares of the rows of ``x`` (n, ...)."""
-    flat = wide(x).reshape(len(x), -1).cpu().numpy()
+    flat = wide(x).reshape(len(x), x.shape[1:].numel()).cpu().numpy()
     return _like(np.einsum("ij,ij->i", flat, flat), x)
 
 
-def lengths_of_places(x: Tensor) -> Tensor:
+def lengths_of_rows(x: Tensor, order: float) -> Tensor:
+    """Return (n,) lengths of the rows of ``x`` (n, ...) in L1, L2 or in the largest coordinate
+    (``order`` 1, 2 or infinity)."""
+    if order == 2:
+        return squares(x).sqrt_()
+    sizes = wide(x).reshape(len(x), x.shape[1:].numel()).abs_()
+    if order == 1:
+        return inner_products(sizes, sizes.new_ones(1, sizes.shape[1]))[:, 0]
+    return sizes.amax(1) if sizes.shape[1] else sizes.new_zeros(len(x))
+
+
+def lengths_of_places(x: Tensor, order: float = 2) -> Tensor:
     """Return (n, T) lengths of the places of ``x`` (n, T, k)."""
-    flat = x.reshape(-1, x.shape[-1])
-    return squares(flat).sqrt_().view(x.shape[:-1])
+    return lengths_of_rows(x.reshape(-1, x.shape[-1]), order).view(x.shape[:-1])
 
 
 def factor_norms(lefts: Sequence[Tensor], right: Tensor) -> tuple[Tensor, Tensor]:
@@ -70,7 +80,9 @@ def factor_norms(lefts: Sequence[Tensor], right: Tensor) -> tuple[Tensor, Tensor
     with np.errstate(invalid="ignore", over="ignore"):  # a row that is not finite is told by it
         for left in lefts:
             e = wide(left).cpu().numpy()
-            for i in range(len(e)):  # row by row: bits of a row must not depend on how many there are
+            for i in range(
+                len(e)
+            ):  # row by row: bits of a row must not depend on how many there are
                 g = np.einsum("tk,td->kd", e[i], inner[i])
                 out[i] += np.einsum("kd,kd->", g, g)
             reaches.append((lengths_of_places(left) * places).sum(1))
@@ -84,12 +96,17 @@ def form_rows(left: Tensor, right: Tensor) -> Tensor:
     return _like(np.stack(rows) if rows else np.zeros((0, e.shape[2], x.shape[2])), right)
 
 
+def sum_of_places(x: Tensor) -> Tensor:
+    """Return (n, k) sums over the places of ``x`` (n, T, k)."""
+    return form_rows(x.new_ones(1).expand(*x.shape[:2], 1), x)[:, 0]
+
+
 def weigh_rows(weights: Tensor | None, rows: Tensor, out: Tensor, add: bool = False) -> None:
     """Write sum_i w_i rows_i of ``rows`` (n, ...) into ``out`` (float64), or add it there.
 
     Without ``weights`` all are 1.
     """
-    flat = wide(rows).reshape(len(rows), -1)
+    flat = wide(rows).reshape(len(rows), rows.shape[1:].numel())
     total = flat.sum(0) if weights is None else weights.double() @ flat
     out.view(-1).add_(total) if add else out.view(-1).copy_(total)
 

@@ -100,6 +100,7 @@ class SmallModel:
         pieces_of: Callable[[Tensor, Met], View],
     ) -> SmallModel | None:
         """Plan the model's steps, if linear maps are all it has and no two share a parameter."""
+        return None
         found = list(layers)
         if any(type(layer) is not LinearLayer for layer in found):
             return None

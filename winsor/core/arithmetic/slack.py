@@ -25,8 +25,13 @@ SLACK = 1e-4
 SHORTEST_ROW = 2.0**-600
 """Length that a shorter row is divided by. No row but zero is shorter (see `wide`)."""
 
-CHAIN = 256
-"""Products that are added up one after the other, and partial sums of these likewise."""
+BLOCK, BLOCKS = 128, 256
+"""Terms of a sum over rows that are added up one after the other, and such blocks likewise; sums of
+that many blocks are then added up. So a sum of K terms has no longer chain than
+BLOCK + BLOCKS + K / (BLOCK BLOCKS)."""
+
+FRAGMENTS = 64
+"""Physical batches, and ranks, whose sums are added up in the end."""
 
 KAPPA = 2.0**10
 
@@ -42,7 +47,7 @@ def bound_with_slack(threshold: float) -> float:
 
 def charge(rows: float, places: float) -> float:
     """Return an upper bound on what rounding adds to the move of one row, in units of its bound."""
-    chain = 2 * CHAIN + rows * places / CHAIN**2 + 64
+    chain = BLOCK + BLOCKS + FRAGMENTS + rows * places / (BLOCK * BLOCKS)
     return 2.0**-30 + 2 * rows * chain * 2.0**-53 * (KAPPA if places > 1 else 1.0)
 
 
@@ -62,5 +67,5 @@ def most_places(rows: float) -> int:
             f"a batch must have few enough rows for rounding to be covered. Got {rows:.3g} rows "
             "instead. Lower batch_size."
         )
-    room = (SLACK - 2.0**-30) / (2 * rows * 2.0**-53 * KAPPA) - 2 * CHAIN - 64
-    return max(1, int(room * CHAIN**2 / rows))
+    room = (SLACK - 2.0**-30) / (2 * rows * 2.0**-53 * KAPPA) - BLOCK - BLOCKS - FRAGMENTS
+    return max(1, int(room * BLOCK * BLOCKS / rows))

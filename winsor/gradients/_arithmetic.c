@@ -1,0 +1,554 @@
+/* Norms and sums of recorded rows in float64 (see `arithmetic.py`).
+ *
+ * Numbers are float32, widened as they are read, or float64 ("wide"), held between 2^-250 and 2^250.
+ * Products are made tile by tile: operands are widened, and weighted, while they are packed into
+ * panels that stay in the cache. An element of a product is a chain of fused multiply-adds over at
+ * most BLOCK places; such chains are added up in their order, 256 to a series, and then the series:
+ * the same digits whatever the size of the product, the place of the element and the length of
+ * vectors. Sums of squares have 32 lanes, added up in pairs. The file includes itself, for vectors of 8 doubles and for vectors of 4.
+ * Compile with -ffp-contract=off and without -ffast-math. */
+
+#ifndef LANES
+
+#include <float.h>
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#define INSIDE inline __attribute__((always_inline))
+#define EACH(i, n) for (int64_t i = 0; i < (n); i++)
+
+enum { BLOCK = 128, SERIES = 256 * BLOCK, TILE = 192, BREADTH = 408, VECTORS = 3 };
+/* TILE and BREADTH are multiples of the width of panels, 24 or 12. */
+
+/* One side of a product. */
+typedef struct {
+    const char *from;
+    int64_t along, down, wide;
+} side_t;
+
+/* A linear map that was applied once per row: (n, outputs), (n, inputs) or null, and for sums
+ * (outputs, inputs) or null, (outputs) or null. */
+typedef struct {
+    const char *e, *x;
+    int64_t outputs, inputs, has_bias;
+    double *weight, *bias;
+} map_t;
+
+/* Output-gradients (n, places, size) of a map, for norms. */
+typedef struct {
+    const char *from;
+    int64_t size;
+} left_t;
+
+#define ALIGNED static _Thread_local __attribute__((aligned(64))) double
+ALIGNED packed_left[TILE * BLOCK];
+ALIGNED packed_right[BREADTH * BLOCK];
+ALIGNED tile_of_right[TILE * TILE];
+ALIGNED tile_of_left[TILE * TILE];
+ALIGNED tile_of_series[TILE * TILE];
+
+static INSIDE int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+static INSIDE int64_t bytes(int wide) { return wide ? sizeof(double) : sizeof(float); }
+
+static INSIDE double one(const char *x, int wide) {
+    if (!wide) return (double)*(const float *)x;
+    double v = *(const double *)x, size = fabs(v);
+    return size < 0x1p-250 ? 0.0 : size > 0x1p250 ? v * INFINITY : v;
+}
+
+static void moved(int64_t m, int64_t n, const double *from, int64_t step, double *to, int64_t apart,
+                  int add) {
+    EACH(i, m)
+        EACH(j, n) to[i * apart + j] = from[i * step + j] + (add ? to[i * apart + j] : -0.0);
+}
+
+#if defined(__x86_64__) && defined(__GNUC__)
+#include <immintrin.h>
+int winsor_supported(void) {
+    __builtin_cpu_init();
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+}
+/* Denormal numbers are numbers, whatever the thread has chosen. */
+#define ENTER unsigned mode = _mm_getcsr(); _mm_setcsr(0x1f80);
+#define LEAVE _mm_setcsr(mode);
+#define LANES 8
+#define HIGH 8
+#define NAMED(name) name##_8
+#define FAST __attribute__((target("avx512f,avx512dq,avx512vl,avx2,fma")))
+#define PLUS(a, b, c) ((vector_8)_mm512_fmadd_pd((__m512d)(a), (__m512d)(b), (__m512d)(c)))
+#define SPREAD(x) ((vector_8)_mm512_set1_pd(x))
+#define WIDEN(x) ((vector_8)_mm512_cvtps_pd(_mm256_loadu_ps(x)))
+#include "_arithmetic.c"
+#undef LANES
+#undef HIGH
+#undef NAMED
+#undef FAST
+#undef PLUS
+#undef SPREAD
+#undef WIDEN
+#define HAS_WIDER
+#define FAST __attribute__((target("avx2,fma")))
+#define PLUS(a, b, c) ((vector_4)_mm256_fmadd_pd((__m256d)(a), (__m256d)(b), (__m256d)(c)))
+#define WIDEN(x) ((vector_4)_mm256_cvtps_pd(_mm_loadu_ps(x)))
+#elif defined(__GNUC__)
+int winsor_supported(void) { return 1; }
+#define ENTER
+#define LEAVE
+#define FAST
+#define FUSED(i) __builtin_fma((a)[i], (b)[i], (c)[i])
+#define PLUS(a, b, c) plus_4(a, b, c)
+#define WIDEN(x) ((vector_4){(x)[0], (x)[1], (x)[2], (x)[3]})
+#else
+#error "vectors of gcc and clang"
+#endif
+#define LANES 4
+#define HIGH 4
+#define NAMED(name) name##_4
+#define SPREAD(x) ((vector_4){(x), (x), (x), (x)})
+#include "_arithmetic.c"
+
+static int wider = 0;
+
+/* Vectors of at most `lanes` doubles, 8 or 4, are used from now on. What there is: 8 or 4. */
+int winsor_use(int lanes) {
+    wider = 0;
+#ifdef HAS_WIDER
+    wider = lanes >= 8 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+            __builtin_cpu_supports("avx512vl");
+#endif
+    return wider ? 8 : 4;
+}
+
+#ifdef HAS_WIDER
+#define CALLED(name, ...) ENTER if (wider) name##_8(__VA_ARGS__); else name##_4(__VA_ARGS__); LEAVE
+#else
+#define CALLED(name, ...) ENTER name##_4(__VA_ARGS__); LEAVE
+#endif
+
+void winsor_squares(const char *x, int64_t n, int64_t size, int wide, int root, double *out) {
+    CALLED(squares, x, n, size, wide, root, out)
+}
+
+/* out (m, n), rows `apart`: sum_k w_(k / places) left(i, k) right(j, k); a left without address is 1.
+ * A side's number (j, k) is j `along` + k `down` numbers after its first. */
+void winsor_product(const char *left, int64_t along, int64_t down, const char *right,
+                    int64_t right_along, int64_t right_down, int wide, int64_t m, int64_t n,
+                    int64_t depth, const double *weights, int64_t places, double *out, int64_t apart,
+                    int add) {
+    static const float one = 1.0f;
+    const side_t a = {left ? left : (const char *)&one, along, down, left && wide};
+    const side_t b = {right, right_along, right_down, wide};
+    CALLED(product, &a, &b, m, n, depth, weights, places, out, apart, add)
+}
+
+/* out (n, k, d) of left (n, places, k) and right (n, places, d). */
+void winsor_form(const char *left, const char *right, int wide, int64_t n, int64_t places, int64_t k,
+                 int64_t d, double *out) {
+    EACH(i, n)
+        winsor_product(left + i * places * k * bytes(wide), 1, k, right + i * places * d * bytes(wide),
+                       1, d, wide, k, d, places, 0, 1, out + i * k * d, d, 0);
+}
+
+/* Squared norms (n) and lengths if nothing cancels (n, count) of `count` maps of one input. */
+void winsor_factor_norms(const left_t *lefts, int64_t count, const char *right, int wide, int64_t n,
+                         int64_t places, int64_t d, double *norms, double *reaches) {
+    CALLED(factor_norms, lefts, count, right, wide, n, places, d, norms, reaches)
+}
+
+/* Norms over all maps; returns whether every loss and every norm is finite. */
+int winsor_norms(const map_t *maps, int64_t count, int64_t n, const float *losses, double *norms) {
+    CALLED(norms, maps, count, n, norms)
+    int fine = 1;
+    EACH(i, n) fine &= norms[i] <= DBL_MAX && fabsf(losses[i]) <= FLT_MAX;
+    return fine;
+}
+
+void winsor_sums(const map_t *maps, int64_t count, int64_t n, const double *weights) {
+    for (const map_t *m = maps; m < maps + count; m++) {
+        const int64_t k = m->outputs, d = m->inputs;
+        if (m->weight)
+            winsor_product(m->e, 1, k, m->x, 1, d, 0, k, d, n, weights, 1, m->weight, d, 0);
+        if (m->bias) winsor_product(0, 0, 0, m->e, 1, k, 0, 1, k, n, weights, 1, m->bias, k, 0);
+    }
+}
+
+/* out (size, width) += w_(t / places) right(t) by index(t); `order` puts equal indices side by side.
+ * Indices below zero are no places. Returns how many are too large: those are left out. */
+int64_t winsor_scatter(const char *right, int wide, const int64_t *index, const int64_t *order,
+                       int64_t count, int64_t places, int64_t width, int64_t size,
+                       const double *weights, double *out) {
+    int64_t beyond = 0;
+    EACH(t, count) beyond += index[t] >= size;
+    CALLED(scatter, right, wide, index, order, count, places, width, size, weights, out)
+    return beyond;
+}
+
+#else /* -------------------------------------------------------- for one length of vectors */
+
+#define vec NAMED(vector)
+#define loose NAMED(loose)
+#define bits NAMED(bits)
+#define WIDTH (VECTORS * LANES)
+typedef double vec __attribute__((vector_size(8 * LANES)));
+typedef double loose __attribute__((vector_size(8 * LANES), aligned(8), may_alias));
+typedef int64_t bits __attribute__((vector_size(8 * LANES)));
+
+#ifdef FUSED
+static INSIDE vec plus_4(vec a, vec b, vec c) { return (vec){FUSED(0), FUSED(1), FUSED(2), FUSED(3)}; }
+#endif
+
+/* LANES numbers; `one` of each. */
+static FAST INSIDE vec NAMED(read)(const char *x, int wide) {
+    if (!wide) return WIDEN((const float *)x);
+    vec v = *(const loose *)x, size = (vec)((bits)v & INT64_MAX);
+    bits tiny = size < 0x1p-250, huge = size > 0x1p250;
+    return (vec)(((bits)v & ~tiny & ~huge) | ((bits)(v * INFINITY) & huge));
+}
+
+/* Lane j adds up the squares of x[j], x[j + 32], ... */
+static FAST double NAMED(square)(const char *x, int64_t size, int wide) {
+    enum { PARTS = 32 / LANES };
+    vec sum[PARTS] = {{0}}, v;
+    double rest[32] = {0}, lane[LANES];
+    int64_t i = 0, width = bytes(wide);
+    for (; i + 32 <= size; i += 32)
+        EACH(p, PARTS) {
+            v = NAMED(read)(x + (i + p * LANES) * width, wide);
+            sum[p] = PLUS(v, v, sum[p]);
+        }
+    if (i < size) {
+        memcpy(rest, x + i * width, (size_t)((size - i) * width));
+        EACH(p, PARTS) {
+            v = NAMED(read)((const char *)rest + p * LANES * width, wide);
+            sum[p] = PLUS(v, v, sum[p]);
+        }
+    }
+    for (int half = PARTS / 2; half; half /= 2) EACH(p, half) sum[p] += sum[p + half];
+    *(loose *)lane = sum[0];
+    for (int half = LANES / 2; half; half /= 2) EACH(j, half) lane[j] = lane[j] + lane[j + half];
+    return lane[0];
+}
+
+static FAST void NAMED(squares)(const char *x, int64_t n, int64_t size, int wide, int root,
+                                double *out) {
+    EACH(i, n) {
+        double square = wide ? NAMED(square)(x + i * size * 8, size, 1)
+                             : NAMED(square)(x + i * size * 4, size, 0);
+        out[i] = root ? sqrt(square) : square;
+    }
+}
+
+/* Eight lanes of products, then the lanes in pairs. */
+static FAST double NAMED(dot)(const double *a, const double *b, int64_t size) {
+    vec sum[8 / LANES] = {{0}};
+    double lane[8];
+    int64_t i = 0;
+    for (; i + 8 <= size; i += 8)
+        EACH(p, 8 / LANES) {
+            const int64_t at = i + p * LANES;
+            sum[p] = PLUS(*(const loose *)(a + at), *(const loose *)(b + at), sum[p]);
+        }
+    memcpy(lane, sum, sizeof lane);
+    for (int64_t j = 0; i < size; i++, j++) lane[j] = __builtin_fma(a[i], b[i], lane[j]);
+    for (int half = 4; half; half /= 2) EACH(j, half) lane[j] = lane[j] + lane[j + half];
+    return lane[0];
+}
+
+/* Panels of `width` of the numbers j = start .. count - 1 at k = first .. first + depth - 1, weighted:
+ * one k after the other. What stands in a panel beyond `count` is of no use to anyone. */
+static FAST void NAMED(pack)(const side_t *side, int64_t start, int64_t count, int64_t first,
+                             int64_t depth, int64_t width, const double *weights, int64_t places,
+                             double *to) {
+    const int wide = (int)side->wide;
+    const int64_t size = bytes(wide), along = side->along * size, down = side->down * size;
+    const char *from = side->from + first * down + start * along;
+    count -= start;
+    if (side->along != 1) { /* across: in groups of places that stay near */
+        for (int64_t k = 0; k < depth; k += 8)
+            EACH(j, count) {
+                const char *x = from + j * along + k * down;
+                double *panel = to + (j / width * depth + k) * width + j % width;
+                EACH(l, least(8, depth - k)) panel[l * width] = one(x + l * down, wide);
+                if (weights) EACH(l, least(8, depth - k))
+                    panel[l * width] *= weights[(first + k + l) / places];
+            }
+        return;
+    }
+    EACH(k, depth) {
+        const double w = weights ? weights[(first + k) / places] : 1.0;
+        const vec spread = SPREAD(w);
+        for (int64_t p = 0; p < count; p += width) {
+            const char *x = from + p * size + k * down;
+            double *panel = to + p * depth + k * width;
+            int64_t j = 0, end = least(width, count - p);
+            for (; j + LANES <= end; j += LANES)
+                *(loose *)(panel + j) = NAMED(read)(x + j * size, wide) * spread;
+            for (; j < end; j++) panel[j] = one(x + j * size, wide) * w;
+        }
+    }
+}
+
+/* c (high, columns) = or += a panel of `high` numbers, `step` apart, times one of WIDTH: packed, or
+ * rows of float32 where they are, `stride` apart. */
+static FAST INSIDE void NAMED(multiply)(const double *a, int64_t step, const void *b, int64_t stride,
+                                        int64_t depth, double *c, int64_t apart, int64_t columns,
+                                        int add, const int high, const int vectors,
+                                        const int packed) {
+    vec sum[HIGH][VECTORS], right[VECTORS];
+#pragma GCC unroll 8
+    for (int i = 0; i < high; i++)
+#pragma GCC unroll 3
+        for (int j = 0; j < vectors; j++) sum[i][j] = SPREAD(0.0);
+    for (int64_t k = 0; k < depth; k++, a += step) {
+        const float *near = (const float *)b + k * stride;
+        if (!packed) __builtin_prefetch(near + WIDTH), __builtin_prefetch(near + WIDTH + 16);
+#pragma GCC unroll 3
+        for (int j = 0; j < vectors; j++)
+            right[j] = packed ? ((const vec *)b)[k * VECTORS + j] : WIDEN(near + j * LANES);
+#pragma GCC unroll 8
+        for (int i = 0; i < high; i++)
+#pragma GCC unroll 3
+            for (int j = 0; j < vectors; j++) sum[i][j] = PLUS(SPREAD(a[i]), right[j], sum[i][j]);
+    }
+    const int whole = columns >= vectors * LANES;
+    double some[HIGH * WIDTH], *to = whole ? c : some;
+    const int64_t step_to = whole ? apart : WIDTH;
+    if (add && whole) {
+#pragma GCC unroll 8
+        for (int i = 0; i < high; i++)
+#pragma GCC unroll 3
+            for (int j = 0; j < vectors; j++) sum[i][j] += *(loose *)(c + i * apart + j * LANES);
+    }
+#pragma GCC unroll 8
+    for (int i = 0; i < high; i++)
+#pragma GCC unroll 3
+        for (int j = 0; j < vectors; j++) *(loose *)(to + i * step_to + j * LANES) = sum[i][j];
+    if (!whole) moved(high, columns, some, WIDTH, c, apart, add);
+}
+
+/* The same for one row: as many columns as there are sums, so that rows of float32 are read at a go. */
+static FAST void NAMED(ribbon)(const double *a, const float *b, int64_t stride, int64_t depth,
+                               double *c, int add) {
+    vec sum[HIGH * VECTORS];
+#pragma GCC unroll 24
+    for (int j = 0; j < HIGH * VECTORS; j++) sum[j] = SPREAD(0.0);
+    for (int64_t k = 0; k < depth; k++, b += stride)
+#pragma GCC unroll 24
+        for (int j = 0; j < HIGH * VECTORS; j++)
+            sum[j] = PLUS(SPREAD(a[k]), WIDEN(b + j * LANES), sum[j]);
+#pragma GCC unroll 24
+    for (int j = 0; j < HIGH * VECTORS; j++) {
+        if (add) sum[j] += *(loose *)(c + j * LANES);
+        *(loose *)(c + j * LANES) = sum[j];
+    }
+}
+
+static FAST __attribute__((noipa)) void NAMED(strip)(int64_t high, const double *a, int64_t step, const void *b,
+                              int64_t stride, int64_t depth, double *c, int64_t apart,
+                              int64_t columns, int add) {
+#define SIZED(h, v, p) NAMED(multiply)(a, step, b, stride, depth, c, apart, columns, add, h, v, p)
+#define OF(h) \
+    case h: \
+        if (stride) SIZED(h, 3, 0); \
+        else if (columns > 2 * LANES) SIZED(h, 3, 1); \
+        else if (columns > LANES) SIZED(h, 2, 1); \
+        else SIZED(h, 1, 1); \
+        break;
+    switch (high) {
+        OF(1) OF(2) OF(3) OF(4)
+#if HIGH == 8
+        OF(5) OF(6) OF(7) OF(8)
+#endif
+    }
+}
+
+/* c (m, n) = or +=, of at most TILE times BREADTH. Where `right` is null it is `left`, and c is made
+ * from the diagonal on. For few rows, packing would take as long as the product. */
+static FAST void NAMED(tile)(const side_t *left, const side_t *right, int64_t m, int64_t n,
+                             int64_t start, int64_t depth, const double *weights, int64_t places,
+                             double *c, int64_t apart, int add) {
+    const side_t *other = right ? right : left;
+    int64_t panels = (m + HIGH - 1) / HIGH, high = panels && right ? (m + panels - 1) / panels : HIGH;
+    const int64_t near = m <= 16 && !other->wide && other->along == 1 ? n / WIDTH * WIDTH : 0;
+    if (!depth && !add)
+        EACH(i, m) memset(c + i * apart, 0, (size_t)n * sizeof *c);
+    if (depth - start > SERIES) {
+        for (int64_t k = start; k < depth; k += SERIES) {
+            NAMED(tile)(left, right, m, n, k, least(depth, k + SERIES), weights, places,
+                        tile_of_series, TILE, 0);
+            moved(m, n, tile_of_series, TILE, c, apart, add || k);
+        }
+        return;
+    }
+    for (int64_t k = start; k < depth; k += BLOCK) {
+        const int64_t size = least(BLOCK, depth - k);
+        NAMED(pack)(other, near, n, k, size, WIDTH, 0, 1, packed_right);
+        if (right) NAMED(pack)(left, 0, m, k, size, high, weights, places, packed_left);
+        int64_t j = 0;
+        for (; m == 1 && j + HIGH * WIDTH <= near; j += HIGH * WIDTH)
+            NAMED(ribbon)(packed_left, (const float *)other->from + j + k * other->down, other->down,
+                          size, c + j, add || k > start);
+        for (; j < n; j += WIDTH) {
+            const void *b = packed_right + (j - near) * size;
+            if (j < near) b = other->from + (j + k * other->down) * sizeof(float);
+            for (int64_t i = 0; i < (right ? m : least(m, j + WIDTH)); i += high)
+                NAMED(strip)(least(high, m - i),
+                             right ? packed_left + i * size
+                                   : packed_right + i / WIDTH * WIDTH * size + i % WIDTH,
+                             right ? high : WIDTH, b, j < near ? other->down : 0, size,
+                             c + i * apart + j, apart, least(WIDTH, n - j),
+                             add || k > start);
+        }
+    }
+}
+
+static FAST void NAMED(product)(const side_t *left, const side_t *right, int64_t m, int64_t n,
+                                int64_t depth, const double *weights, int64_t places, double *out,
+                                int64_t apart, int add) {
+    const int near = m <= 16 && !right->wide && right->along == 1;
+    const int64_t most = depth > SERIES ? TILE : near ? n + 1 : BREADTH, parts = n / most + 1;
+    const int64_t breadth = (n + parts * 24 - 1) / (parts * 24) * 24;
+    for (int64_t i = 0; i < m; i += TILE)
+        for (int64_t j = 0; j < n; j += breadth) {
+            side_t a = *left, b = *right;
+            a.from += i * a.along * bytes((int)a.wide);
+            b.from += j * b.along * bytes((int)b.wide);
+            NAMED(tile)(&a, &b, least(TILE, m - i), least(breadth, n - j), 0, depth, weights, places,
+                        out + i * apart + j, apart, add);
+        }
+}
+
+/* From the rows themselves, a tile at a time. */
+static FAST double NAMED(by_rows)(const side_t *left, int64_t k, const side_t *right, int64_t d,
+                                  int64_t places) {
+    double total = 0.0;
+    for (int64_t i = 0; i < k; i += TILE)
+        for (int64_t j = 0; j < d; j += TILE) {
+            const int64_t rows = least(TILE, k - i), columns = least(TILE, d - j);
+            NAMED(product)(&(side_t){left->from + i * bytes((int)left->wide), 1, k, left->wide},
+                           &(side_t){right->from + j * bytes((int)right->wide), 1, d, right->wide},
+                           rows, columns, places, 0, 1, tile_of_left, TILE, 0);
+            EACH(r, rows) {
+                const double *row = tile_of_left + r * TILE;
+                total += NAMED(dot)(row, row, columns);
+            }
+        }
+    return total;
+}
+
+/* From Gram matrices of places, of which tiles from the diagonal on are made. */
+static FAST double NAMED(by_grams)(const left_t *lefts, int64_t count, int64_t row,
+                                   const char *right, int wide, int64_t places, int64_t d,
+                                   double *reaches) {
+    double total = 0.0;
+    for (int64_t s = 0; s < places; s += TILE)
+        for (int64_t t = s; t < places; t += TILE) {
+            const int64_t m = least(TILE, places - s), n = least(TILE, places - t), size = bytes(wide);
+            for (int64_t l = -1; l < count; l++) {
+                const int64_t k = l < 0 ? d : lefts[l].size;
+                const char *from = l < 0 ? right : lefts[l].from + row * places * k * size;
+                side_t a = {from + s * k * size, k, 1, wide}, b = {from + t * k * size, k, 1, wide};
+                double *made = l < 0 ? tile_of_right : tile_of_left;
+                NAMED(tile)(&a, s == t ? 0 : &b, m, n, 0, k, 0, 1, made, TILE, 0);
+                if (l < 0) continue;
+                EACH(i, m) {
+                    const double *e = tile_of_left + i * TILE, *x = tile_of_right + i * TILE;
+                    if (s != t) {
+                        total += 2.0 * NAMED(dot)(e, x, n);
+                        continue;
+                    }
+                    total += e[i] * x[i];
+                    total += 2.0 * NAMED(dot)(e + i + 1, x + i + 1, n - i - 1);
+                    reaches[l] += sqrt(e[i]) * sqrt(x[i]);
+                }
+            }
+        }
+    return total < 0.0 ? 0.0 : total;
+}
+
+static FAST void NAMED(factor_norms)(const left_t *lefts, int64_t count, const char *right, int wide,
+                                     int64_t n, int64_t places, int64_t d, double *norms,
+                                     double *reaches) {
+    const int64_t width = bytes(wide);
+    int64_t outputs = 0;
+    EACH(l, count) outputs += lefts[l].size;
+    const double grams = 0.5 * (double)(places + 32) * (double)(outputs + d); /* strips are broad */
+    const int by_rows = (double)outputs * (double)d < grams;
+    EACH(i, n) {
+        const char *x = right + i * places * d * width;
+        norms[i] = 0.0;
+        EACH(l, count) reaches[i * count + l] = 0.0;
+        if (!by_rows && places > 1) {
+            norms[i] = NAMED(by_grams)(lefts, count, i, x, wide, places, d, reaches + i * count);
+            continue;
+        }
+        EACH(l, count) {
+            const int64_t k = lefts[l].size;
+            const char *e = lefts[l].from + i * places * k * width;
+            double both = 0.0;
+            EACH(t, places) {
+                both = NAMED(square)(e + t * k * width, k, wide) *
+                       NAMED(square)(x + t * d * width, d, wide);
+                reaches[i * count + l] += sqrt(both);
+            }
+            if (places > 1) {
+                side_t a = {e, 1, k, wide}, b = {x, 1, d, wide};
+                both = NAMED(by_rows)(&a, k, &b, d, places);
+            }
+            norms[i] += both;
+        }
+    }
+}
+
+static FAST void NAMED(norms)(const map_t *maps, int64_t count, int64_t n, double *norms) {
+    EACH(i, n) {
+        double total = 0.0;
+        EACH(k, count) {
+            const map_t *m = maps + k;
+            double e = NAMED(square)(m->e + i * m->outputs * 4, m->outputs, 0);
+            double x = m->x ? NAMED(square)(m->x + i * m->inputs * 4, m->inputs, 0) : 0.0;
+            total = total + e * (x + (double)m->has_bias);
+        }
+        norms[i] = sqrt(total);
+    }
+}
+
+static FAST void NAMED(scatter)(const char *right, int wide, const int64_t *index,
+                                const int64_t *order, int64_t count, int64_t places, int64_t width,
+                                int64_t size, const double *weights, double *out) {
+    const int64_t each = bytes(wide);
+    double sum[BREADTH], series[BREADTH];
+    for (int64_t t = 0, end; t < count; t = end) {
+        const int64_t at = index[order[t]];
+        for (end = t + 1; end < count && index[order[end]] == at;) end++;
+        for (int64_t from = 0; from < (at < 0 || at >= size ? 0 : width); from += BREADTH) {
+            const int64_t some = least(BREADTH, width - from);
+            for (int64_t r = t; r < end; r++) {
+                const char *x = right + (order[r] * width + from) * each;
+                const double w = weights ? weights[order[r] / places] : 1.0;
+                const vec spread = SPREAD(w);
+                int64_t j = 0;
+                if ((r - t) % BLOCK == 0) memset(sum, 0, sizeof(double) * (size_t)some);
+                if ((r - t) % SERIES == 0) memset(series, 0, sizeof(double) * (size_t)some);
+                for (; j + LANES <= some; j += LANES) {
+                    loose *to = (loose *)(sum + j);
+                    *to = PLUS(NAMED(read)(x + j * each, wide), spread, *to);
+                }
+                for (; j < some; j++) sum[j] = __builtin_fma(one(x + j * each, wide), w, sum[j]);
+                if (r + 1 == end || (r + 1 - t) % BLOCK == 0)
+                    moved(1, some, sum, 0, series, 0, 1);
+                if (r + 1 == end || (r + 1 - t) % SERIES == 0)
+                    moved(1, some, series, 0, out + at * width + from, 0, 1);
+            }
+        }
+    }
+}
+
+#undef vec
+#undef loose
+#undef bits
+#undef WIDTH
+#undef SIZED
+#undef OF
+#endif

@@ -9,8 +9,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from winsor.gradients import trainable_parameters
-from winsor.gradients.layers import convolution, norms
-from winsor.gradients.layers.convolution import Geometry
+from winsor.gradients.layers import norms
 
 
 def assert_equal(model: nn.Module, x: Tensor) -> None:
@@ -81,29 +80,3 @@ class Checkpointed(nn.Module):
 def test_long_rows_under_checkpointing(asked):
     assert_equal(Checkpointed(), torch.randn(5, 3, 4))
     assert asked
-
-
-@pytest.mark.parametrize(
-    "padding,dilation,kernel,sides",
-    [((1, 1), (1, 1), (3, 3), (6, 5)), ((0, 3), (2, 1), (3, 2), (7, 4)), ((2,), (3,), (4,), (11,))],
-)
-def test_rows_from_short_patches_are_those_of_the_library(
-    padding, dilation, kernel, sides, monkeypatch
-):
-    torch.manual_seed(0)
-    geometry = Geometry((1,) * len(kernel), padding, dilation, False, (0,) * len(kernel), 1)
-    shape = torch.Size((4, 2, *kernel))
-    x = torch.randn(5, 2, *sides).double()
-    g = torch.randn_like(geometry.forward(x, x.new_zeros(shape), None))
-    monkeypatch.setattr(convolution, "NUMBERS_IN_CACHE", 3 * shape[1:].numel() * g[0, 0].numel())
-    formed = []
-    monkeypatch.setattr(
-        Geometry,
-        "_from_patches",
-        lambda *given, way=Geometry._from_patches: (formed.append(1), way(*given))[1],
-    )
-    from_patches = geometry.rows(x, g, shape)
-    assert formed
-    monkeypatch.setattr(convolution, "SHORT", 0)
-    torch.testing.assert_close(from_patches, geometry.rows(x, g, shape))
-    assert len(formed) == 1

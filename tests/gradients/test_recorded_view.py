@@ -9,8 +9,7 @@ from torch import Tensor, nn
 
 from winsor.core.contract import ProtocolError
 from winsor.gradients import Directions, Need, View, make_engine, trainable_parameters
-from winsor.gradients.parameter_rows import NORM_FLOOR
-from winsor.gradients.sums import FLOAT32_SUM_TERMS, square_rows
+from winsor.gradients.arithmetic import THETA
 
 ENGINES = ("loop", "func", "ghost")
 NAMES = ["weight", "bias"]
@@ -26,7 +25,7 @@ def view_of(x: Tensor, engine: str) -> View:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf"), 3e38])
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
 def test_a_bad_row_is_neutralised_and_counted(engine: str, value: float) -> None:
     x = torch.randn(5, 3)
     good = view_of(x[[0, 1, 3, 4]], engine)
@@ -52,7 +51,7 @@ def test_extreme_rows_have_exact_norms(engine: str, scale: float) -> None:
     _, view = zoo.make_view(model, x, engine, linear_loss)
     assert view.neutralised == 0
     exact = x.double().norm(dim=1) * 2**0.5
-    torch.testing.assert_close(view.norms().double(), exact, rtol=1e-6, atol=0)
+    torch.testing.assert_close(view.norms(), exact, rtol=1e-12, atol=0)
     clipped = view.weighted_sum((1.0 / view.norms().clamp_min(1e-38)).clamp(max=1e30))
     assert clipped["weight"].isfinite().all()
 
@@ -69,7 +68,7 @@ def test_a_loss_that_is_not_finite_silences_its_row(engine: str) -> None:
     assert view.neutralised == 1
     assert view.losses()[1] == 0
     assert view.norms().tolist()[1] == 0
-    assert torch.equal(view.weighted_sum(torch.ones(4))["bias"], torch.full((2,), 3.0))
+    assert view.weighted_sum(torch.ones(4))["bias"].tolist() == [3.0, 3.0]
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -113,7 +112,7 @@ def test_bad_tokens_and_convolutions_are_silenced_in_every_kind_of_piece() -> No
 @pytest.mark.parametrize("left_over", [5.0, 1e-3])
 def test_ghost_norms_survive_cancellation(left_over: float) -> None:
     """Places whose gradients cancel leave a small norm; it must not read smaller than it is, nor
-    than a part of the places' own squares (`NORM_FLOOR`)."""
+    than its share of the places' own lengths."""
     torch.manual_seed(0)
     model = nn.Linear(64, 64, bias=False)
     a = torch.randn(4, 1, 64)
@@ -124,51 +123,25 @@ def test_ghost_norms_survive_cancellation(left_over: float) -> None:
 
     _, oracle = zoo.make_view(model.double(), x.double(), "loop", losses)
     _, view = zoo.make_view(model.float(), x, "ghost", losses)
-    exact = oracle.norms()
-    held = (NORM_FLOOR * 64 * x.double().square().sum((1, 2))).sqrt()  # |e|^2 = 64 at every place
-    assert bool((exact > held).all()) == (left_over > 1)
-    exact = torch.maximum(exact, held)
-    torch.testing.assert_close(view.norms().double(), exact, rtol=1e-3, atol=0)
+    gross = 8 * x.double().norm(dim=2).sum(1)  # |e| = 8 at every place
+    expected = torch.hypot(oracle.norms(), gross * THETA**0.5)
+    torch.testing.assert_close(view.norms(), expected, rtol=1e-9, atol=0)
 
 
-@pytest.mark.parametrize("needs", [Need.MEAN, Need.LOSSES | Need.WEIGHTED_SUM])
-def test_rules_without_per_sample_needs_get_plain_autograd(needs: Need) -> None:
+def test_rules_without_per_sample_needs_get_plain_autograd() -> None:
     torch.manual_seed(0)
     model, x = zoo.Residual(), torch.randn(6, 3, 8, 8)
     _, oracle = zoo.make_view(model, x, "loop")
-    engine = make_engine(model, trainable_parameters(model), needs=needs)
+    engine = make_engine(model, trainable_parameters(model), needs=Need.MEAN)
     engine.attach()
-    weights = torch.linspace(0.1, 1, 6)
     for _ in range(3):
         engine.recording(True)
-        losses = zoo.square_loss(model(x))
-        view = engine.view(losses)
+        view = engine.view(zoo.square_loss(model(x)))
         zoo.close_trees(oracle.total(), view.total(), 1e-5)
         zoo.close(oracle.losses(), view.losses(), 1e-6)
-        if needs is not Need.MEAN:
-            zoo.close_trees(oracle.weighted_sum(weights), view.weighted_sum(weights), 1e-5)
-            per_name = dict.fromkeys(trainable_parameters(model), weights)
-            per_name["head.bias"] = weights * 2
-            zoo.close_trees(oracle.weighted_sum(per_name), view.weighted_sum(per_name), 1e-5)
         with pytest.raises(ProtocolError):
             view.norms()
     assert "no per-sample work" in engine.explain()  # type: ignore[attr-defined]
-
-
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), 3e38])
-def test_plain_weighted_sums_neutralise_too(value: float) -> None:
-    torch.manual_seed(0)
-    model = nn.Linear(3, 2)
-    engine = make_engine(model, trainable_parameters(model), needs=Need.LOSSES | Need.WEIGHTED_SUM)
-    engine.attach()
-    engine.recording(True)
-    x = torch.randn(5, 3)
-    x[2] = value
-    view = engine.view(linear_loss(model(x)))
-    oracle = view_of(x, "loop")
-    total = view.weighted_sum(torch.ones(5))
-    zoo.close_trees(oracle.weighted_sum(torch.ones(5)), total, 1e-6)
-    assert view.neutralised == 1
 
 
 def small_view() -> View:
@@ -225,15 +198,6 @@ def test_the_leaves_of_a_flat_tree_cannot_be_exchanged(change: str) -> None:
                 tree.update({"0.bias": torch.zeros(3)})
             case "pop":
                 tree.pop("0.bias")
-
-
-def test_norms_of_long_rows_do_not_read_low() -> None:
-    """One float32 sum of so many squares loses digits, always on the same side."""
-    row = (
-        torch.rand(1, 12 * FLOAT32_SUM_TERMS + 5, generator=torch.Generator().manual_seed(0)) + 0.5
-    )
-    exact = torch.linalg.vector_norm(row, dtype=torch.float64).square().item()
-    assert square_rows(row).item() == pytest.approx(exact, rel=2e-6)
 
 
 def test_the_last_parameters_are_summed_and_freed_first(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,17 +39,13 @@ import torch
 from torch import Tensor
 
 from winsor.core import compiled
+from winsor.core.arithmetic.slack import BLOCK, BLOCKS
 
 THETA = 2.0**-20
 """Share of A_i^2 in a squared norm."""
 
 SMALLEST_KEPT, LARGEST_KEPT = 2.0**-250, 2.0**250
 """Magnitudes between which a float64 number is read as it is."""
-
-BLOCK, BLOCKS = 128, 256
-"""Terms of a sum over rows that are added up one after the other, and such blocks likewise; sums of
-that many blocks are then added up. So a sum of K terms has no longer chain than
-BLOCK + BLOCKS + K / (BLOCK BLOCKS)."""
 
 SOURCE = Path(__file__).with_name("_arithmetic.c")
 WORTH_A_THREAD = 2_000_000
@@ -92,8 +88,8 @@ def lengths_of_rows(x: Tensor, order: float) -> Tensor:
     """Return (n,) lengths of the rows of ``x`` (n, ...) in L1, L2 or in the largest coordinate
     (``order`` 1, 2 or infinity)."""
     if order == 2:
-        return _for(x).squares(x, root=True)
-    sizes = wide(_flat(x)).abs()
+        return _for(x).squares(x, True)
+    sizes = wide(_flat(x)).abs_()
     if order == 1:
         return inner_products(sizes, sizes.new_ones(1, sizes.shape[1]))[:, 0]
     return sizes.amax(1) if sizes.shape[1] else sizes.new_zeros(len(x))
@@ -101,7 +97,8 @@ def lengths_of_rows(x: Tensor, order: float) -> Tensor:
 
 def lengths_of_places(x: Tensor, order: float = 2) -> Tensor:
     """Return (n, T) lengths of the places of ``x`` (n, T, k)."""
-    return lengths_of_rows(x.flatten(0, 1), order).view(x.shape[:2])
+    places = x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
+    return lengths_of_rows(places, order).view(x.shape[:-1])
 
 
 def factor_norms(lefts: Sequence[Tensor], right: Tensor) -> tuple[Tensor, Tensor]:

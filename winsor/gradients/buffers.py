@@ -76,8 +76,6 @@ def with_tensors(state: Mapping[str, Any]) -> dict[str, Any]:
 
 
 unflatten = torch._C._nn.unflatten_dense_tensors
-SMALL = 1 << 18
-"""Up to this many values, a copy into one piece costs less than an operation per leaf."""
 
 
 class Layout:
@@ -91,14 +89,16 @@ class Layout:
         self.total = sum(p.numel() for p in parameters.values())
 
     def empty(self) -> FlatTree:
-        """Return a tree with undefined values."""
-        return self.over(torch.empty(self.total, dtype=self.dtype, device=self.device))
+        """Return a tree of sums over rows, in float64, with undefined values."""
+        return self.over(torch.empty(self.total, dtype=torch.float64, device=self.device))
 
-    def packed(self, leaves: Sequence[Tensor]) -> dict[str, Tensor]:
-        """Return a tree of these leaves, in one piece where the copy is worth it."""
-        if self.total > SMALL:
-            return dict(zip(self.names, leaves, strict=True))
-        return self.joined(leaves)
+    def narrowed(self, tree: FlatTree) -> FlatTree:
+        """Return a copy in the type of the parameters."""
+        return self.over(tree.flat.to(self.dtype))
+
+    def packed(self, leaves: Sequence[Tensor]) -> FlatTree:
+        """Return a tree of these leaves as sums over rows, in float64."""
+        return self.joined([leaf.double() for leaf in leaves])
 
     def joined(self, leaves: Sequence[Tensor]) -> FlatTree:
         """Copy the leaves into one piece of memory and return a tree of views of it."""

@@ -38,6 +38,7 @@ import torch
 from torch import Tensor
 
 from winsor.core.contract import ConfigurationError, Tree
+from winsor.gradients.arithmetic import form_rows, inner_products
 from winsor.gradients.view import Directions
 
 
@@ -51,21 +52,20 @@ class Kronecker:
 
     def rows(self, rows: Tensor) -> Tensor:
         """Map explicit rows (n, *shape) to inner products (n, k)."""
-        matrix = rows.reshape(len(rows), self.u.shape[0], self.v.shape[0])
-        return self._core(self.u.to(rows).T @ (matrix @ self.v.to(rows)))
+        matrix = rows.reshape(-1, self.v.shape[0])
+        right = inner_products(matrix, self.v.T).view(len(rows), self.u.shape[0], self.v.shape[1])
+        return self._core(form_rows(self.u.expand(len(rows), -1, -1), right))
 
     def factors(self, left: Tensor, right: Tensor) -> Tensor:
         """Map factors (n, T, out) and (n, T, in) of rows sum_t left_t right_t^T to (n, k)."""
-        a, b = (left @ self.u.to(left)).mT, right @ self.v.to(right)
-        if b.shape[1] == 1:  # single products: the same digits without n calls of a routine
-            return self._core(a * b)
-        return self._core(a @ b)
+        a, b = _at_places(left, self.u), _at_places(right, self.v)
+        return self._core(form_rows(a, b))
 
     def indexed(self, index: Tensor, right: Tensor) -> Tensor:
         """Do as `factors`, where left_t is the unit vector of ``index`` (n, T); index < 0
         is none."""
-        left = self.u.to(right)[index.clamp_min(0)]
-        return self._core((left * (index >= 0).unsqueeze(-1)).mT @ (right @ self.v.to(right)))
+        left = self.u[index.clamp_min(0)].masked_fill((index < 0).unsqueeze(-1), 0.0)
+        return self._core(form_rows(left, _at_places(right, self.v)))
 
     def _core(self, core: Tensor) -> Tensor:
         return core.flatten(1)[:, : self.k]
@@ -80,9 +80,10 @@ class Comb:
 
     def rows(self, rows: Tensor) -> Tensor:
         """Map explicit rows (n, *shape) to inner products (n, k)."""
-        flat = rows.reshape(len(rows), rows.shape[1:].numel()) * self.values.to(rows)
-        padded = torch.nn.functional.pad(flat, (0, -flat.shape[1] % self.k))
-        return padded.view(len(rows), padded.shape[1] // self.k, self.k).sum(1)
+        size = rows.shape[1:].numel()
+        comb = torch.zeros(self.k, size, dtype=torch.float64)
+        comb[torch.arange(size) % self.k, torch.arange(size)] = self.values.double()
+        return inner_products(rows.reshape(len(rows), size), comb)
 
 
 @dataclass(frozen=True)
@@ -94,12 +95,18 @@ class Cyclic:
 
     def rows(self, rows: Tensor) -> Tensor:
         """Map explicit rows (n, *shape) to inner products (n, k)."""
-        inner = rows.reshape(len(rows), len(self.basis)) @ self.basis.to(rows)
+        inner = inner_products(rows.reshape(len(rows), len(self.basis)), self.basis.T)
         k = len(self.signs)
-        return inner.repeat(1, -(-k // inner.shape[1]))[:, :k] * self.signs.to(rows)
+        return inner.repeat(1, -(-k // inner.shape[1]))[:, :k] * self.signs.double()
 
 
 Basis = Kronecker | Comb | Cyclic
+
+
+def _at_places(x: Tensor, vectors: Tensor) -> Tensor:
+    """Return (n, T, p) inner products of the places of ``x`` (n, T, k) with columns (k, p)."""
+    found = inner_products(x.reshape(-1, x.shape[-1]), vectors.T)
+    return found.view(*x.shape[:-1], vectors.shape[1])
 
 
 def bases(directions: Directions, parameters: Mapping[str, Tensor]) -> dict[str, Basis]:

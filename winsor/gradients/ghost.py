@@ -5,9 +5,9 @@
     norms      per parameter, from rows or from ghost norms, whichever is cheaper for its shape
     sum        one weighted contraction per parameter
 
-Rules that need only losses, totals or weights known from the losses get plain autograd: no
-recording, no per-sample work. Book-keeping (Bu et al. 2023, "Differentially private optimization on
-large model at small cost"): everything a clipped sum needs was recorded in one backward pass.
+Rules that need only losses and totals get plain autograd: no recording, no per-sample work.
+Book-keeping (Bu et al. 2023, "Differentially private optimization on large model at small cost"):
+everything a clipped sum needs was recorded in one backward pass.
 
 What the view guarantees is in `recorded_view.py`.
 """
@@ -17,10 +17,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
-from winsor.core.contract import Tree
 from winsor.gradients.buffers import Layout
 from winsor.gradients.func import call_rows, recorded_module
 from winsor.gradients.layers import layer_for
@@ -30,7 +28,7 @@ from winsor.gradients.layers.linear import recorded_linear
 from winsor.gradients.layers.recurrent import recurrent_forward
 from winsor.gradients.parameter_rows import ParameterRows, Rows, merged
 from winsor.gradients.parameters import Site, find_sites
-from winsor.gradients.plain import DirectView, PlainView
+from winsor.gradients.plain import PlainView
 from winsor.gradients.recorded_view import RecordedView
 from winsor.gradients.recorder import (
     Call,
@@ -43,7 +41,7 @@ from winsor.gradients.recorder import (
 from winsor.gradients.small import Met, SmallModel
 from winsor.gradients.view import Engine, Need, View
 
-PER_SAMPLE = Need.NORMS | Need.GROUP_NORMS | Need.SKETCH | Need.ROWS
+PER_SAMPLE = Need.NORMS | Need.GROUP_NORMS | Need.SKETCH | Need.ROWS | Need.WEIGHTED_SUM
 
 
 class Kept:
@@ -82,7 +80,6 @@ class GhostEngine(Engine):
         self._layers: dict[Any, Any] = {}
         self._pure: dict[Any, Any] = {}
         self._per_sample = needs is None or bool(needs & PER_SAMPLE)
-        self._weighs_rows = needs is None or bool(needs & Need.WEIGHTED_SUM)
         for site in self._sites:
             self._prepare(site)
         whole = len(self._layers) == len(self._sites) and self._per_sample
@@ -106,7 +103,7 @@ class GhostEngine(Engine):
 
     def recording(self, on: bool) -> None:
         """Record the next forward passes, or stop doing so."""
-        self._recorder.on = on and (self._per_sample or self._weighs_rows)
+        self._recorder.on = on and self._per_sample
         if self._plan is not None:
             self._plan.forget()
 
@@ -116,28 +113,21 @@ class GhostEngine(Engine):
             refuse_without_graph()
         if not self._recorder.on:
             return PlainView(self._parameters, losses, self._layout)
-        if self._per_sample:
-            return self._pieces(losses)
-        return DirectView(
-            self._parameters,
-            losses,
-            lambda seed: self._sweep(losses, seed),
-            lambda: self._pieces(losses, retain=True),
-        )
+        return self._pieces(losses)
 
     def shared_view(self, losses: Tensor, shares: Tensor) -> View:
         """Return the view of ``losses * shares``, which are constants: the backward pass takes them
         as its seed, so that no operation is recorded for them."""
-        if not (self._recorder.on and self._per_sample) or losses.grad_fn is None:
+        if not self._recorder.on or losses.grad_fn is None:
             return self.view(losses * shares)
         return self._pieces(losses, shares=shares)
 
-    def _pieces(self, losses: Tensor, retain: bool = False, shares: Tensor | None = None) -> View:
+    def _pieces(self, losses: Tensor, shares: Tensor | None = None) -> View:
         """Run one backward pass that keeps, for each parameter, what norms and sums will need."""
-        if self._plan is not None and losses.shape[0] and not retain:
+        if self._plan is not None and losses.shape[0]:
             return self._plan.view(losses, shares)
         kept = Kept()
-        self._backward(losses, shares, kept.keep, retain)
+        self._backward(losses, shares, kept.keep)
         own = losses if shares is None else losses.detach() * shares
         return RecordedView(self._parameters, kept.pieces(), own, self._layout)
 
@@ -149,33 +139,8 @@ class GhostEngine(Engine):
             receive(*each)
         return RecordedView(self._parameters, kept.pieces(), losses, self._layout)
 
-    def _sweep(self, losses: Tensor, seed: Tensor) -> Tree:
-        """Run a backward pass of (seed * losses).sum() that adds up weight gradients as it goes."""
-        sums = self._layout.empty()
-        seen: set[str] = set()
-
-        def add(name: str, piece: ParameterRows) -> None:
-            part = torch.empty_like(sums[name]) if name in seen else sums[name]
-            piece.weighted(None, part)
-            if name in seen:
-                sums[name].add_(part)
-            seen.add(name)
-
-        self._recorder.totals_only = True
-        try:
-            self._backward(losses, seed, add, retain=True)
-        finally:
-            self._recorder.totals_only = False
-        for name in sums.keys() - seen:
-            sums[name].zero_()
-        return sums
-
     def _backward(
-        self,
-        losses: Tensor,
-        seed: Tensor | None,
-        take: Callable[[str, ParameterRows], None],
-        retain: bool,
+        self, losses: Tensor, seed: Tensor | None, take: Callable[[str, ParameterRows], None]
     ) -> None:
         n = losses.shape[0]
         if self._plan is not None:
@@ -184,9 +149,9 @@ class GhostEngine(Engine):
         if n == 0:
             return
         later: dict[int, Call] = {}
-        receive = self._receiver(n, take, later, retain)
+        receive = self._receiver(n, take, later)
         verify = not self._recorder.verified
-        self._recorder.backward(losses, receive, seed, retain)
+        self._recorder.backward(losses, receive, seed)
         if later:
             with self._recorder.paused():
                 for call in later.values():
@@ -195,10 +160,7 @@ class GhostEngine(Engine):
 
     @staticmethod
     def _receiver(
-        n: int,
-        take: Callable[[str, ParameterRows], None],
-        later: dict[int, Call],
-        retain: bool = False,
+        n: int, take: Callable[[str, ParameterRows], None], later: dict[int, Call]
     ) -> Callable[[Call, int, Tensor], None]:
         """Return a function from output-gradients to pieces; ``later`` is left to torch.func."""
 
@@ -210,8 +172,7 @@ class GhostEngine(Engine):
                     refuse_changed_inputs(call)
                 for name, piece in call.operation.pieces(call, g):
                     take(name, piece)
-                if not retain:
-                    call.inputs = ()  # the pieces hold what is still needed
+                call.inputs = ()  # the pieces hold what is still needed
             else:
                 call.grads[j] = g
                 later[id(call)] = call

@@ -10,9 +10,8 @@ sketches, a few explicit rows.
 
 `layers/embedding.py` and `layers/convolution.py` add the sparse and the convolutional form.
 
-Ghost norms (Li et al. 2022, "Large language models can be strong DP learners", eq. 4):
-
-    |sum_t l_t r_t^T|^2 = sum_{t,s} (l_t . l_s)(r_t . r_s).
+The numbers that a piece holds are the row. Norms and sums both start from them, in the float64 of
+`arithmetic.py`: a norm never describes other numbers than those that are added up.
 """
 
 from __future__ import annotations
@@ -25,35 +24,15 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from winsor.gradients import arithmetic
+from winsor.gradients.arithmetic import THETA, wide
 from winsor.gradients.directions import Basis, Kronecker
-from winsor.gradients.sums import (
-    FLOAT32_SUM_ROWS,
-    add_products,
-    add_up,
-    in_pieces,
-    scaled,
-    square_rows,
-    weigh_rows,
-    zero_where_not,
-)
 
 if TYPE_CHECKING:
     from winsor.gradients.units import Units
 
-ROWS_AT_ONCE = 1 << 22
-"""Floats of explicit rows that are formed at once: 16 MiB in float32."""
-
-NUMBERS_IN_CACHE = 1 << 18
-"""Floats of explicit rows at a time for their lengths: a megabyte stays in a core's cache."""
-
-CANCELLATION_LIMIT = 0.05
-"""A ghost norm below this part of its diagonal has lost digits to cancellation: form the row."""
-
-NORM_FLOOR = 2.0**-12
-"""Lower bound on a squared norm, as a share of the diagonal sum_t |l_t|^2 |r_t|^2. Weighted sums
-add up places in float32 with a rounding error relative to that diagonal (1e7 - 1e7 may be 1), so
-reporting less would let rounding exceed the clipping bound. With 2^-12 = 64^-2 places are at most
-64 times as long as what a rule allows, and rounding is that of 64 rows."""
+NUMBERS_AT_ONCE = 1 << 18
+"""Numbers of explicit rows that are formed at once: two megabytes stay in a core's cache."""
 
 
 class ParameterRows(ABC):
@@ -64,11 +43,16 @@ class ParameterRows(ABC):
 
     @abstractmethod
     def rows(self, start: int, stop: int) -> Tensor:
-        """Form rows ``start`` to ``stop``, (stop - start, *shape)."""
+        """Form rows ``start`` to ``stop``, (stop - start, *shape), in float64."""
+
+    @abstractmethod
+    def gross(self, order: float) -> Tensor:
+        """Return (n,) lengths that the rows have if nothing in their sums cancels, in L1, L2 or in
+        the largest coordinate (``order`` 1, 2 or infinity)."""
 
     @abstractmethod
     def select(self, index: Tensor) -> ParameterRows:
-        """Return the same piece for some of the rows, as float64."""
+        """Return the same piece for some of the rows."""
 
     @abstractmethod
     def where(self, kept: Tensor) -> ParameterRows:
@@ -86,36 +70,35 @@ class ParameterRows(ABC):
 
     def chunks(self) -> Iterator[tuple[int, int]]:
         """Yield (start, stop) of chunks of rows that may be formed at once."""
-        size = max(1, ROWS_AT_ONCE // max(1, self.shape.numel()))
+        size = max(1, NUMBERS_AT_ONCE // max(1, self.shape.numel()))
         for start in range(0, self.n, size):
             yield start, min(self.n, start + size)
 
+    def net_square(self) -> Tensor:
+        """Return (n,) sums of squares of the rows."""
+        found = [arithmetic.squares(self.rows(a, b)) for a, b in self.chunks()]
+        return torch.cat(found) if found else torch.zeros(0, dtype=torch.float64)
+
     def square(self) -> Tensor:
-        """Return (n,) squared norms."""
-        return torch.cat([square_rows(self.rows(a, b)) for a, b in self.chunks()])
+        """Return (n,) squared norms, with the term that covers what cancels."""
+        return self.net_square().add_(self.gross(2).square_(), alpha=THETA)
 
     def length(self, order: float) -> Tensor:
-        """Return (n,) lengths in L1 (``order`` 1) or in the largest coordinate (infinity), in
-        float64."""
-        size = max(1, NUMBERS_IN_CACHE // max(1, self.shape.numel()))
-        parts = [
-            _length_of_rows(self.rows(start, min(self.n, start + size)), order)
-            for start in range(0, self.n, size)
-        ]
-        return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.float64)
+        """Return (n,) lengths in L1 (``order`` 1) or in the largest coordinate (infinity), with the
+        term that covers what cancels."""
+        found = [arithmetic.lengths_of_rows(self.rows(a, b), order) for a, b in self.chunks()]
+        net = torch.cat(found) if found else torch.zeros(0, dtype=torch.float64)
+        return torch.hypot(net, math.sqrt(THETA) * self.gross(order))
 
     def per_unit(self, units: Units) -> ParameterRows:
         """Return the sums over the rows of each unit."""
         return units.together(self)
 
-    def reach(self) -> Tensor:
-        """Return (n,) cheap upper bounds on `square`."""
-        return self.square()
-
     def weighted(self, w: Tensor | None, out: Tensor) -> None:
-        """Write sum_i w_i G_i into ``out``; without ``w``, sum_i G_i."""
-        parts = [weigh_rows(w, self.rows(a, b), a, b) for a, b in self.chunks()]
-        out.copy_(add_up(parts).view(out.shape))
+        """Write sum_i w_i G_i into ``out``, in float64; without ``w``, sum_i G_i."""
+        out.zero_()
+        for a, b in self.chunks():
+            arithmetic.weigh_rows(None if w is None else w[a:b], self.rows(a, b), out, add=True)
 
     def sketch(self, basis: Basis) -> Tensor:
         """Return (n, k) inner products with the directions of ``basis``."""
@@ -123,7 +106,7 @@ class ParameterRows(ABC):
 
 
 class Rows(ParameterRows):
-    """Explicit rows, for parameters where nothing is smaller."""
+    """Explicit rows, for parameters where nothing is smaller. Nothing is left to cancel in them."""
 
     __slots__ = ("_square", "n", "shape", "values")
 
@@ -139,12 +122,16 @@ class Rows(ParameterRows):
         return [Rows(add_up([part.rows(0, part.n) for part in parts]))]
 
     def rows(self, start: int, stop: int) -> Tensor:
-        """Form rows ``start`` to ``stop``, (stop - start, *shape)."""
-        return self.values[start:stop]
+        """Return rows ``start`` to ``stop``, (stop - start, *shape), in float64."""
+        return wide(self.values[start:stop])
+
+    def gross(self, order: float) -> Tensor:
+        """Return (n,) lengths of the rows."""
+        return self.square().sqrt() if order == 2 else self.length(order)
 
     def select(self, index: Tensor) -> Rows:
-        """Return rows of ``index``, as float64."""
-        return Rows(self.values[index].double())
+        """Return rows of ``index``."""
+        return Rows(self.values[index])
 
     def where(self, kept: Tensor) -> Rows:
         """Set rows that are not ``kept`` to zero."""
@@ -153,36 +140,26 @@ class Rows(ParameterRows):
     def square(self) -> Tensor:
         """Return (n,) squared norms, computed once."""
         if self._square is None:
-            self._square = square_rows(self.values)
+            self._square = arithmetic.squares(self.values)
         return self._square
+
+    net_square = square
 
     def length(self, order: float) -> Tensor:
         """Return (n,) lengths in L1 or in the largest coordinate."""
-        return _length_of_rows(self.values, order)
+        return arithmetic.lengths_of_rows(self.values, order)
 
-    def per_unit(self, units: Units) -> Rows:
-        """Add up the rows of each unit."""
-        return units.added_up(self)
+    def per_unit(self, units: Units) -> ParameterRows:
+        """Return the sums over the rows of each unit."""
+        return Rows(units.summed(wide(self.values)))
 
     def weighted(self, w: Tensor | None, out: Tensor) -> None:
         """Write sum_i w_i G_i by one product of matrix and vector."""
-        flat = self.values if self.values.dim() == 2 else self.values.view(self.n, -1)
-        target = out if out.dim() == 1 else out.view(-1)
-        if w is None:
-            torch.sum(flat, 0, out=target)
-        elif self.n <= FLOAT32_SUM_ROWS:
-            torch.mv(flat.T, w, out=target)
-        else:
-            pairs = zip(flat.split(FLOAT32_SUM_ROWS), w.split(FLOAT32_SUM_ROWS), strict=True)
-            target.copy_(in_pieces(rows.T @ weights for rows, weights in pairs))
-
-    def sketch(self, basis: Basis) -> Tensor:
-        """Return (n, k) inner products with the directions of ``basis``."""
-        return basis.rows(self.values)
+        arithmetic.weigh_rows(w, self.values, out)
 
 
 class Outer(ParameterRows):
-    """G_i = left_i right_i^T: a linear map applied once per row."""
+    """G_i = left_i right_i^T: a linear map applied once per row. Nothing in it can cancel."""
 
     __slots__ = ("left", "n", "right", "shape")
 
@@ -194,11 +171,14 @@ class Outer(ParameterRows):
 
     def rows(self, start: int, stop: int) -> Tensor:
         """Form rows ``start`` to ``stop`` as outer products."""
-        left, right = self.left.values[start:stop], self.right.values[start:stop]
-        return left.unsqueeze(2) * right.unsqueeze(1)
+        return self.left.rows(start, stop).unsqueeze(2) * self.right.rows(start, stop).unsqueeze(1)
+
+    def gross(self, order: float) -> Tensor:
+        """Return (n,) lengths of the rows."""
+        return self.left.gross(order) * self.right.gross(order)
 
     def select(self, index: Tensor) -> Outer:
-        """Return factors of the rows of ``index``, as float64."""
+        """Return factors of the rows of ``index``."""
         return Outer(self.left.select(index), self.right.select(index))
 
     def where(self, kept: Tensor) -> Outer:
@@ -209,9 +189,11 @@ class Outer(ParameterRows):
         """Return (n,) |left_i|^2 |right_i|^2."""
         return self.left.square() * self.right.square()
 
+    net_square = square
+
     def length(self, order: float) -> Tensor:
-        # |l r^T|_1 = |l|_1 |r|_1, and max |l r^T| = max |l| max |r|: no row is formed.
         """Return (n,) products of the lengths of both factors."""
+        # |l r^T|_1 = |l|_1 |r|_1, and max |l r^T| = max |l| max |r|: no row is formed.
         return self.left.length(order) * self.right.length(order)
 
     def per_unit(self, units: Units) -> ParameterRows:
@@ -220,19 +202,11 @@ class Outer(ParameterRows):
 
     def weighted(self, w: Tensor | None, out: Tensor) -> None:
         """Write sum_i w_i G_i by one matrix product."""
-        left, right = self.left.values, self.right.values
-        if self.shape[0] <= self.shape[1]:
-            left = scaled(left, w)
-        else:
-            right = scaled(right, w)
-        add_products(left, right, out)
+        arithmetic.weigh_products(w, self.left.values, self.right.values, out)
 
     def sketch(self, basis: Basis) -> Tensor:
         """Return (n, k) inner products, from the factors where ``basis`` has some."""
-        if isinstance(basis, Kronecker):
-            factors = self.factors()
-            return basis.factors(factors.left, factors.right)
-        return super().sketch(basis)
+        return self.factors().sketch(basis)
 
     def factors(self) -> Factors:
         """Return the same rows as `Factors` with one place."""
@@ -260,12 +234,17 @@ class Factors(ParameterRows):
         return [Factors(left, torch.cat([part.right for part in factors], dim=1))]
 
     def rows(self, start: int, stop: int) -> Tensor:
-        """Form rows ``start`` to ``stop`` by one batched product."""
-        return torch.bmm(self.left[start:stop].mT, self.right[start:stop])
+        """Form rows ``start`` to ``stop``."""
+        return arithmetic.form_rows(self.left[start:stop], self.right[start:stop])
+
+    def gross(self, order: float) -> Tensor:
+        """Return (n,) sums over places of the product of both lengths."""
+        left, right = (arithmetic.lengths_of_places(x, order) for x in (self.left, self.right))
+        return arithmetic.sum_of_places((left * right).unsqueeze(2))[:, 0]
 
     def select(self, index: Tensor) -> Factors:
-        """Return factors of the rows of ``index``, as float64."""
-        return Factors(self.left[index].double(), self.right[index].double())
+        """Return factors of the rows of ``index``."""
+        return Factors(self.left[index], self.right[index])
 
     def where(self, kept: Tensor) -> Factors:
         """Set rows that are not ``kept`` to zero in both factors."""
@@ -275,39 +254,17 @@ class Factors(ParameterRows):
         """Return the sums over the rows of each unit."""
         return Factors(units.padded(self.left), units.padded(self.right))
 
+    def net_square(self) -> Tensor:
+        """Return (n,) sums of squares of the rows, by Gram matrices where these cost less."""
+        return arithmetic.factor_norms([self.left], self.right)[0]
+
     def square(self) -> Tensor:
-        """Return (n,) squared norms, by the ghost formula where that costs less than rows."""
-        if self.is_ghostly():
-            return careful(self, *self.ghost())
-        square = super().square()
-        return (
-            square
-            if self.left.shape[1] < 2
-            else torch.maximum(square, NORM_FLOOR * self.diagonal())
-        )
-
-    def diagonal(self) -> Tensor:
-        """Return (n,) sum_t |left_it|^2 |right_it|^2."""
-        left, right = (torch.linalg.vector_norm(x, dim=2) for x in (self.left, self.right))
-        return (left * right).square_().sum(1)
-
-    def is_ghostly(self) -> bool:
-        """Tell whether Gram matrices cost less than rows."""
-        places, (out, inner) = self.left.shape[1], self.shape
-        return places * (out + inner) < out * inner
-
-    def ghost(self) -> tuple[Tensor, Tensor]:
-        """Return squared norms by the ghost formula, and the sum of their diagonal terms."""
-        return ghost([self.left], self.right)
+        """Return (n,) squared norms, with the term that covers what cancels."""
+        return square_of_factors([self.left], self.right)
 
     def weighted(self, w: Tensor | None, out: Tensor) -> None:
         """Write sum_i w_i G_i by one matrix product over rows and places."""
-        left, right = self.left, self.right
-        if self.shape[0] <= self.shape[1]:
-            left = scaled(left, w)
-        else:
-            right = scaled(right, w)
-        add_products(left.flatten(0, 1), right.flatten(0, 1), out)
+        arithmetic.weigh_products(w, self.left, self.right, out)
 
     def sketch(self, basis: Basis) -> Tensor:
         """Return (n, k) inner products, from the factors where ``basis`` has some."""
@@ -316,39 +273,12 @@ class Factors(ParameterRows):
         return super().sketch(basis)
 
 
-def ghost(lefts: Sequence[Tensor], right: Tensor) -> tuple[Tensor, Tensor]:
-    """Return sum_j |sum_t l_jt r_t^T|^2 of each row, and the diagonal terms of that sum.
-
-    Maps that read the same input (query, key and value) share its Gram matrix. Gram matrices are
-    symmetric: strips from the diagonal on are all that is computed.
-    """
-    first, *rest = lefts
-    n, places = first.shape[:2]
-    step = -(-places // 4) if places >= 64 else max(1, places)
-    square = diagonal = first.new_zeros(n)
-    for t in range(0, places, step):
-        strip = torch.bmm(first[:, t : t + step], first[:, t:].mT)
-        for left in rest:
-            strip.baddbmm_(left[:, t : t + step], left[:, t:].mT)
-        strip *= torch.bmm(right[:, t : t + step], right[:, t:].mT)
-        width = strip.shape[1]
-        square = square + strip.sum((1, 2)) * 2 - strip[:, :, :width].sum((1, 2))
-        diagonal = diagonal + strip.diagonal(dim1=1, dim2=2).sum(1)
-    return square, diagonal
-
-
-def careful(piece: ParameterRows, square: Tensor, diagonal: Tensor) -> Tensor:
-    """Correct ghost norms: rows that cancelled are computed from their explicit gradient.
-
-    A norm that reads too small would let a row pass the bound; rounding must not do that. Nor must
-    the rounding of a sum over places that cancel: see `NORM_FLOOR`.
-    """
-    doubtful = (square < CANCELLATION_LIMIT * diagonal).nonzero()[:, 0]
-    if len(doubtful):
-        square = square.clone()
-        exact = ParameterRows.square(piece.select(doubtful)).to(square.dtype)
-        square[doubtful] = torch.maximum(exact, NORM_FLOOR * diagonal[doubtful])
-    return square
+def square_of_factors(lefts: Sequence[Tensor], right: Tensor) -> Tensor:
+    """Return (n,) squared norms of several `Factors` with one right side, taken together."""
+    square, gross = arithmetic.factor_norms(lefts, right)
+    if right.shape[1] < 2:  # one place: nothing cancels
+        return square
+    return square.add_(gross.square_().sum(1), alpha=THETA)
 
 
 class Sum(ParameterRows):
@@ -362,8 +292,12 @@ class Sum(ParameterRows):
         """Add up rows ``start`` to ``stop`` of all parts."""
         return add_up([part.rows(start, stop) for part in self.parts])
 
+    def gross(self, order: float) -> Tensor:
+        """Return (n,) sums of the parts' lengths."""
+        return add_up([part.gross(order) for part in self.parts])
+
     def select(self, index: Tensor) -> Sum:
-        """Return the parts' rows of ``index``, as float64."""
+        """Return the parts' rows of ``index``."""
         return Sum([part.select(index) for part in self.parts])
 
     def where(self, kept: Tensor) -> Sum:
@@ -374,17 +308,14 @@ class Sum(ParameterRows):
         """Tell the parts of units."""
         return Sum([part.per_unit(units) for part in self.parts])
 
-    def square(self) -> Tensor:
+    def net_square(self) -> Tensor:
         """Return |A|^2 + |B|^2 + 2 <A, B>, where A knows its inner product with factors."""
         if len(self.parts) == 2 and isinstance(factors := self.parts[1], Factors):
-            first = self.parts[0]
-            cross = first.cross(factors)
+            cross = self.parts[0].cross(factors)
             if cross is not None:
-                square, diagonal = factors.ghost()
-                own = first.square()
-                return careful(self, square + own + 2 * cross, diagonal + own)
-        apart = add_up([part.square() for part in self.parts])  # which are added up one by one
-        return torch.maximum(super().square(), NORM_FLOOR * apart)
+                apart = self.parts[0].net_square() + factors.net_square()
+                return (apart + 2 * cross).clamp_min_(0.0)  # what cancels may leave less than zero
+        return super().net_square()
 
     def weighted(self, w: Tensor | None, out: Tensor) -> None:
         """Write the sum of the parts' weighted sums."""
@@ -400,14 +331,17 @@ class Sum(ParameterRows):
         return add_up([part.sketch(basis) for part in self.parts])
 
 
-def _length_of_rows(rows: Tensor, order: float) -> Tensor:
-    flat = rows.reshape(len(rows), -1)
-    if not flat.shape[1]:
-        return torch.zeros(len(rows), dtype=torch.float64)
-    if order == math.inf:
-        low, high = flat.aminmax(dim=1)
-        return torch.maximum(high, -low).double()
-    return flat.double().abs_().sum(1)
+def zero_where_not(kept: Tensor, x: Tensor) -> Tensor:
+    """Replace rows that are not ``kept`` by zeros, whatever they hold."""
+    return torch.where(kept.view(-1, *[1] * (x.dim() - 1)), x, 0.0)
+
+
+def add_up(tensors: Sequence[Tensor]) -> Tensor:
+    """Add tensors in their order."""
+    first, *rest = tensors
+    for tensor in rest:
+        first = first + tensor
+    return first
 
 
 def merged(parts: Sequence[ParameterRows]) -> ParameterRows:

@@ -2,9 +2,8 @@
 
 Guarantee
 ---------
-A row whose loss or gradient is not finite, or whose norm exceeds the largest float, contributes
-zero. Norms are float32 sums of squares; a batch in which any of them comes near overflow or
-underflow has those rows computed again in float64, so no norm reads smaller than it is.
+Norms and sums are those of `arithmetic.py`, of the same pieces. A row whose loss or gradient is not
+finite contributes zero.
 """
 
 from __future__ import annotations
@@ -20,26 +19,17 @@ from winsor.core.contract import ProtocolError, Tree
 from winsor.gradients.buffers import Layout
 from winsor.gradients.directions import bases
 from winsor.gradients.parameter_rows import (
-    NUMBERS_IN_CACHE,
-    ROWS_AT_ONCE,
+    NUMBERS_AT_ONCE,
     Factors,
-    Outer,
     ParameterRows,
-    Rows,
-    careful,
-    ghost,
+    square_of_factors,
 )
-from winsor.gradients.sums import scaled
 from winsor.gradients.view import Directions, View
-
-LARGE_SQUARE = 1e30
-SMALL_SQUARE = 1e-24
 
 
 class RecordedView(View):
     """The `View` of one physical batch, from one piece per parameter that took part."""
 
-    _squares: dict[str, Tensor] | None = None
     _norms: Tensor | None = None
     _kept: Tensor | None = None  # None: all rows are kept
     _checked = _spent = False
@@ -78,26 +68,21 @@ class RecordedView(View):
         assert self._norms is not None
         return self._norms
 
+    @torch.no_grad()  # recorded tensors carry a graph: do not extend it
     def group_norms(self, groups: Sequence[Sequence[str]]) -> Tensor:
         """Return (n, len(groups)) norms from the squares of each parameter."""
         self._check()
-        if torch.is_grad_enabled():  # recorded tensors carry a graph: do not extend it
-            with torch.no_grad():
-                return self.group_norms(groups)
-        if self._squares is None:
-            self._squares = {name: piece.square() for name, piece in self._pieces.items()}
-        squares, zero = self._squares, self.raw_losses.new_zeros(self._n)
+        squares = {name: piece.square() for name, piece in self._pieces.items()}
+        zero = torch.zeros(self._n, dtype=torch.float64, device=self.raw_losses.device)
         sums = [sum((squares.get(name, zero) for name in g), start=zero) for g in groups]
-        return torch.stack(sums, dim=1).sqrt_().to(self._layout.dtype)
+        return torch.stack(sums, dim=1).sqrt_()
 
     @torch.no_grad()
     def sketch(self, directions: Directions) -> Tensor:
         """Return (n, k) inner products, added up over parameters."""
         self._check()
         per_parameter = bases(directions, self._parameters)
-        out = torch.zeros(
-            self._n, directions.k, dtype=self._layout.dtype, device=self.raw_losses.device
-        )
+        out = torch.zeros(self._n, directions.k, dtype=torch.float64, device=self.raw_losses.device)
         for name, piece in self._pieces.items():
             out += piece.sketch(per_parameter[name])
         return out
@@ -116,10 +101,10 @@ class RecordedView(View):
     def weighted_sum(self, weights: Tensor | Mapping[str, Tensor], last: bool = False) -> Tree:
         """Return sum_i w_i g_i. As the ``last`` question, what was recorded is freed parameter by
         parameter while the sum comes into being, so that a large model never holds both."""
-        self._check()
         if torch.is_grad_enabled():  # recorded tensors carry a graph: do not extend it
             with torch.no_grad():
                 return self.weighted_sum(weights, last)
+        self._check()
         usable = self._usable
         if isinstance(weights, Tensor):
             return self._sum(usable(weights), {}, last)
@@ -147,16 +132,18 @@ class RecordedView(View):
     def map_sum(self, f: Callable[[dict[str, Tensor]], dict[str, Tensor]]) -> Tree:
         """Return sum_i f(g)_i over explicit rows, a chunk at a time."""
         self._check()
-        out = {name: torch.zeros_like(p) for name, p in self._parameters.items()}
-        size = max(1, ROWS_AT_ONCE // max(1, sum(p.numel() for p in out.values())))
+        out = dict(self._layout.empty().items())
+        for leaf in out.values():
+            leaf.zero_()
+        size = max(1, NUMBERS_AT_ONCE // max(1, sum(leaf.numel() for leaf in out.values())))
         for start in range(0, self._n, size):
             stop = min(self._n, start + size)
             kept = slice(None) if self._kept is None else self._kept[start:stop]
             rows = {name: piece.rows(start, stop)[kept] for name, piece in self._pieces.items()}
             some = next(iter(rows.values()))
-            for name, p in out.items():
+            for name, leaf in out.items():
                 if name not in rows:
-                    rows[name] = p.new_zeros((len(some), *p.shape))
+                    rows[name] = leaf.new_zeros((len(some), *leaf.shape))
             mapped = f({name: rows[name] for name in out})
             for name, value in mapped.items():
                 out[name] += value.sum(0)
@@ -174,9 +161,7 @@ class RecordedView(View):
         """Return the sum of w_i g_i with every coordinate cut to [-bound, bound].
 
         A row whose largest coordinate is within the bound is cut nowhere, so it joins the weighted
-        sum, which never forms it. The others are formed, parameter by parameter. ``bound`` must
-        leave room for the rounding of float32: rows that join may exceed it by a few units in the
-        last place.
+        sum, which never forms it. The others are formed, parameter by parameter.
         """
         peaks = {name: weights * length for name, length in self.lengths(math.inf).items()}
         within = {name: peak <= bound for name, peak in peaks.items()}
@@ -200,55 +185,26 @@ class RecordedView(View):
         return self._recorded
 
     def _usable(self, weights: Tensor) -> Tensor:
-        same = weights.dtype is self._layout.dtype
-        w = weights if same else weights.to(self._layout.dtype)
+        w = weights.double()
         return w if self._kept is None else torch.where(self._kept, w, 0.0)
 
     def _check(self) -> None:
-        """Compute the norms, once, and neutralise rows. One cheap look when all is well."""
+        """Compute the norms, once, and set rows that are not finite to zero."""
         if self._checked:
             return
         if torch.is_grad_enabled():  # recorded tensors carry a graph: do not extend it
             with torch.no_grad():
                 return self._check()
         self._checked = True
-        total = self._total_square()
-        if self._n == 0 or total is None:
-            self._norms = torch.zeros(
-                self._n, dtype=self._layout.dtype, device=self.raw_losses.device
-            )
-            return
-        # A loss that is not finite makes 0 * loss NaN, so one look at both ends covers it too.
-        total = torch.add(total, self.raw_losses, alpha=0)
-        low, high = torch.aminmax(total)
-        if high.item() < LARGE_SQUARE and low.item() > SMALL_SQUARE:
-            self._norms = total.sqrt_()
-        else:
-            self._recompute(total)
-
-    def _total_square(self) -> Tensor | None:
-        return total_square(self._pieces.values())
-
-    @torch.no_grad()
-    def _recompute(self, total: Tensor) -> None:
-        """Compute rows near the limits of float32 again in float64; then decide which are kept."""
-        extreme = ~((total < LARGE_SQUARE) & (total > SMALL_SQUARE))
-        index = extreme.nonzero()[:, 0]
-        exact: dict[str, Tensor] = {}
-        for name, piece in self._pieces.items():
-            exact[name] = piece.square().double()
-            if len(index):
-                exact[name][index] = piece.select(index).square()
-        norms = torch.stack([*exact.values(), torch.zeros_like(total, dtype=torch.float64)])
-        norms = norms.sum(0).sqrt()
-        kept = self.raw_losses.isfinite() & (norms <= torch.finfo(self._layout.dtype).max)
+        total = total_square(self._pieces.values())
+        if total is None:
+            total = torch.zeros(self._n, dtype=torch.float64, device=self.raw_losses.device)
+        kept = self.raw_losses.isfinite() & total.isfinite()
         if not kept.all():
             self._kept = kept
             self._recorded = {name: piece.where(kept) for name, piece in self._pieces.items()}
-            exact = {name: torch.where(kept, square, 0.0) for name, square in exact.items()}
-            norms = torch.where(kept, norms, 0.0)
-        self._squares = exact
-        self._norms = norms.to(self._layout.dtype)
+            total = torch.where(kept, total, 0.0)
+        self._norms = total.sqrt()  # pieces keep their squares
 
 
 def _add_cut(
@@ -256,11 +212,10 @@ def _add_cut(
 ) -> None:
     """Add the rows of ``index`` to ``out``, weighted and cut, a cacheful of rows at a time."""
     chosen = piece.select(index)
-    size = max(1, NUMBERS_IN_CACHE // max(1, piece.shape.numel()))
-    for start in range(0, len(index), size):
-        rows = chosen.rows(start, min(len(index), start + size))
-        w = weights[index[start : start + size]].to(rows.dtype)
-        out += scaled(rows, w).clamp_(-bound, bound).sum(0)
+    for start, stop in chosen.chunks():
+        rows = chosen.rows(start, stop)
+        w = weights[index[start:stop]].view(-1, *[1] * (rows.dim() - 1))
+        out += (rows * w).clamp_(-bound, bound).sum(0)
 
 
 def total_square(pieces: Collection[ParameterRows]) -> Tensor | None:
@@ -271,55 +226,16 @@ def total_square(pieces: Collection[ParameterRows]) -> Tensor | None:
     sum_j <E_j E_j^T, X X^T> = <sum_j E_j E_j^T, X X^T>.
     """
     total: Tensor | None = None
-    rows = {id(piece) for piece in pieces if isinstance(piece, Rows)}
-    counted: set[int] = set()
-    some = any(isinstance(piece, Factors) for piece in pieces)
-    for piece in _together(pieces) if some else pieces:
-        if id(piece) in counted:
-            continue
-        bias = id(piece.left) if isinstance(piece, Outer) else None
-        if isinstance(piece, Outer) and bias in rows and bias not in counted:
-            left = piece.left.square()
-            square = torch.addcmul(left, left, piece.right.square())
-            counted.add(bias)
-        else:
-            square = piece.square()
-            counted.add(id(piece))
-        total = square if total is None else total + square
-    return total
-
-
-class _SameInput(ParameterRows):
-    """Several factors with one right side, for their norms taken together."""
-
-    def __init__(self, parts: Sequence[Factors]) -> None:
-        self.parts = parts
-        self.n = parts[0].n
-        self.shape = torch.Size((sum(part.shape[0] for part in parts), parts[0].shape[1]))
-
-    def rows(self, start: int, stop: int) -> Tensor:
-        return torch.cat([part.rows(start, stop) for part in self.parts], dim=1)
-
-    def select(self, index: Tensor) -> _SameInput:
-        return _SameInput([part.select(index) for part in self.parts])
-
-    def where(self, kept: Tensor) -> _SameInput:
-        return _SameInput([part.where(kept) for part in self.parts])
-
-    def square(self) -> Tensor:
-        found = ghost([part.left for part in self.parts], self.parts[0].right)
-        return careful(self, *found)
-
-
-def _together(pieces: Collection[ParameterRows]) -> list[ParameterRows]:
-    """Return the same pieces, with those put together whose norms share a Gram matrix."""
     alike: dict[Any, list[Factors]] = {}
-    others: list[ParameterRows] = []
     for piece in pieces:
-        if isinstance(piece, Factors) and piece.is_ghostly():
+        if isinstance(piece, Factors):
             right = piece.right
             key = (right.data_ptr(), right.shape, right.stride(), right.dtype)
             alike.setdefault(key, []).append(piece)
-        else:
-            others.append(piece)
-    return others + [same[0] if len(same) == 1 else _SameInput(same) for same in alike.values()]
+            continue
+        square = piece.square()
+        total = square if total is None else total + square
+    for same in alike.values():
+        square = square_of_factors([piece.left for piece in same], same[0].right)
+        total = square if total is None else total + square
+    return total

@@ -83,7 +83,6 @@ class Recorder:
         self.on = False
         self.attached = False
         self.verified = False
-        self.totals_only = False  # layers need not prepare for norms
         self.rows: int | None = None
         self.row_memory = RowMemory()
         self._ones: Tensor | None = None
@@ -252,14 +251,13 @@ class Recorder:
         losses: Tensor,
         receive: Callable[[Call, int, Tensor], None],
         seed: Tensor | None = None,
-        retain: bool = False,
     ) -> None:
         """Run the backward pass of ``(seed * losses).sum()``; ``receive`` gets every
         output-gradient."""
         if not self.verified and len(losses) > 1:
             self._verify(losses)
             self.verified = True
-        self._run(losses, self.ones_like(losses) if seed is None else seed, receive, retain)
+        self._run(losses, self.ones_like(losses) if seed is None else seed, receive)
         if self._stray:
             self.refuse_stray()
 
@@ -275,7 +273,7 @@ class Recorder:
         losses: Tensor,
         seed: Tensor,
         receive: Callable[[Call, int, Tensor], None],
-        retain: bool,
+        retain: bool = False,
     ) -> None:
         self._receive, self._running = receive, True
         try:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from winsor.core.contract import ConfigurationError, Tree
+from winsor.gradients.arithmetic import squares, weigh_rows, wide
 from winsor.gradients.directions import sketch_rows
 from winsor.gradients.view import Directions, View
 
@@ -30,13 +31,10 @@ class RowsView(View):
         first = next(iter(self.raw.values()))
         self.raw_losses = first.new_zeros(n) if losses is None else losses.detach()
         self._chunk = chunk
-        self._square_norms = {  # float64: squares of 1e30 must not overflow
-            name: _row_norms(tensor).square() for name, tensor in self.raw.items()
-        }
-        largest = torch.finfo(first.dtype).max
-        square = torch.stack(list(self._square_norms.values())).sum(0)
+        self._squares = {name: squares(tensor) for name, tensor in self.raw.items()}
+        square = torch.stack(list(self._squares.values())).sum(0)
         # Each test looks at its own row only, so neutralising keeps every per-sample bound.
-        self._kept = self.raw_losses.isfinite() & (square.sqrt() <= largest)
+        self._kept = self.raw_losses.isfinite() & square.isfinite()
 
     @property
     def neutralised(self) -> int:
@@ -44,15 +42,15 @@ class RowsView(View):
         return self.size - int(self._kept.sum())
 
     def norms(self) -> Tensor:
-        """Return (n,) norms over all parameters, from float64 squares."""
+        """Return (n,) norms over all parameters."""
         return self.group_norms([list(self.raw)])[:, 0]
 
     def group_norms(self, groups: Sequence[Sequence[str]]) -> Tensor:
-        """Return (n, len(groups)) norms, from float64 squares."""
-        squares = [sum((self._square_norms[name] for name in group), start=0) for group in groups]
-        table = torch.stack([torch.as_tensor(s).expand(self.size) for s in squares], dim=1)
-        dtype = next(iter(self.raw.values())).dtype
-        return torch.where(self._kept[:, None], table.sqrt(), 0.0).to(dtype)
+        """Return (n, len(groups)) norms."""
+        zero = torch.zeros_like(self._kept, dtype=torch.float64)
+        sums = [sum((self._squares[name] for name in group), start=zero) for group in groups]
+        table = torch.stack(sums, dim=1)
+        return torch.where(self._kept[:, None], table.sqrt(), 0.0)
 
     def sketch(self, directions: Directions) -> Tensor:
         """Return (n, k) inner products of explicit rows."""
@@ -61,45 +59,37 @@ class RowsView(View):
 
     def total(self) -> Tree:
         """Return sum_i g_i of the rows as they were given."""
-        return {name: tensor.sum(0) for name, tensor in self.raw.items()}
+        return {name: tensor.double().sum(0) for name, tensor in self.raw.items()}
 
     def weighted_sum(self, weights: Tensor | Mapping[str, Tensor], last: bool = False) -> Tree:
         """Return sum_i w_i g_i; the weight of a neutralised row is ignored."""
-        return {
-            name: torch.tensordot(self._usable(weights, name), tensor, dims=1)
-            for name, tensor in self._clean().items()
-        }
+        total = self._zeros()
+        for name, rows in self._clean().items():
+            w = weights if isinstance(weights, Tensor) else weights[name]
+            # The weight of a neutralised row may be infinite, and inf * 0 is NaN.
+            weigh_rows(torch.where(self._kept, w.double(), 0.0), rows, total[name])
+        return total
 
     def map_sum(self, f: Callable[[dict[str, Tensor]], dict[str, Tensor]]) -> Tree:
         """Return sum_i f(g)_i over the rows that are kept, a chunk at a time."""
-        total = {name: torch.zeros_like(t[:0].sum(0)) for name, t in self.raw.items()}
+        total = self._zeros()
         for chosen in torch.split(self._kept.nonzero()[:, 0], self._chunk):
             if len(chosen) == 0:
                 continue
-            mapped = f({name: tensor[chosen] for name, tensor in self.raw.items()})
+            mapped = f({name: wide(tensor[chosen]) for name, tensor in self.raw.items()})
             for name in total:
                 total[name] += mapped[name].sum(0)
         return total
 
-    def _usable(self, weights: Tensor | Mapping[str, Tensor], name: str) -> Tensor:
-        chosen = weights if isinstance(weights, Tensor) else weights[name]
-        # The weight of a neutralised row is irrelevant: it may be infinite, and inf * 0 is NaN.
-        return torch.where(self._kept, chosen.to(self.raw[name].dtype), 0.0)
+    def _zeros(self) -> Tree:
+        rows = self.raw.items()
+        return {name: r.new_zeros(r.shape[1:], dtype=torch.float64) for name, r in rows}
 
     def _clean(self) -> Tree:
-        if self.neutralised == 0:
-            return dict(self.raw)
         return {
             name: torch.where(self._kept.view(-1, *[1] * (t.dim() - 1)), t, 0.0)
             for name, t in self.raw.items()
         }
-
-
-def _row_norms(rows: Tensor) -> Tensor:
-    """Map (n, *shape) to norms (n,) in float64."""
-    flat = rows.unsqueeze(-1).flatten(1)
-    norms: Tensor = torch.linalg.vector_norm(flat, dim=1, dtype=torch.float64)
-    return norms
 
 
 def _common_size(rows: Mapping[str, Tensor], losses: Tensor | None) -> int:

@@ -25,7 +25,7 @@ from winsor.core.contract import Tree
 from winsor.gradients.arithmetic import OuterMap, norms_of_maps, sums_of_maps
 from winsor.gradients.buffers import Layout
 from winsor.gradients.layers.linear import LinearLayer
-from winsor.gradients.parameter_rows import Outer, ParameterRows, Rows
+from winsor.gradients.parameter_rows import Outer, ParameterRows, Rows, zero_where_not
 from winsor.gradients.recorded_view import RecordedView
 from winsor.gradients.recorder import Call, Recorder, saved_tensor_hooks
 from winsor.gradients.view import View
@@ -257,7 +257,7 @@ class LinearView(RecordedView):
         self._check()
         if not isinstance(weights, Tensor) or not self._maps:
             return super().weighted_sum(weights, last)
-        tree = self._layout.over(torch.empty(self._layout.total, dtype=torch.float64))
+        tree = self._layout.empty()
         leaves = [
             (tree[layer.weight] if layer.weight else None, tree[layer.bias] if layer.bias else None)
             for layer in self._maps

@@ -2,75 +2,65 @@
 
 `kept` is asked when the output-gradient e of the operation is there, and reads everything it needs
 from the graph at once, so that the graph may be let go. Its `sum(w)` is then sum_i w_i g_i for the
-operation's own parameters. What is kept:
+operation's own parameters, in float64 from the numbers that are kept. What is kept:
 
     linear                 the input and e, of which the input is held by plain training as well
     convolution            likewise, or the gradients row by row where they are no larger than that
     GroupNorm, LayerNorm   the gradients of scale and shift, row by row: as small as a bias
+
+Guarantee
+---------
+Row i of a sum is a function of what is kept of row i, and of nothing else: these numbers are the
+row, for the norms and bounds of other files as for the sums here (`arithmetic.py`). Rows that are
+not used count zero, whatever they hold.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from winsor.core.contract import Tree
+from winsor.gradients.arithmetic import squares, weigh_products, weigh_rows, wide
 from winsor.gradients.graph import Step, Weight
 from winsor.gradients.layers.convolution import Geometry
 
-
-def scaled(gradient: Tensor, weights: Tensor, spent: bool = False) -> Tensor:
-    """Return row i of ``gradient`` times w_i, where a row is one of n equal blocks.
-
-    In place where the gradient is ``spent``: nobody reads it again.
-    """
-    n = weights.shape[0]
-    flat = gradient.dim() == 2 and gradient.shape[0] == n
-    rows = gradient if flat else gradient.reshape(n, -1)
-    if spent and gradient.is_contiguous():
-        rows.mul_(weights[:, None])
-        return gradient
-    product = rows * weights[:, None]
-    return product if flat else product.view(gradient.shape)
+NUMBERS_IN_CACHE = 1 << 18
+"""Numbers in the patches of a few rows, which are gone before the next are made."""
 
 
-def gradients_below(
-    steps: Sequence[Step], e: Sequence[Tensor], tensors: Mapping[str, Tensor]
-) -> Tree:
-    """Return gradients of ``tensors`` by a plain backward pass that starts at ``steps``."""
-    edges = [step.edge for step in steps]
-    found = torch.autograd.grad(
-        edges, list(tensors.values()), e, retain_graph=True, allow_unused=True
-    )
-    return {name: g for name, g in zip(tensors, found, strict=True) if g is not None}
+def used(x: Tensor, rows: Tensor) -> Tensor:
+    """Return the n equal blocks of ``x`` as (n, ...), those that are not among ``rows`` as
+    zeros."""
+    blocks = x.reshape(len(rows), -1, *x.shape[1:])
+    return torch.where(rows.view(-1, *[1] * x.dim()), blocks, 0.0)
 
 
 class Kept:
-    """An operation whose parameters are asked through autograd: the graph must stay.
+    """What is kept of one operation: `tensors` of n equal blocks of rows, and its parameters."""
 
-    With ``spent``, a sum may overwrite the output-gradient: it is the last one.
-    """
+    tensors: Sequence[Tensor]
 
-    e: Tensor | None = None
+    def lengths(self, n: int) -> Tensor:
+        """Return (n,) sums of squares of all that is kept; not finite where any of it is not."""
+        return torch.stack([squares(x.reshape(n, -1)) for x in self.tensors]).sum(0)
 
-    def __init__(self, step: Step, e: Tensor, n: int) -> None:
-        self.step, self.e = step, e
+    def sum(self, weights: Tensor, rows: Tensor) -> Tree:
+        """Return sum_i w_i g_i in float64 of the parameters, over ``rows`` ((n,) of bool)."""
+        raise NotImplementedError
 
-    def sum(self, weights: Tensor, spent: bool = False) -> Tree:
-        """Return sum_i w_i g_i of the parameters of this operation."""
-        tensors = {w.name: w.tensor for w in self.step.weights.values()}
-        assert self.e is not None
-        return gradients_below([self.step], [scaled(self.e, weights)], tensors)
+
+def _empty(weight: Weight, like: Tensor) -> Tensor:
+    return torch.zeros(weight.tensor.shape, dtype=torch.float64, device=like.device)
 
 
 class KeptLinear(Kept):
-    """A linear map: its input and output-gradient."""
-
-    e: Tensor
+    """A linear map: its output-gradient and input."""
 
     def __init__(self, step: Step, e: Tensor, n: int) -> None:
         self.e = e
@@ -80,23 +70,25 @@ class KeptLinear(Kept):
         self.input: Tensor | None = None
         if self.weight is not None:
             self.input = step.saved("mat1" if with_bias else "self")
+        self.tensors = [e] if self.input is None else [e, self.input]
 
-    def sum(self, weights: Tensor, spent: bool = False) -> Tree:
-        """Return sum_i w_i g_i of weight and bias by one product each."""
-        e, found = scaled(self.e, weights, spent), {}
+    def sum(self, weights: Tensor, rows: Tensor) -> Tree:
+        """Return the sums of weight and bias by one product each."""
+        e, found = used(self.e, rows), {}
         if self.weight is not None:
             assert self.input is not None
-            product = (e, self.input) if self.weight.transposed else (self.input, e)
-            found[self.weight.name] = product[0].mT @ product[1]
+            pair = e, used(self.input, rows)
+            left, right = pair if self.weight.transposed else pair[::-1]
+            found[self.weight.name] = out = _empty(self.weight, e)
+            weigh_products(weights, left, right, out)
         if self.bias is not None:
-            found[self.bias.name] = e.sum(0)
+            found[self.bias.name] = out = _empty(self.bias, e)
+            weigh_rows(weights, wide(e).sum(1), out)
         return found
 
 
 class KeptConvolution(Kept):
-    """A convolution: its input and output-gradient."""
-
-    e: Tensor
+    """A convolution: its output-gradient and input, a linear map of the patches that it meets."""
 
     def __init__(self, step: Step, e: Tensor, n: int) -> None:
         self.e = e
@@ -105,20 +97,47 @@ class KeptConvolution(Kept):
         if self.weight is not None:
             self.input = step.saved("input")
         self.geometry = _geometry(step)
+        self.tensors = [e] if self.input is None else [e, self.input]
 
-    def sum(self, weights: Tensor, spent: bool = False) -> Tree:
-        """Return sum_i w_i g_i of weight and bias by one weight gradient."""
-        e, found = scaled(self.e, weights, spent), {}
+    def factors(self, rows: Tensor) -> Iterator[tuple[slice, Tensor, Tensor]]:
+        """Yield (blocks, left, right) of as many blocks of ``rows`` as fit into the cache: by group
+        of channels, (groups, blocks, places, outputs) and (groups, blocks, places, numbers)."""
+        assert self.weight is not None and self.input is not None
+        e, h = (used(x, rows).flatten(0, 1) for x in (self.e, self.input))
+        kernel, groups = self.weight.tensor.shape[1:], self.geometry.groups
+        size = groups * kernel.numel() * e[0, 0].numel()
+        count = max(1, NUMBERS_IN_CACHE // max(1, size))
+        for start in range(0, len(e), count):
+            part = slice(start, min(len(e), start + count))
+            left = e[part].flatten(2).unflatten(1, (groups, -1)).permute(1, 0, 3, 2)
+            yield part, left, patches(h[part], self.geometry, kernel[1:], e.shape[2:])
+
+    def sum(self, weights: Tensor, rows: Tensor) -> Tree:
+        """Return the sums of weight and bias from patches, some blocks of rows after the others."""
+        found, blocks = {}, weights.repeat_interleave(len(self.e) // len(rows))
         if self.weight is not None:
-            found[self.weight.name] = self._weight_gradient(self.weight, e)
+            found[self.weight.name] = out = _empty(self.weight, self.e)
+            outs = out.view(self.geometry.groups, -1, out[0].numel())
+            for part, lefts, rights in self.factors(rows):
+                for left, right, one in zip(lefts, rights, outs, strict=True):
+                    weigh_products(blocks[part], left, right, one, add=True)
         if self.bias is not None:
-            found[self.bias.name] = e.flatten(2).sum((0, 2))
+            found[self.bias.name] = out = _empty(self.bias, self.e)
+            e = used(self.e, rows).flatten(0, 1).flatten(2)
+            weigh_rows(blocks, wide(e).sum(2), out)
         return found
 
-    def _weight_gradient(self, weight: Weight, e: Tensor) -> Tensor:
-        h, geometry = self.input, self.geometry
-        assert h is not None
-        return geometry.weight_gradient(h, e, weight.tensor.shape, geometry.groups)
+
+def patches(x: Tensor, geometry: Geometry, kernel: Sequence[int], places: Sequence[int]) -> Tensor:
+    """Return (groups, n, places, numbers) patches of ``x`` that a kernel meets at its places."""
+    x = F.pad(x.detach(), [pad for each in reversed(geometry.padding) for pad in (each, each)])
+    x = x.contiguous().unflatten(1, (geometry.groups, -1))
+    row, group, channel, *sides = x.stride()
+    steps = [side * each for side, each in zip(sides, geometry.dilation, strict=True)]
+    walks = [side * each for side, each in zip(sides, geometry.stride, strict=True)]
+    shape = (x.shape[1], len(x), *places, x.shape[2], *kernel)
+    found = x.as_strided(shape, (group, row, *walks, channel, *steps))
+    return found.flatten(2 + len(places)).flatten(2, 1 + len(places))
 
 
 def _geometry(step: Step) -> Geometry:
@@ -151,15 +170,19 @@ class KeptRows(Kept):
 
     def __init__(self, step: Step, n: int, rows: Mapping[int, Tensor]) -> None:
         """``rows``: by argument position, (n times positions, entries)."""
-        self._shapes = {w.name: w.tensor.shape for w in step.weights.values()}
+        self._weights = {w.name: w for w in step.weights.values()}
         self.rows = {
             step.weights[at].name: values.reshape(n, -1, values.shape[-1]).sum(1)
             for at, values in rows.items()
         }
+        self.tensors = list(self.rows.values())
 
-    def sum(self, weights: Tensor, spent: bool = False) -> Tree:
-        """Return sum_i w_i g_i from explicit rows."""
-        return {name: (weights @ rows).view(self._shapes[name]) for name, rows in self.rows.items()}
+    def sum(self, weights: Tensor, rows: Tensor) -> Tree:
+        """Return the sums of explicit rows."""
+        found = {name: _empty(self._weights[name], values) for name, values in self.rows.items()}
+        for name, values in self.rows.items():
+            weigh_rows(weights, used(values, rows), found[name])
+        return found
 
 
 def _group_norm(step: Step, e: Tensor, n: int) -> KeptRows:
@@ -207,7 +230,7 @@ _KEPT: dict[str, Callable[[Step, Tensor, int], Any]] = {
 def kept(step: Step, e: Tensor, n: int) -> Kept:
     """Keep what sum_i w_i g_i of the step's parameters takes, from output-gradients ``e`` of n
     rows."""
-    piece: Kept = _KEPT.get(step.op, Kept)(step, e, n)
+    piece: Kept = _KEPT[step.op](step, e, n)
     return piece
 
 

@@ -50,17 +50,7 @@ from torch import Tensor
 
 from winsor.core.checks import positive
 from winsor.core.contract import ConfigurationError
-from winsor.gradients.sums import exact_or_zero
-from winsor.rules.rule import ROUNDING, NormRule
-
-SHORTEST = 1e-15
-"""Rows shorter than this are scaled as if this long: below it, squares in float32 lose their digits
-and a computed norm may fall short of the true one."""
-
-
-def normalising_weights(norms: Tensor, threshold: float, regulariser: float) -> Tensor:
-    """Return C / (|g| + r), finite also where |g| + r = 0."""
-    return exact_or_zero(threshold / ((norms + regulariser) * (1 + ROUNDING)).clamp_min(SHORTEST))
+from winsor.rules.rule import NormRule, weights_of_quotient
 
 
 class _Normalising(NormRule):
@@ -75,7 +65,7 @@ class _Normalising(NormRule):
 
     def weight_of_norm(self, norms: Tensor) -> Tensor:
         """Return C / (|g| + r) for each norm."""
-        return normalising_weights(norms, self.max_grad_norm, self.added)
+        return weights_of_quotient(self.max_grad_norm, norms + self.added)
 
 
 @dataclass(frozen=True)
@@ -129,9 +119,7 @@ class PSAC(NormRule):
 
     def weight_of_norm(self, norms: Tensor) -> Tensor:
         """Return C / (|g| + r / (|g| + r)) for each norm."""
-        return exact_or_zero(
-            self.max_grad_norm / ((norms + self.r / (norms + self.r)) * (1 + ROUNDING))
-        )
+        return weights_of_quotient(self.max_grad_norm, norms + self.r / (norms + self.r))
 
 
 EXAMPLES = (

@@ -33,7 +33,6 @@ deviation is expected.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import torch
@@ -42,12 +41,9 @@ from torch import Tensor
 from winsor.core.buffers import FlatTree
 from winsor.core.checks import positive
 from winsor.core.contract import Bounded, Sensitivity, Tree
-from winsor.gradients.sums import square_rows
+from winsor.gradients.arithmetic import squares
 from winsor.gradients.view import Need, View
-from winsor.rules.rule import ROUNDING, Rule, State, Sums, clip_weights
-
-SAFE_NORMS = 1e-12, 1e18
-"""Between these, squares neither overflow nor vanish in float32."""
+from winsor.rules.rule import Rule, State, Sums, clip_weights
 
 
 @dataclass(frozen=True)
@@ -83,28 +79,12 @@ class Averaged(Rule):
 
 def clip_to_ball(tree: Tree, radius: float) -> Tree:
     """Scale a tree, in place, to norm at most ``radius``; if it is not finite, it becomes zero."""
-    norm = tree_norm(tree)
     leaves = [tree.flat] if isinstance(tree, FlatTree) else list(tree.values())
-    bound = radius / (1 + ROUNDING)
-    if not math.isfinite(norm):
-        for leaf in leaves:
-            leaf.zero_()
-    elif norm > bound:
-        torch._foreach_mul_(leaves, bound / norm)
+    norm = torch.stack([squares(leaf[None]) for leaf in leaves]).sum(0).sqrt()
+    weight = clip_weights(norm, radius)
+    for leaf in leaves:
+        leaf.copy_(torch.where(norm.isfinite(), leaf * weight.to(leaf.dtype), 0.0))
     return tree
-
-
-def tree_norm(tree: Tree) -> float:
-    """L2 norm over all tensors: quickly in float32 where that is exact to six digits, else in
-    float64, so that squares of 1e30 do not overflow and long sums do not lose digits."""
-    if isinstance(tree, FlatTree):
-        norm = math.sqrt(float(square_rows(tree.flat[None])))
-        if SAFE_NORMS[0] < norm < SAFE_NORMS[1]:
-            return norm
-    squares = [
-        torch.linalg.vector_norm(tensor, dtype=torch.float64).square() for tensor in tree.values()
-    ]
-    return math.sqrt(float(torch.stack(squares).sum()))
 
 
 EXAMPLES = (Averaged(1.0), Averaged(0.05))

@@ -49,11 +49,13 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from winsor.core.arithmetic.slack import bound_with_slack
 from winsor.core.checks import positive, whole
 from winsor.core.contract import Bounded, ConfigurationError, Sensitivity, Tree
+from winsor.gradients.arithmetic import lengths_of_rows
 from winsor.gradients.recorded_view import RecordedView
 from winsor.gradients.view import Need, View
-from winsor.rules.rule import ROUNDING, RowwiseRule, State, Sums, clip_weights
+from winsor.rules.rule import RowwiseRule, State, Sums, clip_weights
 
 
 class _TwiceCut(RowwiseRule):
@@ -94,24 +96,17 @@ class _TwiceCut(RowwiseRule):
     def contributions(self, view: View, state: State) -> Sums:
         """Return the sum of the rows after both cuts."""
         if isinstance(view, RecordedView):
-            bound = self.coordinate_bound / (1 + ROUNDING)
+            bound = bound_with_slack(self.coordinate_bound)
             return {"grad": view.cut_sum(self.weights(view), bound)}
         return {"grad": view.map_sum(self._clip_rows)}
 
     def _clip_rows(self, rows: dict[str, Tensor]) -> dict[str, Tensor]:
-        by_leaf = torch.stack(  # float64: squares of huge coordinates must not overflow
-            [
-                torch.linalg.vector_norm(
-                    t.unsqueeze(-1).flatten(1), self.order, dim=1, dtype=torch.float64
-                )
-                for t in rows.values()
-            ]
-        )
-        norms = by_leaf.sum(dim=0) if self.order == 1 else by_leaf.norm(dim=0)
+        lengths = torch.stack([lengths_of_rows(t, self.order) for t in rows.values()])
+        norms = lengths.sum(dim=0) if self.order == 1 else lengths.square().sum(dim=0).sqrt()
         weights = clip_weights(norms, self.max_grad_norm)
-        bound = self.coordinate_bound / (1 + ROUNDING)
+        bound = bound_with_slack(self.coordinate_bound)
         return {
-            name: (t * weights.to(t.dtype).view(-1, *[1] * (t.dim() - 1))).clamp(-bound, bound)
+            name: (t * weights.view(-1, *[1] * (t.dim() - 1))).clamp(-bound, bound)
             for name, t in rows.items()
         }
 
@@ -163,8 +158,8 @@ class L1(_TwiceCut):
     def weights(self, view: RecordedView) -> Tensor:
         """Return min(1, C/|g|_1) for each row."""
         found = view.lengths(1)
-        norms = sum(found.values(), start=view.norms().double() * 0)
-        return clip_weights(norms, self.max_grad_norm).to(view.norms().dtype)
+        norms = sum(found.values(), start=torch.zeros_like(view.norms()))
+        return clip_weights(norms, self.max_grad_norm)
 
     def clipped_norm(self, state: State) -> float:
         """Return the bound on |v_i| in L2."""

@@ -63,8 +63,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from winsor.core.arithmetic.slack import SHORTEST_ROW
 from winsor.core.checks import choice, positive, probability, whole
 from winsor.core.contract import Bounded, ConfigurationError, Released, Sensitivity, Tree
+from winsor.gradients.arithmetic import squares
 from winsor.gradients.view import Directions, Need, View
 from winsor.rules import draws
 from winsor.rules.body_and_tail import dc_dpsgd_thresholds
@@ -280,8 +282,7 @@ class Discriminative(Rule):
 
 def normalised_trace(sketch: Tensor, norms: Tensor) -> Tensor:
     """Return tr(V^T g g^T V) / |g|^2 for each row, 0 at norm 0 (Algorithm 1, lines 7 and 8)."""
-    unit = sketch / norms.clamp_min(torch.finfo(norms.dtype).tiny)[:, None]
-    return torch.where(norms > 0, unit.square().sum(1), 0.0)
+    return squares(sketch / norms.clamp_min(SHORTEST_ROW)[:, None])
 
 
 def top(scores: Tensor, size: int, keys: Tensor) -> Tensor:

@@ -37,9 +37,9 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from winsor.core.arithmetic.slack import SHORTEST_ROW, bound_with_slack
 from winsor.core.checks import positive
-from winsor.rules.automatic import SHORTEST
-from winsor.rules.rule import ROUNDING, NormRule, clip_weights
+from winsor.rules.rule import NormRule, clip_weights
 
 
 @dataclass(frozen=True)
@@ -56,8 +56,8 @@ class Power(NormRule):
 
     def weight_of_norm(self, norms: Tensor) -> Tensor:
         """Return min(1, |g|/C)^(p-1) min(1, C/|g|): the first factor is 1 where the second cuts."""
-        clip = self.max_grad_norm / (1 + ROUNDING)
-        relative = (norms / clip).clamp(SHORTEST / clip, 1.0)
+        clip = bound_with_slack(self.max_grad_norm)
+        relative = (norms.clamp_min(SHORTEST_ROW) / clip).clamp_max(1.0)
         return clip_weights(norms, self.max_grad_norm) * relative ** (self.p - 1)
 
 

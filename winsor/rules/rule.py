@@ -19,9 +19,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from winsor.core.arithmetic.slack import SHORTEST_ROW, bound_with_slack
 from winsor.core.contract import Bounded, Released, Sensitivity, Tree
 from winsor.gradients.rows import RowsView
-from winsor.gradients.small import clipping_weights
 from winsor.gradients.view import Need, View
 
 State = dict[str, Any]
@@ -30,12 +30,7 @@ State = dict[str, Any]
 Sums = dict[str, Any]
 """Named sums over rows: a Tensor or a Tree each. The gradient is always called "grad"."""
 
-ROUNDING = 1e-5
-"""Clip to C/(1+ROUNDING): norms in float32 carry relative errors up to 8e-6 (see
-`winsor/gradients/sums.py`), and the bound must hold for the numbers that are really summed."""
-
-SMALLEST = 1e-37
-"""Shorter norms are not divided by: in float32 the quotient would overflow."""
+ROUNDING = 1e-4  # shim
 
 
 class Rule(ABC):
@@ -179,8 +174,13 @@ class WrappedRule(Rule):
 
 def clip_weights(norms: Tensor, threshold: float) -> Tensor:
     """Return min(1, C/|g|) for each row, as C/max(C, |g|): safe at |g| = 0 and any C > 0."""
-    clip = threshold / (1 + ROUNDING)
-    return clipping_weights(norms, max(clip, SMALLEST), clip)
+    clip = bound_with_slack(threshold)
+    return norms.clamp_min(clip).reciprocal_().mul_(clip)
+
+
+def weights_of_quotient(threshold: float, lengths: Tensor) -> Tensor:
+    """Return C/length for each row; a row whose length reads zero is zero, its weight finite."""
+    return bound_with_slack(threshold) / lengths.clamp_min(SHORTEST_ROW)
 
 
 def no_rows(parameters: Mapping[str, Tensor]) -> RowsView:

@@ -20,9 +20,11 @@ from winsor.core.accounting.lattice import WIDEST
 from winsor.core.contract import ConfigurationError, UnsoundRelease
 from winsor.core.noise.source import NoiseOfStep
 from winsor.rules import Flat, LInf
-from winsor.rules.rule import ROUNDING
+from winsor.rules.rule import clip_weights
 
 D, CLASSES, STEPS, SIZE = 5, 3, 12, 20
+LESS = float(clip_weights(torch.ones(1, dtype=torch.float64), 1.0))
+"""Rules clip to this share of c, to leave room for rounding."""
 
 
 # --------------------------------------------------------------------- the paper's lines, in numpy
@@ -97,7 +99,9 @@ def trained(monkeypatch, mix, rule, lr, schedule=None):
 
     monkeypatch.setattr(NoiseOfStep, "add", inject)
     monkeypatch.setattr(
-        MixingUpdate, "_uniform", lambda self, entry: torch.from_numpy(uniform[self._step])
+        MixingUpdate,
+        "_drawn",
+        lambda self, entry, m: (torch.from_numpy(uniform[self._step]) * (2 * m + 1)).round().long(),
     )
     torch.manual_seed(0)
     model = nn.Linear(D, CLASSES).double()
@@ -122,10 +126,10 @@ def same(found, start, given, tau, lr, c, p, earlier=None):
     """Every iterate agrees.
 
     The run widens tau by `WIDEST`, for the grid that its noise is on, and clips shorter by
-    `ROUNDING`, so that float32 cannot exceed c: the paper's tau and c are set to these.
+    what rules leave to rounding: the paper's tau and c are set to these.
     """
     batches, noise, uniform = given
-    c = c / (1 + ROUNDING)
+    c = c * LESS
     before, now = start if earlier is None else earlier, start
     trail = [before, now]
     for k in range(STEPS):
@@ -175,7 +179,7 @@ def test_a_chain_of_steps_is_the_whole_algorithm(monkeypatch):
     ]
     whole = algorithm_1(
         logistic_gradient, batches, start, start, [0.5 / SIZE] * STEPS, [0.15 * WIDEST] * STEPS,
-        0.7 / (1 + ROUNDING), 1, alpha, noise,
+        0.7 * LESS, 1, alpha, noise,
     )  # fmt: skip
     np.testing.assert_allclose(trail[-1], whole[-1], rtol=0, atol=1e-6)
 
@@ -185,7 +189,7 @@ def test_equation_10_with_the_step_in_its_proximal_term(monkeypatch):
 
     Printed is |w - w_{k-2}|^2 / 4, whose gradient would be multiplied by eta as that of F is.
     """
-    monkeypatch.setattr(MixingUpdate, "_uniform", lambda self, entry: torch.zeros(4))
+    monkeypatch.setattr(MixingUpdate, "_drawn", lambda self, entry, m: torch.zeros_like(m))
     w = nn.Parameter(torch.tensor([1.0, -2.0, 0.5, 3.0], dtype=torch.float64))
     before, eta = torch.tensor([0.0, -1.0, 2.0, 3.0], dtype=torch.float64), 0.1
     mix = ModelMix(0.2, earlier=Earlier({"w": before}))
@@ -193,7 +197,7 @@ def test_equation_10_with_the_step_in_its_proximal_term(monkeypatch):
     start = w.detach().clone().requires_grad_(True)
     objective = start.square().sum() / 2 + (start - before).square().sum() / (4 * eta)
     (gradient,) = torch.autograd.grad(objective, start)
-    mixing.move({"w": start.detach().clone()}, 0)  # the gradient of |w|^2 / 2
+    mixing.move({"w": start.detach().clone()}, 0, std=1.0)  # the gradient of |w|^2 / 2
     torch.testing.assert_close(w.detach(), start.detach() - eta * gradient)
 
 
@@ -216,7 +220,7 @@ def test_a_refused_step_moves_nothing():
     mix = ModelMix(tau=0.1, lr=0.5)
     mixing = MixingUpdate({"w": w, "v": v}, optimizer, None, 1.0, mix, b"k" * 32)
     with pytest.raises(UnsoundRelease, match="learning rate"):
-        mixing.move({"w": torch.ones(3), "v": torch.ones(3)}, 0)
+        mixing.move({"w": torch.ones(3), "v": torch.ones(3)}, 0, std=1.0)
     assert w.eq(0).all() and v.eq(0).all()
 
 

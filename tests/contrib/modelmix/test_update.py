@@ -59,7 +59,7 @@ def update(mix, w_before, w_now, lr=0.1, size=7.0):
 
 def test_equal_iterates_are_pushed_apart_by_tau():
     mixing, w = update(ModelMix(0.3), torch.ones(20_000), torch.ones(20_000))
-    mixing.move({"w": torch.zeros(20_000)}, 0)
+    mixing.move({"w": torch.zeros(20_000)}, 0, std=1.0)
     moved = w.detach() - 1
     tau = 0.3 * 0.1
     assert moved.abs().max() <= tau / 2 * (1 + 1e-3)
@@ -69,7 +69,7 @@ def test_equal_iterates_are_pushed_apart_by_tau():
 
 def test_wide_gaps_are_mixed_over_their_own_width():
     mixing, w = update(ModelMix(0.3), torch.zeros(20_000), torch.full((20_000,), 2.0))
-    mixing.move({"w": torch.zeros(20_000)}, 0)
+    mixing.move({"w": torch.zeros(20_000)}, 0, std=1.0)
     assert w.min() >= 0
     assert w.max() <= 2
     assert w.detach().mean() == pytest.approx(1.0, abs=0.02)
@@ -78,16 +78,16 @@ def test_wide_gaps_are_mixed_over_their_own_width():
 
 def test_the_gradient_is_divided_by_the_expected_size_and_scaled_by_the_rate():
     mixing, w = update(ModelMix(0.0), torch.ones(3), torch.ones(3), lr=0.5, size=4.0)
-    mixing.move({"w": torch.full((3,), 8.0)}, 0)
+    mixing.move({"w": torch.full((3,), 8.0)}, 0, std=1.0)
     torch.testing.assert_close(w.detach(), torch.zeros(3))
 
 
 def test_heavy_ball_and_decay_use_released_iterates():
     mix = ModelMix(0.0, heavy_ball=0.5, weight_decay=0.1)
     mixing, w = update(mix, torch.tensor([1.0]), torch.tensor([1.0]), lr=0.5, size=1.0)
-    mixing.move({"w": torch.zeros(1)}, 0)
+    mixing.move({"w": torch.zeros(1)}, 0, std=1.0)
     torch.testing.assert_close(w.detach(), torch.tensor([1 - 0.5 * 0.1]))
-    mixing.move({"w": torch.zeros(1)}, 1)
+    mixing.move({"w": torch.zeros(1)}, 1, std=1.0)
     low, high = 0.95, 1.0  # mixed between the two iterates, then momentum and decay
     shift = 0.5 * 0.05 + 0.05 * 0.95
     assert low - shift - 1e-6 <= w.detach().item() <= high - shift + 1e-6

@@ -7,7 +7,6 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from winsor.contrib.value.bounds.network import above_convolutions
 from winsor.contrib.value.engine import ForwardEngine
 from winsor.core.contract import LossError, ProtocolError, UnsupportedModel
 from winsor.gradients import make_engine, trainable_parameters
@@ -16,7 +15,16 @@ from winsor.gradients.loop import LoopEngine
 from winsor.gradients.view import Need
 from winsor.models.networks import Residual, mlp, resnet_gn, two_layer_cnn
 
-CROSSINGS = {"nowhere": lambda step: False, "some": above_convolutions, "all": "streamed"}
+
+def nothing(graph):
+    return frozenset()
+
+
+def everything(graph):
+    return frozenset(graph.steps)
+
+
+WATCHED = {"nothing": nothing, "everything": everything}
 
 
 class Positions(nn.Module):
@@ -52,11 +60,17 @@ def channels_last():
 MODELS["channels last"] = (channels_last, (1, 28, 28))
 
 
-def cross(view, crossing):
-    if crossing == "streamed":
-        view.stream(lambda step, piece: torch.zeros(view.size))
-    else:
-        view.cross(crossing)
+def stream(view, watched=nothing):
+    def visit(step, piece):
+        return torch.zeros(view.size, dtype=torch.float64)
+
+    return view.stream(visit, watched(view.graph))
+
+
+def close(found, expected, **tolerances):
+    """Sums are float64, whatever the model."""
+    assert found.dtype == torch.float64
+    torch.testing.assert_close(found, expected.double(), **tolerances)
 
 
 def batch(shape, n=7):
@@ -74,9 +88,9 @@ def cross_entropy(z, y):
     return F.cross_entropy(z, y, reduction="none")
 
 
-@pytest.mark.parametrize("crossing", CROSSINGS)
+@pytest.mark.parametrize("watched", WATCHED.values(), ids=WATCHED)
 @pytest.mark.parametrize("name", MODELS)
-def test_weighted_sums_equal_the_oracle(name, crossing):
+def test_weighted_sums_equal_the_oracle(name, watched):
     torch.manual_seed(2)
     make, shape = MODELS[name]
     model, (x, y) = make(), batch(shape)
@@ -85,14 +99,14 @@ def test_weighted_sums_equal_the_oracle(name, crossing):
     losses = cross_entropy(model(x), y)
     view = engine.view(losses)
     oracle = LoopEngine(model, trainable_parameters(model)).view(losses)
-    cross(view, CROSSINGS[crossing])
+    stream(view, watched)
     found, expected = view.weighted_sum(weights), oracle.weighted_sum(weights)
     assert found.keys() == expected.keys()
     for key, value in expected.items():
-        torch.testing.assert_close(found[key], value, rtol=1e-4, atol=1e-6)
+        close(found[key], value, rtol=1e-4, atol=1e-6)
         assert not found[key].requires_grad
     for key, value in oracle.total().items():
-        torch.testing.assert_close(view.total()[key], value, rtol=1e-4, atol=1e-6)
+        close(view.total()[key], value, rtol=1e-4, atol=1e-6)
 
 
 BROKEN = {
@@ -104,10 +118,10 @@ BROKEN = {
 }
 
 
-@pytest.mark.parametrize("crossing", CROSSINGS)
+@pytest.mark.parametrize("watched", WATCHED.values(), ids=WATCHED)
 @pytest.mark.parametrize("name", ["perceptron", "cnn", "resnet"])
 @pytest.mark.parametrize("what", BROKEN)
-def test_a_broken_row_contributes_zero_and_changes_no_other(what, name, crossing):
+def test_a_broken_row_contributes_zero_and_changes_no_other(what, name, watched):
     torch.manual_seed(3)
     make, shape = MODELS[name]
     model, (x, y) = make(), batch(shape)
@@ -116,7 +130,7 @@ def test_a_broken_row_contributes_zero_and_changes_no_other(what, name, crossing
     weights = torch.tensor([1.0, 0.5, 0.0, 1.0, 0.1, 0.0, 3.0])
     engine = engine_for(model)
     view = engine.view(cross_entropy(model(x), y))
-    cross(view, CROSSINGS[crossing])
+    stream(view, watched)
     found = view.weighted_sum(weights)
     assert view.neutralised == 2
     kept = [0, 1, 3, 4, 6]
@@ -124,10 +138,10 @@ def test_a_broken_row_contributes_zero_and_changes_no_other(what, name, crossing
     oracle = LoopEngine(model, trainable_parameters(model))
     expected = oracle.view(cross_entropy(model(x[kept]), y[kept])).weighted_sum(weights[kept])
     for key, value in expected.items():
-        torch.testing.assert_close(found[key], value, rtol=1e-4, atol=1e-5)
+        close(found[key], value, rtol=1e-4, atol=1e-5)
 
 
-def test_rows_that_only_break_the_gradient_are_found_by_halving():
+def test_rows_that_break_the_gradient_are_told_apart_by_what_was_kept():
     """The rule gave every row a weight; the weighted sum is not finite because of two of them."""
     torch.manual_seed(4)
     model, (x, y) = mlp([12, 9, 4]), batch((12,), 9)
@@ -138,7 +152,7 @@ def test_rows_that_only_break_the_gradient_are_found_by_halving():
     oracle = LoopEngine(model, trainable_parameters(model))
     expected = oracle.view(cross_entropy(model(x[kept]), y[kept])).total()
     for key, value in expected.items():
-        torch.testing.assert_close(found[key], value, rtol=1e-4, atol=1e-5)
+        close(found[key], value, rtol=1e-4, atol=1e-5)
     assert view.neutralised == 2
 
 
@@ -152,10 +166,10 @@ def test_a_loss_that_is_not_finite_drops_its_row():
     oracle = LoopEngine(model, trainable_parameters(model))
     expected = oracle.view(cross_entropy(model(x), y)).weighted_sum(torch.tensor([1.0, 0, 1, 0]))
     for key, value in expected.items():
-        torch.testing.assert_close(found[key], value, rtol=1e-4, atol=1e-6)
+        close(found[key], value, rtol=1e-4, atol=1e-6)
 
 
-def test_dropout_keeps_its_masks_when_a_batch_is_repeated():
+def test_dropout_has_one_mask_beside_a_row_that_is_not_finite():
     torch.manual_seed(6)
     model = nn.Sequential(nn.Linear(12, 40), nn.Dropout(0.5), nn.ReLU(), nn.Linear(40, 4))
     x, y = batch((12,))
@@ -170,8 +184,8 @@ def test_dropout_keeps_its_masks_when_a_batch_is_repeated():
     oracle = LoopEngine(model, trainable_parameters(model)).view(losses)
     expected = oracle.weighted_sum(torch.tensor([0.0] + [1.0] * 6))
     for key, value in expected.items():
-        torch.testing.assert_close(found[key], value, rtol=1e-4, atol=1e-6)
-    assert torch.equal(after, torch.get_rng_state()), "repeating must leave the random stream alone"
+        close(found[key], value, rtol=1e-4, atol=1e-6)
+    assert torch.equal(after, torch.get_rng_state())  # each pass drew once
 
 
 def test_an_empty_batch_gives_zeros():
@@ -186,12 +200,12 @@ def test_frozen_layers_get_no_gradient_and_are_crossed():
     model, (x, y) = mlp([12, 9, 7, 4]), batch((12,))
     model[3].weight.requires_grad_(False)
     view = engine_for(model).view(cross_entropy(model(x), y))
-    cross(view, "streamed")
+    stream(view)
     found = view.weighted_sum(torch.ones(7))
     assert "3.weight" not in found
     losses = cross_entropy(model(x), y)
     for key, value in LoopEngine(model, trainable_parameters(model)).view(losses).total().items():
-        torch.testing.assert_close(found[key], value, rtol=1e-4, atol=1e-6)
+        close(found[key], value, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -251,10 +265,10 @@ def test_several_outputs_are_summed_over():
     losses = out["a"].square().sum(1) + out["b"].abs().sum(1)
     expected = LoopEngine(model, trainable_parameters(model)).view(losses).total()
     view = engine.view(losses)
-    cross(view, "streamed")
+    stream(view)
     found = view.weighted_sum(torch.ones(6))
     for key, value in expected.items():
-        torch.testing.assert_close(found[key], value, rtol=1e-4, atol=1e-6)
+        close(found[key], value, rtol=1e-4, atol=1e-6)
 
 
 def test_outputs_inside_one_another_are_refused():
@@ -339,10 +353,10 @@ class Twins(nn.Module):
 
 
 @pytest.mark.parametrize("broken", [False, True])
-def test_a_last_sum_overwrites_only_what_nobody_reads_again(broken):
+def test_a_last_sum_of_shared_output_gradients(broken):
     torch.manual_seed(9)
     model, (x, y) = Twins(), batch((5,))
-    if broken:  # the pass is repeated from the seeds after the last sum failed
+    if broken:
         x[2] = float("inf")
     weights = torch.tensor([1.0, 0.5, 2.0, 0.3, 0.1, 1.0, 3.0])
     kept = [i for i in range(7) if not (broken and i == 2)]
@@ -350,10 +364,10 @@ def test_a_last_sum_overwrites_only_what_nobody_reads_again(broken):
     oracle = LoopEngine(model, trainable_parameters(model)).view(losses)
     expected = oracle.weighted_sum(weights[kept])
     view = engine_for(model).view(cross_entropy(model(x), y))
-    cross(view, "streamed")
+    stream(view)
     found = view.weighted_sum(weights, last=True)
     for key, value in expected.items():
-        torch.testing.assert_close(found[key], value, rtol=1e-4, atol=1e-6)
+        close(found[key], value, rtol=1e-4, atol=1e-6)
 
 
 def test_a_streamed_pass_lets_go_of_the_graph_and_is_run_once():
@@ -362,10 +376,10 @@ def test_a_streamed_pass_lets_go_of_the_graph_and_is_run_once():
     view = engine_for(model).view(cross_entropy(model(x), y))
     visits = []
     for _ in range(2):
-        view.stream(lambda step, piece: visits.append(step) or torch.zeros(7))
+        view.stream(lambda step, piece: visits.append(step) or torch.zeros(7).double())
     assert len(visits) == sum(bool(step.weights) for step in view.graph.steps)
     losses.sum().backward()  # another graph of the same model is not concerned
     with pytest.raises(RuntimeError, match="freed"):
         view.graph.outputs[0].saved("mat1")
     with pytest.raises(ProtocolError, match="let go of its graph"):
-        view.cross(above_convolutions)
+        stream(view, everything)

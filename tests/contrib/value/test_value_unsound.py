@@ -110,9 +110,9 @@ def test_power_iteration_is_a_lower_bound():
 def test_the_largest_input_of_the_data_moves_every_record():
     """beta_1 from max |x|: one added record changes the weight of all others."""
     torch.manual_seed(1)
-    threshold, x = 1.0, torch.randn(500, 3)
+    threshold, x = 1.0, torch.randn(500, 3, dtype=torch.float64)
     x[-1] = 40.0
-    residual = torch.ones(500)
+    residual = torch.ones(500, dtype=torch.float64)
 
     def clipped_sum(rows):
         growth = linear_regression(rows)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
 
-from torch import Tensor, nn
+from torch import Tensor
 from winsor_papers.modelmix.experiment import MixingExperiment, exact_step_claim
 
 from selfaudit.mistakes import LowNoise
@@ -70,11 +70,11 @@ class MomentumUpdate(MixingUpdate):
 
     momentum = 0.9
 
-    def move(self, grad: Mapping[str, Tensor], entry: int) -> None:
+    def move(self, grad: Mapping[str, Tensor], entry: int, std: float) -> None:
         kept = self.__dict__.setdefault("_velocity", {})
         for name, tensor in grad.items():
             kept[name] = self.momentum * kept[name] + tensor if name in kept else tensor.clone()
-        super().move({name: tensor.clone() for name, tensor in kept.items()}, entry)
+        super().move({name: tensor.clone() for name, tensor in kept.items()}, entry, std)
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,11 +105,8 @@ class LowMixedExperiment(MixingExperiment):
 class SignOfZero(MixingUpdate):
     """Pushes iterates apart along the sign of their difference, which is zero at the start."""
 
-    def _move(
-        self, name: str, parameter: nn.Parameter, step: Tensor, weights: Tensor, tau: float
-    ) -> None:
-        apart = (parameter - self._before[name]).sign().abs()
-        super()._move(name, parameter, step, weights.to(apart) * apart, tau)
+    def _width(self, name: str, parameter: Tensor, tau: float) -> Tensor:
+        return super()._width(name, parameter, tau) * (parameter != self._before[name])
 
 
 @dataclass(frozen=True, eq=False)

@@ -37,6 +37,7 @@ averaging by the realised batch is replaced by the expected one.
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import math
 from collections.abc import Mapping
@@ -56,10 +57,10 @@ from winsor.core.contract import (
 )
 from winsor.core.events.joint import GaussianEvent, joint_event
 from winsor.core.events.mixed import MixedLaplaceDpEvent
-from winsor.core.noise import laplace
+from winsor.core.noise import laplace, source
 from winsor.core.noise.gaussian import FixedNoise, Gaussian
 from winsor.core.noise.laplace import Laplace, LaplaceEvent
-from winsor.core.noise.protocol import Mechanism
+from winsor.core.noise.protocol import DrawNoise, Mechanism
 
 if TYPE_CHECKING:
     import torch
@@ -326,6 +327,12 @@ class _Mixed(FixedNoise):
 class MixedGaussian(_Mixed, Gaussian):
     """Gaussian noise on the sum, and mixing."""
 
+    def add_noise(
+        self, parts: Mapping[str, Bounded], std: Mapping[str, float], draw: DrawNoise
+    ) -> dict[str, Any]:
+        """Release the gradient in float64."""
+        return source.add_gaussian(in_double(parts), std, draw)
+
     def event(self, parts: Mapping[str, Bounded], step: int = 0) -> MixedEvent:
         """Return the event of ``step``, which depends on its tau."""
         part = only_part(parts)
@@ -338,11 +345,25 @@ class MixedGaussian(_Mixed, Gaussian):
 class MixedLaplace(_Mixed, Laplace):
     """Laplace noise on the sum of rows that are clipped in L1, and mixing."""
 
+    def add_noise(
+        self, parts: Mapping[str, Bounded], std: Mapping[str, float], draw: DrawNoise
+    ) -> dict[str, Any]:
+        """Release the gradient in float64."""
+        return source.add_laplace(in_double(parts), std, draw)
+
     def event(self, parts: Mapping[str, Bounded], step: int = 0) -> MixedEvent:
         """Return the event of ``step``, which depends on its tau."""
         bound = laplace.l1_bound("grad", only_part(parts))
         plain = laplace.joint_event(parts, self.noise_multiplier)
         return MixedEvent(plain, self._width(step) / bound, plain.coordinates)
+
+
+def in_double(parts: Mapping[str, Bounded]) -> dict[str, Bounded]:
+    """Return the sums in float64, in which the update can read off where on its grid a value is."""
+    return {
+        name: dataclasses.replace(part, value={k: leaf.double() for k, leaf in part.value.items()})
+        for name, part in parts.items()
+    }
 
 
 def only_part(parts: Mapping[str, Bounded]) -> Bounded:

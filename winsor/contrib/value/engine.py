@@ -1,7 +1,7 @@
 """The engine that leaves the model's forward pass as it is and reads autograd's graph afterwards.
 
 It remembers the inputs of the last forward pass and the graph nodes of its output. Everything else
-happens in `forward_view.py`.
+happens in `view.py`.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ class ForwardEngine:
                 "the model is already attached to an engine. Detach the other run first: two "
                 "engines on one model would record each other."
             )
-        plain, model = self._model.forward, self._model
+        plain = self._model.forward
 
         def recorded(*args: Any, **kwargs: Any) -> Any:
-            self._call = RecordedForward(plain, args, kwargs, model.training)
+            self._call = RecordedForward(plain, args, kwargs)
             return self._call.output
 
         # A patch is cheaper than hooks: a module with hooks takes PyTorch's slow way to forward.
-        model.__dict__["forward"] = PatchedForward(model, cast(Any, self), recorded)
+        self._model.__dict__["forward"] = PatchedForward(self._model, cast(Any, self), recorded)
         self._attached = True
 
     def detach(self) -> None:

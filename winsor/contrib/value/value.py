@@ -40,8 +40,10 @@ Guarantee
 ---------
 G_i is an upper bound on |g_i| that depends on row i and the released weights only, so |w_i g_i| is
 at most C: one record moves the sum by at most C when it is added or removed and by at most 2C when
-it is replaced. A row whose bound is not finite contributes zero. A layer without a proven bound,
-tied weights and batch statistics are refused.
+it is replaced. That holds for the numbers that are summed: whatever the form, G_i is at least the
+bound by "outputs" on what the backward pass kept of each layer, in float64 as the sums are
+(`winsor/gradients/arithmetic.py`). A row whose bound is not finite contributes zero. A layer
+without a proven bound, tied weights and batch statistics are refused.
 
 Differences from the authors
 ----------------------------
@@ -62,18 +64,18 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from winsor.contrib.value import engine  # noqa: F401  (registers the engine these rules need)
-from winsor.contrib.value.bounds.network import FORMS
+from winsor.contrib.value.bounds.network import FORMS, summed_squares
 from winsor.contrib.value.bounds.spectral import OperatorNorms
 from winsor.contrib.value.growth import Growth
 from winsor.contrib.value.view import ForwardView
 from winsor.core.checks import choice, positive
 from winsor.core.contract import ConfigurationError, Tree
-from winsor.gradients.sums import exact_or_zero
 from winsor.gradients.view import Need, View
-from winsor.rules.rule import ROUNDING, PerSampleRule, State, clip_weights
+from winsor.rules.rule import PerSampleRule, State, clip_weights
 
 
 @dataclass(frozen=True)
@@ -88,8 +90,6 @@ class Value(PerSampleRule):
     form: str = "outputs"
     growth: Growth | None = None
     lower: float = 0.0
-    needs_network = True
-
     needs_network = True
 
     def __post_init__(self) -> None:
@@ -147,22 +147,17 @@ class Value(PerSampleRule):
 
     def _squares(self, view: ForwardView, state: State) -> Tensor:
         if not view.size:
-            return view.losses()
+            return view.losses().double()
         norms = OperatorNorms(state["norms"])
         if self.growth is None:
-            return FORMS[self.form](view, norms)
-        return self.growth.squares(view, norms, self.lower)
+            found = FORMS[self.form](view, norms)
+        else:
+            found = self.growth.squares(view, norms, self.lower)
+        return torch.maximum(found, summed_squares(view, norms))
 
     def weights(self, view: View, state: State) -> Tensor:
         """Return min(1, C/G_i) for each row."""
-        if not isinstance(view, ForwardView):
-            return clip_weights(self.bounds(view, state), self.max_grad_norm)
-        return self.weights_of_squares(self._squares(view, state))
-
-    def weights_of_squares(self, squares: Tensor) -> Tensor:
-        """Return min(1, C/G) for each row, from G^2."""
-        threshold = self.max_grad_norm / (1 + ROUNDING)
-        return exact_or_zero((squares.rsqrt() * threshold).clamp_max(1.0))
+        return clip_weights(self.bounds(view, state), self.max_grad_norm)
 
     def clipped_norm(self, state: State) -> float:
         """Return C."""

@@ -26,12 +26,13 @@ import torch
 from torch import Tensor
 
 from winsor.contrib.value.bounds.kind import RowBlocks, refuse
-from winsor.contrib.value.bounds.network import FLOOR, linear_chain
+from winsor.contrib.value.bounds.network import linear_chain, summed_squares
 from winsor.contrib.value.bounds.spectral import OUTWARDS, OperatorNorms
 from winsor.contrib.value.growth import Growth, GrowthProof
 from winsor.contrib.value.view import ForwardView
 from winsor.core.checks import positive
 from winsor.core.contract import ConfigurationError
+from winsor.gradients.arithmetic import squares
 from winsor.gradients.view import View
 
 LOGISTIC = 0.4074
@@ -63,7 +64,7 @@ class WeakGrowth(Growth):
     def squares(self, view: ForwardView, norms: OperatorNorms, lower: float) -> Tensor:
         """Return the larger of the declared bound and the proven one, row by row."""
         proven = self._proof().squares(view, norms)
-        return torch.maximum(self.bound(view.losses().double(), lower).square().float(), proven)
+        return torch.maximum(self.bound(view.losses().double(), lower).square(), proven)
 
     def bounds_of_rows(self, view: View, lower: float) -> Tensor:
         """Return the larger of the declared bound and the norm, which needs no other proof."""
@@ -120,20 +121,18 @@ class NetworkGrowth(Growth):
                 )
         with torch.no_grad():
             sizes = [norms.matrix(layer.name, layer.weight) for layer in layers]
+            x = layers[0].input()
+            summed_squares(view, norms)
             (seed,) = view.seeds
-            return self.squares_of_chain(
-                layers[0].input(), sizes, view.losses(), rows.squares(seed), lower
-            )
+            return self.squares_of_chain(x, sizes, view.losses(), rows.squares(seed), lower)
 
     def squares_of_chain(
         self, x: Tensor, sizes: Sequence[float], losses: Tensor, seeds: Tensor, lower: float = 0.0
     ) -> Tensor:
         """Return them from the rows, the layers' norms, losses and |d loss / d logits|^2."""
-        x = x.double()
         declared = relu_network(x, sizes, self.constant).bound(losses.double(), lower)
         exact = seeds.double() * _squares(x, False) * _sum_of_products(sizes)
-        squares = torch.maximum(declared.square(), exact) * OUTWARDS
-        return squares.float() * (1 + 1e-6) + FLOOR
+        return torch.maximum(declared.square(), exact) * OUTWARDS
 
 
 def smooth(lipschitz: float | Tensor) -> WeakGrowth:
@@ -198,7 +197,7 @@ def clipping_frequency(norms: Iterable[Tensor], threshold: float) -> float:
 
 
 def _squares(x: Tensor, intercept: bool) -> Tensor:
-    return x.reshape(len(x), -1).square().sum(1) + float(intercept)
+    return squares(x) + float(intercept)
 
 
 def _sum_of_products(norms: Sequence[float]) -> float:

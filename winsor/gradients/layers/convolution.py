@@ -6,15 +6,14 @@ All n of them at once are the weight gradient of *one* convolution with n times 
 the batch read as (1, n * channels, ...): row i is group i. No unfolding, the library's own kernel,
 at about the cost of the weight gradient that plain training computes.
 
-Where that costs more, or the rows are too large to keep, they are formed in chunks for the norm
-only, or (few places, many channels) the norm is a ghost norm from the Gram matrices of patches
-(`patch_grams.py`); the clipped sum is then one more weight gradient, with the output-gradient
-scaled row by row.
+Where that costs more, or the rows are too large to keep, a convolution is read as a linear map of
+patches, which are made a few rows at a time and gone before the next: once for the norms, once for
+the sum.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,27 +21,22 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from winsor.gradients.arithmetic import inner_products, weigh_products
 from winsor.gradients.layers.layer import Layer, Named, as_dtype
-from winsor.gradients.layers.patches import Axis, patch_squares
-from winsor.gradients.parameter_rows import NORM_FLOOR, ParameterRows, Rows, careful
+from winsor.gradients.parameter_rows import Factors, ParameterRows, Rows, zero_where_not
 from winsor.gradients.recorder import Call
 from winsor.gradients.row_memory import MAC
-from winsor.gradients.sums import scaled, square_rows, zero_where_not
 
 ROWS_AT_ONCE = 1 << 22
 """Floats of rows that one call of the library's kernel forms: it needs as much again inside."""
 
-
-SHORT = 32
-"""Numbers in a patch up to which patches are copied: the first layer of a net on images."""
-
-NUMBERS_IN_CACHE = 1 << 19
+NUMBERS_IN_CACHE = 1 << 18
 """Numbers in the patches of a few rows, which are gone before the next are made."""
 
-GROUPED, SMALL_PRODUCT, VISIT = 1.3, 2.0, 10.0
-"""A multiply-add of a convolution with as many groups as rows, and of the product of many small
-matrices, in multiply-adds of a plain weight gradient; one float of an array beyond the cache, read
-or written once, in the same unit. Measured on maps of 4 x 4 to 32 x 32 and 16 to 256 channels."""
+GROUPED, WIDE, VISIT = 1.3, 2.0, 10.0
+"""A multiply-add of a convolution with as many groups as rows, and of the products in float64, in
+multiply-adds of a plain weight gradient; one float of an array beyond the cache, read or written
+once, in the same unit. Measured on maps of 4 x 4 to 32 x 32 and 16 to 256 channels."""
 
 
 @dataclass(frozen=True)
@@ -97,30 +91,20 @@ class Geometry:
             rows[i : i + size] = self._rows(x[i : i + size], g[i : i + size], shape)
         return rows
 
-    def _from_patches(self, x: Tensor, g: Tensor, shape: torch.Size) -> Tensor:
-        """Return the same rows from patches of a padded copy, a cacheful at a time: where patches
-        are short, the library's kernel spends most of its time on finding them."""
-        x, g = x.detach(), g.detach()
-        padded = F.pad(x, [pad for each in reversed(self.padding) for pad in (each, each)])
-        for axis, (places, step) in enumerate(zip(g.shape[2:], self.dilation, strict=True)):
-            padded = padded.unfold(2 + axis, places, step)
-        g = g.flatten(2)
-        rows, size = g.new_empty(len(g), *shape), max(1, NUMBERS_IN_CACHE // padded[0].numel())
-        for i in range(0, len(g), size):
-            patches = padded[i : i + size].reshape(-1, shape[1:].numel(), g.shape[2])
-            torch.bmm(g[i : i + size], patches.mT, out=rows[i : i + size].flatten(2))
-        return rows
-
-    def axes(self, kernel: Sequence[int], places: Sequence[int]) -> list[Axis]:
-        """Describe how the kernel walks over an input; not for transposed maps."""
-        parts = zip(kernel, self.stride, self.padding, self.dilation, places, strict=True)
-        return [Axis(*part) for part in parts]
+    def patches(self, x: Tensor, kernel: Sequence[int], places: Sequence[int]) -> Tensor:
+        """Return (n groups, T, numbers) patches of ``x`` that the kernel meets at its places."""
+        x = F.pad(x.detach(), [pad for each in reversed(self.padding) for pad in (each, each)])
+        walks = list(zip(kernel, self.stride, self.dilation, places, strict=True))
+        for axis, (size, stride, dilation, count) in enumerate(walks, 2):
+            x = x.unfold(axis, dilation * (size - 1) + 1, stride).narrow(axis, 0, count)
+        x = x[(..., *(slice(None, None, dilation) for _, _, dilation, _ in walks))]
+        x = x.unflatten(1, (self.groups, -1)).flatten(0, 1)  # (n G, C / G, *places, *kernel)
+        spatial = len(places)
+        order = (0, *range(2, 2 + spatial), 1, *range(2 + spatial, 2 + 2 * spatial))
+        return x.permute(order).flatten(1 + spatial).flatten(1, spatial)
 
     def _rows(self, x: Tensor, g: Tensor, shape: torch.Size) -> Tensor:
         n = len(x)
-        plain = not self.transposed and self.groups == 1 and all(s == 1 for s in self.stride)
-        if plain and n and shape[1:].numel() <= SHORT and x.device.type == "cpu":
-            return self._from_patches(x, g, shape)
         wide = torch.Size((n * shape[0], *shape[1:]))
         rows = self.weight_gradient(
             x.reshape(1, -1, *x.shape[2:]), g.reshape(1, -1, *g.shape[2:]), wide, n * self.groups
@@ -129,93 +113,86 @@ class Geometry:
 
 
 class ConvolutionPiece(ParameterRows):
-    """Input and output-gradient of a convolution whose rows are too large to keep."""
+    """Input and output-gradient of a convolution whose rows are too large to keep.
 
-    def __init__(
-        self, x: Tensor, g: Tensor, shape: torch.Size, geometry: Geometry, ghost: bool
-    ) -> None:
-        self.x, self.g, self.shape, self.geometry, self.ghost = x, g, shape, geometry, ghost
+    It is a linear map of patches, which are made of a few rows at a time. The patches of a
+    transposed convolution are those of its output-gradient.
+    """
+
+    def __init__(self, x: Tensor, g: Tensor, shape: torch.Size, geometry: Geometry) -> None:
+        self.x, self.g, self.shape, self.geometry = x, g, shape, geometry
         self.n = len(x)
 
-    def _with(self, x: Tensor, g: Tensor) -> ConvolutionPiece:
-        return ConvolutionPiece(x, g, self.shape, self.geometry, self.ghost)
+    def factors(self, start: int, stop: int) -> Factors:
+        """Return the factors of rows ``start`` to ``stop``, every group of channels for itself."""
+        x, g = self.x[start:stop].detach(), self.g[start:stop].detach()
+        seen, met = (g, x) if self.geometry.transposed else (x, g)
+        right = self.geometry.patches(seen, self.shape[2:], met.shape[2:])
+        left = met.flatten(2).unflatten(1, (self.geometry.groups, -1)).flatten(0, 1).mT
+        return Factors(left.contiguous(), right)
+
+    def parts(self) -> Iterator[tuple[int, int, Factors]]:
+        """Yield (start, stop, factors) of as many rows as have their patches in the cache."""
+        met = self.x if self.geometry.transposed else self.g
+        size = met.shape[2:].numel() * self.shape[1:].numel() * self.geometry.groups
+        count = max(1, NUMBERS_IN_CACHE // max(1, size))
+        for start in range(0, self.n, count):
+            stop = min(self.n, start + count)
+            yield start, stop, self.factors(start, stop)
 
     def rows(self, start: int, stop: int) -> Tensor:
-        """Form rows ``start`` to ``stop`` by one grouped convolution."""
-        return self.geometry.rows(self.x[start:stop], self.g[start:stop], self.shape)
+        """Form rows ``start`` to ``stop``."""
+        found = self.factors(start, stop)
+        return found.rows(0, found.n).view(stop - start, *self.shape)
 
-    def select(self, index: Tensor) -> ParameterRows:
-        """Return inputs and output-gradients of the rows of ``index``, as float64."""
-        return self._with(self.x[index].double(), self.g[index].double())
+    def gross(self, order: float) -> Tensor:
+        """Return (n,) lengths that the rows have if no place cancels another."""
+        groups = self.geometry.groups
+        apart = [found.gross(order).view(-1, groups) for _, _, found in self.parts()]
+        return torch.linalg.vector_norm(torch.cat(apart), order, dim=1)
 
-    def where(self, kept: Tensor) -> ParameterRows:
+    def select(self, index: Tensor) -> ConvolutionPiece:
+        """Return inputs and output-gradients of the rows of ``index``."""
+        return ConvolutionPiece(self.x[index], self.g[index], self.shape, self.geometry)
+
+    def where(self, kept: Tensor) -> ConvolutionPiece:
         """Set rows that are not ``kept`` to zero."""
-        return self._with(zero_where_not(kept, self.x), zero_where_not(kept, self.g))
+        x, g = zero_where_not(kept, self.x), zero_where_not(kept, self.g)
+        return ConvolutionPiece(x, g, self.shape, self.geometry)
 
     def square(self) -> Tensor:
-        """Return (n,) squared norms, from Gram matrices or rows, whichever costs less."""
-        if self.ghost:
-            return self._ghosts()
-        square = super().square()
-        if self.geometry.transposed:
-            return square
-        doubtful = (square < NORM_FLOOR * self.reach()).nonzero()[:, 0]
-        if len(doubtful):
-            diagonal = self._with(self.x[doubtful], self.g[doubtful]).diagonal()
-            square[doubtful] = torch.maximum(square[doubtful], NORM_FLOOR * diagonal)
-        return square
-
-    def reach(self) -> Tensor:
-        """Bound `square` by |x|^2 |g|^2 times the places of the kernel, as often as a value may be
-        in patches. The diagonal is below it too: no patch is longer than the whole input."""
-        return square_rows(self.x) * square_rows(self.g) * self.shape[2:].numel()
-
-    def diagonal(self) -> Tensor:
-        """Return (n,) sum over places and groups of |g|^2 |patch|^2; patches are summed by a kernel
-        of ones. Not for transposed maps, whose places are those of the input."""
+        """Return (n,) squared norms, with the term that covers what cancels."""
         groups = self.geometry.groups
-        x, g = (t.unflatten(1, (groups, -1)).square().sum(2) for t in (self.x, self.g))
-        patches = self.geometry.forward(x, x.new_ones(groups, 1, *self.shape[2:]), None)
-        return (patches * g).flatten(1).sum(1)
-
-    def _ghosts(self) -> Tensor:
-        """Return (n,) ghost norms, a few rows at a time."""
-        axes = self.geometry.axes(self.shape[2:], self.g.shape[2:])
-        places = max(self.x[0, 0].numel(), self.g[0, 0].numel()) ** 2 * self.geometry.groups
-        size = max(1, ROWS_AT_ONCE // places)
-        starts = range(0, self.n, size)
-        return torch.cat([self._ghost(i, min(self.n, i + size), axes) for i in starts])
-
-    def _ghost(self, start: int, stop: int, axes: list[Axis]) -> Tensor:
-        """Compute <E E^T, X X^T> of the places of each row, group by group of the channels."""
-        x, g = self.x[start:stop], self.g[start:stop]
-        m, groups = stop - start, self.geometry.groups
-        of_x, of_g = (t.unflatten(1, (groups, -1)).flatten(0, 1) for t in (x, g))
-        square, diagonal = (found.view(m, -1).sum(1) for found in patch_squares(of_x, of_g, axes))
-        return careful(self._with(x, g), square, diagonal)
+        return torch.cat([p.square().view(-1, groups).sum(1) for _, _, p in self.parts()])
 
     def weighted(self, w: Tensor | None, out: Tensor) -> None:
-        """Write sum_i w_i G_i as one weight gradient."""
-        if self.geometry.transposed:
-            super().weighted(w, out)  # the rows whose norms were taken
-            return
-        g = scaled(self.g, w)
-        out.copy_(self.geometry.weight_gradient(self.x, g, self.shape, self.geometry.groups))
+        """Write sum_i w_i G_i, by one product of output-gradients and patches for a few rows."""
+        groups = self.geometry.groups
+        sums = out.zero_().view(groups, self.shape[0] // groups, -1)
+        for start, stop, found in self.parts():
+            left, right = (f.unflatten(0, (-1, groups)) for f in (found.left, found.right))
+            for group, each in enumerate(sums):
+                weigh_products(
+                    None if w is None else w[start:stop],
+                    left[:, group].contiguous(),
+                    right[:, group].contiguous(),
+                    each,
+                    add=True,
+                )
 
 
 def costs_of_convolution(
     x: Tensor, g: Tensor, shape: torch.Size, geometry: Geometry
 ) -> dict[str, float]:
-    """Keep rows; or form them for the norm only; or use ghost norms."""
-    places, pixels = g[0, 0].numel(), x[0, 0].numel()
-    contraction = MAC * places * shape.numel()
-    rows, visit = GROUPED * contraction, VISIT * shape.numel()
-    costs = {"rows": rows + 3 * visit, "rows, twice": rows + contraction + 2 * visit}
-    if not geometry.transposed:
-        grams = SMALL_PRODUCT * MAC * (pixels**2 * x.shape[1] + places**2 * shape[0])
-        shifts = VISIT * (sum(shape[2:]) + 1) * max(pixels, places) ** 2 * geometry.groups
-        costs["ghost"] = contraction + grams + shifts
-    return costs
+    """Keep rows; or keep factors, and make patches for norm and sum."""
+    places = (x if geometry.transposed else g)[0, 0].numel()
+    contraction, visit = MAC * places * shape.numel(), VISIT * shape.numel()
+    patches = 2 * VISIT * places * shape[1:].numel() * geometry.groups
+    grams = MAC * 0.5 * places**2 * (shape[0] + shape[1:].numel() * geometry.groups)
+    return {
+        "rows": GROUPED * contraction + 3 * visit,
+        "patches": WIDE * (contraction + min(contraction, grams)) + patches,
+    }
 
 
 class ConvolutionLayer(Layer):
@@ -285,12 +262,12 @@ class ConvolutionLayer(Layer):
             x = as_dtype(call.inputs[0], self.dtype)
             yield self.weight, self._weight(x, g, geometry)
         if self.bias is not None:
-            yield self.bias, Rows(g.flatten(2).sum(2))
+            flat = g.reshape(g.shape[:2].numel(), -1)
+            sums = inner_products(flat, flat.new_ones(1, flat.shape[1]))
+            yield self.bias, Rows(sums.view(g.shape[:2]))
 
     def _weight(self, x: Tensor, g: Tensor, geometry: Geometry) -> ParameterRows:
         shape = self.module.weight.shape
-        if self.recorder.totals_only:
-            return ConvolutionPiece(x, g, shape, geometry, False)
         key = (*x.shape[1:], geometry)
         if key in self.plans:
             choice = self.plans[key][0]
@@ -299,4 +276,4 @@ class ConvolutionLayer(Layer):
             choice = self.plan(key, shape.numel(), x[0].numel() + g[0].numel(), costs)
         if choice == "rows":
             return Rows(geometry.rows(x, g, shape))
-        return ConvolutionPiece(x, g, shape, geometry, choice == "ghost")
+        return ConvolutionPiece(x, g, shape, geometry)

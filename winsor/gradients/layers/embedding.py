@@ -22,13 +22,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from winsor.core.contract import UnsupportedModel
+from winsor.gradients.arithmetic import form_rows, scatter, squares, sum_of_places, wide
 from winsor.gradients.directions import Basis, Kronecker
 from winsor.gradients.layers.layer import Layer, Named, as_dtype
-from winsor.gradients.parameter_rows import Factors, ParameterRows, careful
+from winsor.gradients.parameter_rows import Factors, ParameterRows, zero_where_not
 from winsor.gradients.parameters import Site
 from winsor.gradients.recorder import Call, Recorder
-from winsor.gradients.scatter import scatter
-from winsor.gradients.sums import square_rows, zero_where_not
 from winsor.gradients.units import Units
 
 
@@ -53,15 +52,19 @@ class Indexed(ParameterRows):
 
     def rows(self, start: int, stop: int) -> Tensor:
         """Form rows ``start`` to ``stop`` with the size of the vocabulary."""
-        right = self.right[start:stop]
+        index, right = self.index[start:stop], wide(self._silent()[start:stop])
         rows = right.new_zeros(stop - start, *self.shape)
-        return rows.scatter_add_(
-            1, _token(self.index[start:stop], right), _silent(self, start, stop)
+        return rows.scatter_add_(1, _token(index, right), right)
+
+    def gross(self, order: float) -> Tensor:
+        """Return (n,) sums of the lengths of the tokens' output-gradients."""
+        return Factors(self.index.new_ones(*self.index.shape, 1).float(), self._silent()).gross(
+            order
         )
 
     def select(self, index: Tensor) -> Indexed:
-        """Return tokens of the rows of ``index``, as float64."""
-        return self._with(self.index[index], self.right[index].double())
+        """Return tokens of the rows of ``index``."""
+        return self._with(self.index[index], self.right[index])
 
     def where(self, kept: Tensor) -> Indexed:
         """Set output-gradients of rows that are not ``kept`` to zero."""
@@ -71,48 +74,44 @@ class Indexed(ParameterRows):
         """Put the tokens of all rows of a unit one after the other."""
         return self._with(units.padded(self.index, -1), units.padded(self.right))
 
-    def square(self) -> Tensor:
-        """Return (n,) squared norms: only repeated tokens are added up first."""
-        right = _silent(self, 0, self.n)
-        square = square_rows(right)
+    def net_square(self) -> Tensor:
+        """Return (n,) sums of squares: only repeated tokens are added up first."""
+        right = wide(self._silent())
         order, first = runs(self.index)
+        apart = squares(right.flatten(0, 1)).view(self.index.shape).gather(1, order)
         repeated = ~(first & torch.cat([first[:, 1:], first.new_ones(self.n, 1)], dim=1))
         place = repeated.nonzero()
-        if len(place) == 0:
-            return square
         row, at = place[:, 0], order[place[:, 0], place[:, 1]]
         run = first[place[:, 0], place[:, 1]].cumsum(0) - 1
-        summed = right.new_zeros(int(run[-1]) + 1, right.shape[2])
+        summed = right.new_zeros(int(run[-1]) + 1 if len(run) else 0, right.shape[2])
         summed.index_add_(0, run, right[row, at])
-        owner = row.new_zeros(len(summed)).index_copy_(0, run, row)
-        diagonal, own = square.clone(), torch.linalg.vector_norm(right[row, at], dim=1).square_()
-        square.index_add_(0, owner, torch.linalg.vector_norm(summed, dim=1).square_())
-        square.index_add_(0, row, own, alpha=-1)
-        return careful(self, square, diagonal)
+        starts = place[first[place[:, 0], place[:, 1]]]
+        # every run of a token at its first place, zeros elsewhere: one sum over places per row
+        apart = apart.masked_fill(repeated, 0.0)
+        apart[starts[:, 0], starts[:, 1]] = squares(summed)
+        return sum_of_places(apart.unsqueeze(2))[:, 0]
 
     def cross(self, factors: Factors) -> Tensor:
         """Return sum_{t,s} left_is[index_it] (right_it . right_is) for each row."""
         places = self.index.clamp_min(0).unsqueeze(1).expand(-1, factors.left.shape[1], -1)
-        picked = factors.left.gather(2, places)  # (n, S, T)
-        inner = torch.bmm(factors.right, _silent(self, 0, self.n).mT)
-        return (picked * inner).sum((1, 2))
+        picked = wide(factors.left).gather(2, places)  # (n, S, T)
+        # row by row, so that its bits do not depend on the others: (d, S) by (d, T)
+        inner = form_rows(wide(factors.right).mT, wide(self._silent()).mT)
+        return sum_of_places((picked * inner).flatten(1).unsqueeze(2))[:, 0]
 
     def weighted(self, w: Tensor | None, out: Tensor) -> None:
         """Write sum_i w_i G_i, token by token."""
-        scatter(self.right, self.index, w, out.zero_())
+        scatter(w, self.right, self.index, out.zero_())
+
+    def _silent(self) -> Tensor:
+        """Return right factors, zero where there is no token."""
+        return self.right.masked_fill((self.index < 0).unsqueeze(2), 0.0)
 
     def sketch(self, basis: Basis) -> Tensor:
         """Return (n, k) inner products, from tokens where ``basis`` has factors."""
         if isinstance(basis, Kronecker):
             return basis.indexed(self.index, self.right)
         return super().sketch(basis)
-
-
-def _silent(piece: Indexed, start: int, stop: int) -> Tensor:
-    """Return right factors, zero where there is no token."""
-    index, right = piece.index[start:stop], piece.right[start:stop]
-    absent = index < 0
-    return right.masked_fill(absent.unsqueeze(2), 0.0) if absent.any() else right
 
 
 def _token(index: Tensor, right: Tensor) -> Tensor:
@@ -174,7 +173,7 @@ class Bag(ParameterRows):
 
     def indexed(self) -> Indexed:
         """Return the same sums with an output-gradient for every token."""
-        right = self.coefficient.unsqueeze(2) * self.right.unsqueeze(1)
+        right = wide(self.coefficient).unsqueeze(2) * wide(self.right).unsqueeze(1)
         return Indexed(self.index, right, self.shape[0])
 
     @staticmethod
@@ -190,14 +189,18 @@ class Bag(ParameterRows):
 
     def rows(self, start: int, stop: int) -> Tensor:
         """Form rows ``start`` to ``stop`` with the size of the vocabulary."""
-        counts = self.right.new_zeros(stop - start, self.shape[0])
-        counts.scatter_add_(1, self.index[start:stop], self.coefficient[start:stop])
-        return counts.unsqueeze(2) * self.right[start:stop].unsqueeze(1)
+        return self._of(slice(start, stop)).indexed().rows(0, stop - start)
+
+    def gross(self, order: float) -> Tensor:
+        """Return (n,) sums of the lengths of the tokens' parts."""
+        return self.indexed().gross(order)
 
     def select(self, index: Tensor) -> Bag:
-        """Return bags of the rows of ``index``, as float64."""
-        coefficient = self.coefficient[index].double()
-        return Bag(self.index[index], coefficient, self.right[index].double(), self.shape[0])
+        """Return bags of the rows of ``index``."""
+        return self._of(index)
+
+    def _of(self, rows: Any) -> Bag:
+        return Bag(self.index[rows], self.coefficient[rows], self.right[rows], self.shape[0])
 
     def where(self, kept: Tensor) -> Bag:
         """Set bags that are not ``kept`` to zero."""
@@ -208,16 +211,9 @@ class Bag(ParameterRows):
         """Put the tokens of all bags of a unit one after the other."""
         return self.indexed().per_unit(units)
 
-    def square(self) -> Tensor:
-        """Return (n,) squared norms from the counts of tokens."""
-        order, first = runs(self.index)
-        run = first.flatten().cumsum(0) - 1
-        sums = self.right.new_zeros(int(run[-1]) + 1 if len(run) else 0)
-        sums.index_add_(0, run, self.coefficient.gather(1, order).flatten())
-        owner = torch.arange(self.n, device=run.device).repeat_interleave(first.sum(1))
-        counts = self.right.new_zeros(self.n).index_add_(0, owner, sums.square_())
-        length = torch.linalg.vector_norm(self.right, dim=1).square_()
-        return careful(self, counts * length, self.coefficient.square().sum(1) * length)
+    def net_square(self) -> Tensor:
+        """Return (n,) sums of squares of the rows."""
+        return self.indexed().net_square()
 
     def weighted(self, w: Tensor | None, out: Tensor) -> None:
         """Write sum_i w_i G_i, token by token."""

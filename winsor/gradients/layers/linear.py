@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from winsor.gradients.arithmetic import form_rows, sum_of_places
 from winsor.gradients.layers.layer import Layer, Named, Part, Projection, RecordedLinear, as_dtype
 from winsor.gradients.parameter_rows import Factors, Outer, ParameterRows, Rows
 from winsor.gradients.parameters import Site
@@ -62,7 +62,7 @@ class LinearLayer(Layer):
             e = self.for_weight(g)
             pieces.append((self.weight, self.many_places(e.flatten(1, -2), x.flatten(1, -2))))
         if self.bias is not None:
-            pieces.append((self.bias, Rows(self.for_bias(g.flatten(1, -2).sum(1)))))
+            pieces.append((self.bias, Rows(self.for_bias(sum_of_places(g.flatten(1, -2))))))
         return pieces
 
     def one_place(self, call: Call, g: Tensor) -> Named:
@@ -84,13 +84,11 @@ class LinearLayer(Layer):
     def many_places(self, e: Tensor, x: Tensor) -> ParameterRows:
         """Choose rows or factors of e (n, T, out) and x (n, T, in)."""
         left, right = (x, e) if self.transposed else (e, x)
-        if self.recorder.totals_only:
-            return Factors(left, right)
         places, out, inner = *left.shape[1:], right.shape[2]
         key = (places, out, inner)
         choice = self.plans[key][0] if key in self.plans else self._choose(*key)
         if choice == "rows":
-            return Rows(torch.bmm(left.mT, right))
+            return Rows(form_rows(left, right).to(left.dtype))
         return Factors(left, right)
 
     def _choose(self, places: int, out: int, inner: int) -> str:

@@ -12,12 +12,14 @@ rows are long; short ones are formed by the formula, in one go.
 
 from __future__ import annotations
 
+import math
 from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from winsor.gradients.arithmetic import sum_of_places
 from winsor.gradients.layers.layer import Layer, Named, as_dtype
 from winsor.gradients.parameter_rows import Rows
 from winsor.gradients.recorder import Call
@@ -81,12 +83,18 @@ class LayerNormLayer(Layer):
             names = (self.weight, self.bias)[: len(rows)]
             yield from ((name, Rows(r)) for name, r in zip(names, rows, strict=True) if name)
             return
-        places = tuple(range(1, g.dim() - own))
+        places, shape = g.dim() > 1 + own, self.module.normalized_shape
+
+        def added(x: Tensor) -> Tensor:
+            if not places:
+                return x
+            return sum_of_places(x.reshape(len(x), -1, math.prod(shape))).view(-1, *shape)
+
         if self.weight is not None:
-            product = g * self.normalised(as_dtype(call.inputs[0], self.dtype))
-            yield self.weight, Rows(product.sum(places) if places else product)
+            normal = self.normalised(as_dtype(call.inputs[0], self.dtype))
+            yield self.weight, Rows(added(g.double() * normal.double()))
         if self.bias is not None:
-            yield self.bias, Rows(g.sum(places) if places else g)
+            yield self.bias, Rows(added(g))
 
 
 class RMSNormLayer(LayerNormLayer):

@@ -177,7 +177,7 @@ class ShardedUpdate(OptimizerUpdate):
         self.shards.slice()  # weights may have been projected, averaged or loaded since
         part = own_part if isinstance(grad, PartTree) else sliced
         for name, shard in self.owned.items():
-            whole = grad[name]
+            whole = grad[name].to(shard.dtype)
             shard.grad = whole if shard is self.parameters[name] else part(whole, shard)
         self.optimizer.step()
         for shard in self.owned.values():

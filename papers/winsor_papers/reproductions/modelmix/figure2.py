@@ -147,7 +147,7 @@ def _late_square(lr: float, steps: int, copies: int, *, mixed: bool) -> float:
     for step in range(steps):
         gradient = weight.detach() + torch.randn(copies, generator=generator)
         if mixed:
-            mixing.move({"w": gradient}, step)
+            mixing.move({"w": gradient}, step, std=1.0)
         else:
             weight.data.sub_(gradient, alpha=lr)
         if step >= steps // 2:

@@ -133,7 +133,8 @@ def trail(
         losses = F.cross_entropy(model(x[chosen]), y[chosen], reduction="sum")
         gradients = torch.autograd.grad(losses, list(parameters.values()))
         if mixing is not None:
-            mixing.move(dict(zip(parameters, gradients, strict=True)), step - 1)
+            summed = dict(zip(parameters, gradients, strict=True))
+            mixing.move(summed, step - 1, std=1e-3)  # no noise: only the grid
         else:
             with torch.no_grad():
                 for parameter, gradient in zip(parameters.values(), gradients, strict=True):

@@ -28,7 +28,7 @@ from winsor.contrib.value.bounds.spectral import OperatorNorms
 from winsor.contrib.value.value import Value
 from winsor.contrib.value.wgc import NetworkGrowth, relu_network
 from winsor.rules.flat import Flat
-from winsor.rules.rule import Rule
+from winsor.rules.rule import Rule, clip_weights
 from winsor_papers.value.claim import printed_scale
 
 Noise = Callable[[Tensor], Tensor]
@@ -158,10 +158,10 @@ class Lockstep:
             squares = clip.growth.squares_of_chain(
                 x, sizes, losses, torch.linalg.vecdot(seed, seed), clip.lower
             )
-            return clip.weights_of_squares(squares)
+            return clip_weights(squares.sqrt(), clip.max_grad_norm).float()
         if clip.form == "value":
             squares = squares_of_chain(self._of(place), seen.lengths, losses, seed, norms)
-            return clip.weights_of_squares(squares)
+            return clip_weights(squares.sqrt(), clip.max_grad_norm).float()
         # the outputs' bound of a linear layer is its norm, and the rule takes the way of `Flat`
         return Flat(clip.max_grad_norm).weight_of_norm(seen.norms[place])
 

@@ -26,18 +26,12 @@ from torch import Tensor
 
 from winsor.contrib.value.bounds.spectral import OperatorNorms
 from winsor.core.contract import UnsupportedModel
+from winsor.gradients.arithmetic import THETA, squares
 from winsor.gradients.graph import Step
 from winsor.gradients.weight_gradients import KeptRows
 
 Factor = float | Tensor
 """A factor that all rows share, or one (n,) per row."""
-
-SLACK = 1e-6
-"""Share of the minuend that is added after a subtraction of squares: float32 cancels."""
-
-TINY = 1e-37
-"""Added to the squares of gradients and of activations before they are multiplied: what is below
-1e-38 is lost, and the other factor may be as large as 1e38."""
 
 
 class RowBlocks:
@@ -48,20 +42,12 @@ class RowBlocks:
         self.norms = norms
 
     def squares(self, x: Tensor) -> Tensor:
-        """Return (n,) squared norms of the rows."""
-        # by cascade summation: `vector_norm` in float32 drifts
-        flat = x if x.dim() == 2 and x.shape[0] == self.n else x.reshape(self.n, -1)
-        squares: Tensor = torch.linalg.vecdot(flat, flat)
-        return squares
+        """Return (n,) squared norms of the rows, in float64."""
+        return squares(x.reshape(self.n, -1))
 
     def of_rows(self, piece: KeptRows) -> Tensor:
         """Return (n,) squared norms of gradients that are known row by row, as they are summed."""
-        squares = [self.squares(values) for values in piece.rows.values()]
-        return squares[0] if len(squares) == 1 else torch.stack(squares).sum(0)
-
-    def gradients(self, e: Tensor) -> Tensor:
-        """Return (n,) squared norms of the rows of a gradient, not below `TINY`."""
-        return self.squares(e) + TINY
+        return torch.stack([squares(values) for values in piece.rows.values()]).sum(0)
 
     def largest(self, x: Tensor) -> Tensor:
         """Return (n,) largest entries of the rows."""
@@ -72,14 +58,11 @@ class RowBlocks:
         return step.shape[0] // self.n
 
 
-def summed(squares: Tensor, energy: Tensor, terms: float) -> Tensor:
-    """Return squared norms of sums that may cancel, from the computed ``squares``.
-
-    The sum of ``terms`` entries with squared norm ``energy`` carries a rounding error d of up to
-    1e-6 sqrt(terms energy), and (a + d)^2 <= 1.001 a^2 + 1001 d^2. Without it a gradient that is
-    zero up to rounding would have a bound that is smaller than its rounding.
-    """
-    return 1.001 * squares + (1.001e-9 * terms) * energy
+def summed(sums: Tensor, energy: Tensor, terms: int) -> Tensor:
+    """Return squared bounds from squared ``sums`` of that many terms of squared length ``energy``
+    together: terms that cancel leave what rounding makes of them (`arithmetic.THETA`; the squared
+    sum of their lengths is at most terms * energy)."""
+    return sums + THETA * terms * energy
 
 
 def free(step: Step, rows: RowBlocks) -> None:

@@ -5,7 +5,9 @@ Linear layers, y = h W^T + b, at P positions per row.
 back.  e -> e W has norm S(W), the spectral norm.
 own.   dW = e^T h, so |dW|_F <= |e|_F |h|_F;  db = sum_p e_p, so |db|^2 <= P |e|^2. Together
        a^2 = |h|_F^2 + P [bias].
-given. P = 1: |dW|_F^2 = |e|^2 |h|^2 exactly. P > 1: |dW|_F <= S(e) |h|_F, and db exactly.
+given. P = 1: |dW|_F^2 = |e|^2 |h|^2 exactly. P > 1: |dW|_F <= S(e) |h|_F, and db exactly. Places
+       that cancel are covered: S(e) |h|_F >= |e|_F |h|_F / sqrt(P), and |e|_F |h|_F is at least
+       the length without cancellation. db has a term for them.
 
 GroupNorm and LayerNorm: y = gamma xhat + beta, xhat = (x - mean) / s, within each row.
 
@@ -25,7 +27,6 @@ import torch
 from torch import Tensor
 
 from winsor.contrib.value.bounds.kind import (
-    TINY,
     Kind,
     RowBlocks,
     check_first_dimension,
@@ -33,6 +34,7 @@ from winsor.contrib.value.bounds.kind import (
     summed,
 )
 from winsor.contrib.value.bounds.spectral import largest_squared
+from winsor.gradients.arithmetic import wide
 from winsor.gradients.graph import Step
 from winsor.gradients.weight_gradients import KeptLinear, KeptRows
 
@@ -65,17 +67,14 @@ def _own(step: Step, rows: RowBlocks) -> Tensor | float:
 
 def _given(step: Step, piece: KeptLinear, rows: RowBlocks) -> Tensor:
     e, positions = piece.e, rows.blocks(step)
+    own, energy = _weight_own(step, rows), rows.squares(e)
     if positions == 1:
-        size, own = rows.gradients(e), _weight_own(step, rows)
-        if own is None:
-            return size
-        return torch.addcmul(size, size, own) if _has_bias(step) else size * (own + TINY)
-    per_row = e.view(rows.n, positions, -1)
-    own = _weight_own(step, rows)
-    total = e.new_zeros(rows.n) if own is None else (largest_squared(per_row) + TINY) * own
+        return energy * (float(_has_bias(step)) + (0.0 if own is None else own))
+    per_row = wide(e).view(rows.n, positions, -1)
+    total = torch.zeros_like(energy) if own is None else largest_squared(per_row) * own
     if not _has_bias(step):
         return total
-    return total + summed(per_row.sum(1).square().sum(1), rows.squares(e), positions)
+    return total + summed(rows.squares(per_row.sum(1)), energy, positions)
 
 
 def _check(step: Step, rows: RowBlocks) -> None:
@@ -90,18 +89,11 @@ def _back_group(step: Step, position: int, rows: RowBlocks) -> Tensor:
     return rows.largest(scale)
 
 
-def _own_group(step: Step, rows: RowBlocks) -> Tensor:
+def _own_group(step: Step, rows: RowBlocks) -> float:
     positions = int(step.saved("HxW")) * rows.blocks(step)
     # With several blocks a channel's entries add up over them, and so do both parts of a^2.
     per_group = int(step.saved("C")) // int(step.saved("group"))
-    bound = float(positions * (1 in step.weights) * per_group + positions * (2 in step.weights))
-    return bound + _broken(step, rows)
-
-
-def _broken(step: Step, rows: RowBlocks) -> Tensor:
-    """(n,) zero, or NaN where the input overflowed: s is infinite, and xhat looks like zero."""
-    size = step.saved("result1").abs() + step.saved("result2").reciprocal()
-    return 0 * rows.largest(size)
+    return float(positions * (1 in step.weights) * per_group + positions * (2 in step.weights))
 
 
 def _back_layer(step: Step, position: int, rows: RowBlocks) -> Tensor:
@@ -112,10 +104,8 @@ def _back_layer(step: Step, position: int, rows: RowBlocks) -> Tensor:
 
 def _normalised(step: Step, rows: RowBlocks) -> Tensor:
     """(n, positions, features) xhat."""
-    x, mean, rstd = (step.saved(name) for name in ("input", "result1", "result2"))
-    features = _features(step)
-    xhat: Tensor = (x - mean) * rstd
-    return xhat.reshape(rows.n, -1, features)
+    x, mean, rstd = (wide(step.saved(name)) for name in ("input", "result1", "result2"))
+    return ((x - mean) * rstd).reshape(rows.n, -1, _features(step))
 
 
 def _features(step: Step) -> int:
@@ -127,14 +117,12 @@ def _features(step: Step) -> int:
 
 def _own_layer(step: Step, rows: RowBlocks) -> Tensor:
     xhat = _normalised(step, rows)
-    total = _broken(step, rows)
-    if 1 in step.weights:
-        total = total + xhat.square().sum(1).amax(1)
-    return total + xhat.shape[1] if 2 in step.weights else total
+    scale = xhat.square().sum(1).amax(1) if 1 in step.weights else 0.0 * xhat[:, 0, 0]
+    return scale + xhat.shape[1] * (2 in step.weights)
 
 
 def _given_norm(step: Step, piece: KeptRows, rows: RowBlocks) -> Tensor:
-    return rows.of_rows(piece) + _broken(step, rows)
+    return rows.of_rows(piece)
 
 
 def _check_layer(step: Step, rows: RowBlocks) -> None:

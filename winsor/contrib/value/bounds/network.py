@@ -2,7 +2,7 @@
 
 Walk the steps from the outputs towards the inputs with d(step) >= |d loss / d output of step|:
 
-* crossed steps: the output-gradient e is known exactly; their parameters add ``given(e)``;
+* crossed steps: the output-gradient e is used; their parameters add ``given(e)``;
 * where crossing stops, d = |e|;
 * below: d(x) = sum over the users of x of b(user) d(user), and parameters add a^2 d^2.
 
@@ -27,14 +27,14 @@ which is kept as an equation, sum(d) included. Likewise v is the larger of the f
 Guarantee
 ---------
 G is at least the norm of the row's gradient over all trainable parameters, and depends on this row
-and the weights only. It is not finite where squared activations or gradients overflow.
+and the weights only, in exact arithmetic. `summed_squares`, everything crossed, is at least the
+norm of the numbers that are summed, in float64: `Value` takes the larger of it and any other form.
 """
 
 from __future__ import annotations
 
-import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from typing import Protocol
 
 import torch
@@ -44,56 +44,62 @@ from winsor.contrib.value.bounds import KINDS, kind_of
 from winsor.contrib.value.bounds.kind import Factor, Kind, RowBlocks, refuse
 from winsor.contrib.value.bounds.spectral import OUTWARDS, OperatorNorms, spectral_norm
 from winsor.contrib.value.bounds.stateless import CONTRACTIONS
-from winsor.contrib.value.view import Crosses, ForwardView
-from winsor.gradients.graph import Step
-from winsor.gradients.weight_gradients import Kept, kept
+from winsor.contrib.value.view import ForwardView
+from winsor.gradients.arithmetic import squares
+from winsor.gradients.graph import Step, region
+from winsor.gradients.weight_gradients import Kept
 
-FLOOR = 1e-12
-"""Added to G^2: more than what is lost where squares of tiny gradients underflow."""
+Crosses = Callable[[Step], bool]
 
 
 def gradient_squares(view: ForwardView, crosses: Crosses, norms: OperatorNorms) -> Tensor:
     """Return (n,) upper bounds on squared norms of the rows' gradients, by what is crossed."""
-    rows = RowBlocks(view.size, norms)
-    backward = view.cross(crosses)
-    with torch.no_grad():
-        terms: list[Tensor] = []
-        reach: dict[Step, Tensor] = {}
+    rows, crossed = RowBlocks(view.size, norms), region(view.graph, crosses)
+    frontier = {
+        step
+        for step in view.graph.steps
+        if step not in crossed and all(user in crossed for user in step.users)
+    }
+    kinds = {step: kind_of(step, rows) for step in view.graph.steps}
+    below = [step for step in view.graph.steps if step not in crossed]
+    with torch.no_grad():  # before the pass, which frees what the forward pass had saved
+        own = {s: _own(s, kinds[s], rows) for s in below if s.weights and s not in frontier}
+        back = {
+            (step, at): kinds[step].back(step, at, rows) for step in below for at in step.inputs
+        }
+        total = summed_squares(view, norms, frontier)
+        passed = view.streamed(frontier)
+        assert passed is not None
+        terms, reach = [torch.zeros_like(total)], dict[Step, Tensor]()
         for step in view.graph.steps:
-            kind = kind_of(step, rows)  # refuses what has no proof
-            e = backward.known.get(step)
-            if e is not None:
-                if step.weights:
-                    terms.append(_given(step, kind, kept(step, e, rows.n), rows))
-                if step not in backward.crossed:
-                    reach[step] = rows.gradients(e).sqrt()
-            elif step in reach and step.weights:
-                root = torch.as_tensor(_own(step, kind, rows)).sqrt()
-                terms.append((reach[step] * root).square())
-            if step in reach:
-                _hand_down(step, kind, rows, reach)
-        if not backward.frontier:
-            view.certify()
-        return _added(terms, view)
+            if step in frontier and step in passed.lengths:
+                reach[step] = passed.lengths[step].sqrt()
+            if step in passed.found and (step in crossed or step in frontier):
+                terms.append(passed.found[step])
+            elif step in reach and step in own:
+                terms.append((reach[step] * torch.as_tensor(own[step]).double().sqrt()).square())
+            for at, user in step.inputs.items() if step in reach else ():
+                part = reach[step] * back[step, at]
+                reach[user] = reach[user] + part if user in reach else part
+        return torch.stack(terms).sum(0)
 
 
-def streamed_squares(view: ForwardView, norms: OperatorNorms) -> Tensor:
+def summed_squares(
+    view: ForwardView, norms: OperatorNorms, watched: Set[Step] = frozenset()
+) -> Tensor:
     """Return (n,) upper bounds on squared norms of the rows' gradients, everything crossed.
 
     Every step is checked before the first is differentiated: the graph is gone afterwards.
     """
-    rows = RowBlocks(view.size, norms)
-    kinds = {step: kind_of(step, rows) for step in view.graph.steps}
-    with torch.no_grad():
-        terms = view.stream(lambda step, piece: _given(step, kinds[step], piece, rows))
-        view.certify()
-        return _added(terms, view)
-
-
-def _added(terms: list[Tensor], view: ForwardView) -> Tensor:
-    if not terms:
-        return view.losses().new_full((view.size,), FLOOR)
-    return functools.reduce(torch.add, terms) + FLOOR
+    passed = view.streamed(watched)
+    if passed is None:
+        rows = RowBlocks(view.size, norms)
+        kinds = {step: kind_of(step, rows) for step in view.graph.steps}
+        with torch.no_grad():
+            passed = view.stream(
+                lambda step, piece: _given(step, kinds[step], piece, rows), watched
+            )
+    return passed.total
 
 
 def _given(step: Step, kind: Kind, piece: Kept, rows: RowBlocks) -> Tensor:
@@ -104,13 +110,6 @@ def _given(step: Step, kind: Kind, piece: Kept, rows: RowBlocks) -> Tensor:
 def _own(step: Step, kind: Kind, rows: RowBlocks) -> Factor:
     assert kind.own is not None  # kind_of refuses weights elsewhere
     return kind.own(step, rows)
-
-
-def _hand_down(step: Step, kind: Kind, rows: RowBlocks, reach: dict[Step, Tensor]) -> None:
-    for position, below in step.inputs.items():
-        factor = kind.back(step, position, rows)
-        part = reach[step] if isinstance(factor, float) and factor == 1.0 else reach[step] * factor
-        reach[below] = reach[below] + part if below in reach else part
 
 
 _LINEAR = ("AddmmBackward0", "MmBackward0")
@@ -159,11 +158,10 @@ def chain_squares(view: ForwardView, norms: OperatorNorms) -> Tensor:
     rows = RowBlocks(view.size, norms)
     layers = linear_chain(view, rows)  # from the input to the logits
     with torch.no_grad():
+        inputs = rows.squares(layers[0].input())
+        summed_squares(view, norms)
         (seed,) = view.seeds
-        return squares_of_chain(
-            layers, rows.squares(layers[0].input()), view.losses(), seed.reshape(view.size, -1),
-            norms,
-        )  # fmt: skip
+        return squares_of_chain(layers, inputs, view.losses(), seed.flatten(1), norms)
 
 
 def squares_of_chain(
@@ -171,7 +169,7 @@ def squares_of_chain(
 ) -> Tensor:
     """Return these bounds from the rows' squared lengths, losses and d loss / d logits."""
     formula = math.sqrt(2) * -torch.expm1(-losses.double())
-    v = torch.maximum(formula, torch.linalg.vecdot(seed, seed).double().sqrt())
+    v = torch.maximum(formula, squares(seed).sqrt())
     sizes = [inputs.double().sqrt()]
     for layer in layers[:-1]:
         size = sizes[-1] * norms.matrix(layer.name, layer.weight)
@@ -187,7 +185,7 @@ def squares_of_chain(
             reach = (
                 _last(layer, v, seed) if last else reach * norms.matrix(layer.name, layer.weight)
             )
-    return (total * OUTWARDS).float() * (1 + 1e-6) + FLOOR
+    return total * OUTWARDS
 
 
 def _last(layer: Layer, v: Tensor, seed: Tensor) -> Tensor:
@@ -228,12 +226,8 @@ def _forward(view: ForwardView, norms: OperatorNorms) -> Tensor:
     return gradient_squares(view, above_convolutions, norms)
 
 
-def _outputs(view: ForwardView, norms: OperatorNorms) -> Tensor:
-    return streamed_squares(view, norms)
-
-
 FORMS: dict[str, Squares] = {
     "value": chain_squares,
     "forward": _forward,
-    "outputs": _outputs,
+    "outputs": summed_squares,
 }

@@ -47,9 +47,6 @@ _DIFFERENCE = 1 + 1e-6
 """Covers the rounding of a difference of weights, which is 6e-8 of itself in float32, and of its
 norm, whose squares are added up in float64."""
 
-_SINGLE = 1 + 1e-4
-"""Covers the rounding of float32 Gram matrices, whose entries are long plain sums."""
-
 
 def spectral_norm(matrix: Tensor) -> float:
     """Return an upper bound on the largest singular value, from the smaller Gram matrix.
@@ -90,7 +87,7 @@ def gram_norm(matrices: Tensor, squarings: int = 6) -> Tensor:
 
 
 def largest_squared(e: Tensor) -> Tensor:
-    """Return (n,) upper bounds on the squared largest singular values of (n, a, b)."""
+    """Return (n,) upper bounds on the squared largest singular values of (n, a, b) in float64."""
     gram = e @ e.mT if e.shape[1] <= e.shape[2] else e.mT @ e
     return top_eigenvalue(gram, trace(gram))
 
@@ -104,14 +101,13 @@ def top_eigenvalue(gram: Tensor, scale: Tensor) -> Tensor:
     """Return (n,) upper bounds on the largest eigenvalues of symmetric (n, k, k).
 
     |G|_2 <= |G^2|_F^(1/2), or |G|_F where another product would cost more than it gains. Entries
-    are divided by ``scale`` first, which must be about as large as they are: squares of tiny or
-    huge numbers leave the range of float32.
+    are divided by ``scale`` first, which must be about as large as they are: fourth powers leave
+    the range of float64.
     """
-    scale = scale.clamp_min(1e-37)
-    unit = gram / scale[:, None, None]
+    unit = gram / torch.where(scale == 0, 1.0, scale)[:, None, None]
     if gram.shape[1] <= 32:
-        return (unit @ unit).square().sum((1, 2)).sqrt().sqrt() * scale * _SINGLE
-    return unit.square().sum((1, 2)).sqrt() * scale * _SINGLE
+        return (unit @ unit).square().sum((1, 2)).sqrt().sqrt() * scale * OUTWARDS
+    return unit.square().sum((1, 2)).sqrt() * scale * OUTWARDS
 
 
 def convolution_norm(

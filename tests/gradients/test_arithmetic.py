@@ -253,21 +253,8 @@ def test_products_of_four_float32_neither_overflow_nor_underflow(way):
 
 
 @way_of
-def test_denormal_numbers_count_where_the_thread_reads_them_as_zero(way):
-    x = torch.full((2, 33), 1e-40)
-    expected = WAYS[way].squares(x)
-    assert expected.min() > 0
-    if way == "library" and torch.set_flush_denormal(True):
-        try:
-            assert torch.equal(LIBRARY.squares(x), expected)
-        finally:
-            torch.set_flush_denormal(False)
-
-
-@way_of
 def test_float64_is_held_and_float32_is_not(way):
     way = WAYS[way]
-    x = torch.tensor([2.0**-251, 2.0**-250, 2.0**250, 2.0**251, -(2.0**251)]).double()
     x = torch.tensor([2.0**-251, 2.0**-250, 2.0**250, 2.0**251, -(2.0**251)], dtype=torch.float64)
     held = [0.0, 2.0**-500, 2.0**500, math.inf, math.inf]
     assert way.squares(x.view(5, 1)).tolist() == held

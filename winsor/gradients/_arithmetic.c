@@ -5,8 +5,8 @@
  * panels that stay in the cache. An element of a product is a chain of fused multiply-adds over at
  * most BLOCK places; such chains are added up in their order, 256 to a series, and then the series:
  * the same digits whatever the size of the product, the place of the element and the length of
- * vectors. Sums of squares have 32 lanes, added up in pairs. The file includes itself, for vectors of 8 doubles and for vectors of 4.
- * Compile with -ffp-contract=off and without -ffast-math. */
+ * vectors. Inner products have 32 lanes, added up in pairs. The file includes itself, for vectors of
+ * 8 doubles and for vectors of 4. Compile with -ffp-contract=off and without -ffast-math. */
 
 #ifndef LANES
 
@@ -49,10 +49,12 @@ ALIGNED tile_of_left[TILE * TILE];
 ALIGNED tile_of_series[TILE * TILE];
 
 static INSIDE int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-static INSIDE int64_t bytes(int wide) { return wide ? sizeof(double) : sizeof(float); }
+static INSIDE int64_t bytes(int kind) { return kind ? sizeof(double) : sizeof(float); }
 
-static INSIDE double one(const char *x, int wide) {
-    if (!wide) return (double)*(const float *)x;
+enum { NARROW, WIDE, MADE }; /* float32; float64; numbers of our own, read as they are */
+
+static INSIDE double one(const char *x, int kind) {
+    if (kind == NARROW) return (double)*(const float *)x;
     double v = *(const double *)x, size = fabs(v);
     return size < 0x1p-250 ? 0.0 : size > 0x1p250 ? v * INFINITY : v;
 }
@@ -69,13 +71,12 @@ int winsor_supported(void) {
     __builtin_cpu_init();
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
 }
-/* Denormal numbers are numbers, whatever the thread has chosen. */
-#define ENTER unsigned mode = _mm_getcsr(); _mm_setcsr(0x1f80);
-#define LEAVE _mm_setcsr(mode);
+/* Doubles in the longest vectors that there are. */
+int winsor_lanes(void) { return __builtin_cpu_supports("avx512f") ? 8 : 4; }
 #define LANES 8
 #define HIGH 8
 #define NAMED(name) name##_8
-#define FAST __attribute__((target("avx512f,avx512dq,avx512vl,avx2,fma")))
+#define FAST __attribute__((target("avx512f,avx2,fma")))
 #define PLUS(a, b, c) ((vector_8)_mm512_fmadd_pd((__m512d)(a), (__m512d)(b), (__m512d)(c)))
 #define SPREAD(x) ((vector_8)_mm512_set1_pd(x))
 #define WIDEN(x) ((vector_8)_mm512_cvtps_pd(_mm256_loadu_ps(x)))
@@ -87,17 +88,15 @@ int winsor_supported(void) {
 #undef PLUS
 #undef SPREAD
 #undef WIDEN
-#define HAS_WIDER
 #define FAST __attribute__((target("avx2,fma")))
 #define PLUS(a, b, c) ((vector_4)_mm256_fmadd_pd((__m256d)(a), (__m256d)(b), (__m256d)(c)))
 #define WIDEN(x) ((vector_4)_mm256_cvtps_pd(_mm_loadu_ps(x)))
 #elif defined(__GNUC__)
 int winsor_supported(void) { return 1; }
-#define ENTER
-#define LEAVE
+int winsor_lanes(void) { return 4; }
 #define FAST
-#define FUSED(i) __builtin_fma((a)[i], (b)[i], (c)[i])
-#define PLUS(a, b, c) plus_4(a, b, c)
+#define PLUS(a, b, c) NAMED(plus)(a, b, c)
+#define FUSED(i) __builtin_fma(a[i], b[i], c[i])
 #define WIDEN(x) ((vector_4){(x)[0], (x)[1], (x)[2], (x)[3]})
 #else
 #error "vectors of gcc and clang"
@@ -107,82 +106,6 @@ int winsor_supported(void) { return 1; }
 #define NAMED(name) name##_4
 #define SPREAD(x) ((vector_4){(x), (x), (x), (x)})
 #include "_arithmetic.c"
-
-static int wider = 0;
-
-/* Vectors of at most `lanes` doubles, 8 or 4, are used from now on. What there is: 8 or 4. */
-int winsor_use(int lanes) {
-    wider = 0;
-#ifdef HAS_WIDER
-    wider = lanes >= 8 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
-            __builtin_cpu_supports("avx512vl");
-#endif
-    return wider ? 8 : 4;
-}
-
-#ifdef HAS_WIDER
-#define CALLED(name, ...) ENTER if (wider) name##_8(__VA_ARGS__); else name##_4(__VA_ARGS__); LEAVE
-#else
-#define CALLED(name, ...) ENTER name##_4(__VA_ARGS__); LEAVE
-#endif
-
-void winsor_squares(const char *x, int64_t n, int64_t size, int wide, int root, double *out) {
-    CALLED(squares, x, n, size, wide, root, out)
-}
-
-/* out (m, n), rows `apart`: sum_k w_(k / places) left(i, k) right(j, k); a left without address is 1.
- * A side's number (j, k) is j `along` + k `down` numbers after its first. */
-void winsor_product(const char *left, int64_t along, int64_t down, const char *right,
-                    int64_t right_along, int64_t right_down, int wide, int64_t m, int64_t n,
-                    int64_t depth, const double *weights, int64_t places, double *out, int64_t apart,
-                    int add) {
-    static const float one = 1.0f;
-    const side_t a = {left ? left : (const char *)&one, along, down, left && wide};
-    const side_t b = {right, right_along, right_down, wide};
-    CALLED(product, &a, &b, m, n, depth, weights, places, out, apart, add)
-}
-
-/* out (n, k, d) of left (n, places, k) and right (n, places, d). */
-void winsor_form(const char *left, const char *right, int wide, int64_t n, int64_t places, int64_t k,
-                 int64_t d, double *out) {
-    EACH(i, n)
-        winsor_product(left + i * places * k * bytes(wide), 1, k, right + i * places * d * bytes(wide),
-                       1, d, wide, k, d, places, 0, 1, out + i * k * d, d, 0);
-}
-
-/* Squared norms (n) and lengths if nothing cancels (n, count) of `count` maps of one input. */
-void winsor_factor_norms(const left_t *lefts, int64_t count, const char *right, int wide, int64_t n,
-                         int64_t places, int64_t d, double *norms, double *reaches) {
-    CALLED(factor_norms, lefts, count, right, wide, n, places, d, norms, reaches)
-}
-
-/* Norms over all maps; returns whether every loss and every norm is finite. */
-int winsor_norms(const map_t *maps, int64_t count, int64_t n, const float *losses, double *norms) {
-    CALLED(norms, maps, count, n, norms)
-    int fine = 1;
-    EACH(i, n) fine &= norms[i] <= DBL_MAX && fabsf(losses[i]) <= FLT_MAX;
-    return fine;
-}
-
-void winsor_sums(const map_t *maps, int64_t count, int64_t n, const double *weights) {
-    for (const map_t *m = maps; m < maps + count; m++) {
-        const int64_t k = m->outputs, d = m->inputs;
-        if (m->weight)
-            winsor_product(m->e, 1, k, m->x, 1, d, 0, k, d, n, weights, 1, m->weight, d, 0);
-        if (m->bias) winsor_product(0, 0, 0, m->e, 1, k, 0, 1, k, n, weights, 1, m->bias, k, 0);
-    }
-}
-
-/* out (size, width) += w_(t / places) right(t) by index(t); `order` puts equal indices side by side.
- * Indices below zero are no places. Returns how many are too large: those are left out. */
-int64_t winsor_scatter(const char *right, int wide, const int64_t *index, const int64_t *order,
-                       int64_t count, int64_t places, int64_t width, int64_t size,
-                       const double *weights, double *out) {
-    int64_t beyond = 0;
-    EACH(t, count) beyond += index[t] >= size;
-    CALLED(scatter, right, wide, index, order, count, places, width, size, weights, out)
-    return beyond;
-}
 
 #else /* -------------------------------------------------------- for one length of vectors */
 
@@ -195,64 +118,54 @@ typedef double loose __attribute__((vector_size(8 * LANES), aligned(8), may_alia
 typedef int64_t bits __attribute__((vector_size(8 * LANES)));
 
 #ifdef FUSED
-static INSIDE vec plus_4(vec a, vec b, vec c) { return (vec){FUSED(0), FUSED(1), FUSED(2), FUSED(3)}; }
+static INSIDE vec NAMED(plus)(vec a, vec b, vec c) {
+    return (vec){FUSED(0), FUSED(1), FUSED(2), FUSED(3)};
+}
 #endif
 
 /* LANES numbers; `one` of each. */
-static FAST INSIDE vec NAMED(read)(const char *x, int wide) {
-    if (!wide) return WIDEN((const float *)x);
+static FAST INSIDE vec NAMED(read)(const char *x, int kind) {
+    if (kind == NARROW) return WIDEN((const float *)x);
     vec v = *(const loose *)x, size = (vec)((bits)v & INT64_MAX);
+    if (kind == MADE) return v;
     bits tiny = size < 0x1p-250, huge = size > 0x1p250;
     return (vec)(((bits)v & ~tiny & ~huge) | ((bits)(v * INFINITY) & huge));
 }
 
-/* Lane j adds up the squares of x[j], x[j + 32], ... */
-static FAST double NAMED(square)(const char *x, int64_t size, int wide) {
+/* Lane j adds up x[j] y[j], x[j + 32] y[j + 32], ... Without y: squares. */
+static FAST INSIDE double NAMED(dot)(const void *a, const void *b, int64_t size, const int kind) {
     enum { PARTS = 32 / LANES };
-    vec sum[PARTS] = {{0}}, v;
-    double rest[32] = {0}, lane[LANES];
-    int64_t i = 0, width = bytes(wide);
-    for (; i + 32 <= size; i += 32)
-        EACH(p, PARTS) {
-            v = NAMED(read)(x + (i + p * LANES) * width, wide);
-            sum[p] = PLUS(v, v, sum[p]);
+    vec sum[PARTS] = {{0}};
+    double rest[2][32] = {{0}}, lane[LANES];
+    for (int64_t i = 0; i < size; i += 32) {
+        const char *x = (const char *)a + i * bytes(kind);
+        const char *y = b ? (const char *)b + i * bytes(kind) : x;
+        if (size - i < 32) {
+            x = memcpy(rest[0], x, (size_t)((size - i) * bytes(kind)));
+            y = b ? memcpy(rest[1], y, (size_t)((size - i) * bytes(kind))) : x;
         }
-    if (i < size) {
-        memcpy(rest, x + i * width, (size_t)((size - i) * width));
-        EACH(p, PARTS) {
-            v = NAMED(read)((const char *)rest + p * LANES * width, wide);
-            sum[p] = PLUS(v, v, sum[p]);
-        }
+#pragma GCC unroll 8
+        for (int p = 0; p < PARTS; p++)
+            sum[p] = PLUS(NAMED(read)(x + p * LANES * bytes(kind), kind),
+                          NAMED(read)(y + p * LANES * bytes(kind), kind), sum[p]);
     }
+#pragma GCC unroll 3
     for (int half = PARTS / 2; half; half /= 2) EACH(p, half) sum[p] += sum[p + half];
     *(loose *)lane = sum[0];
     for (int half = LANES / 2; half; half /= 2) EACH(j, half) lane[j] = lane[j] + lane[j + half];
     return lane[0];
 }
 
-static FAST void NAMED(squares)(const char *x, int64_t n, int64_t size, int wide, int root,
-                                double *out) {
-    EACH(i, n) {
-        double square = wide ? NAMED(square)(x + i * size * 8, size, 1)
-                             : NAMED(square)(x + i * size * 4, size, 0);
-        out[i] = root ? sqrt(square) : square;
-    }
+static FAST double NAMED(square)(const char *x, int64_t size, int wide) {
+    return wide ? NAMED(dot)(x, 0, size, WIDE) : NAMED(dot)(x, 0, size, NARROW);
 }
 
-/* Eight lanes of products, then the lanes in pairs. */
-static FAST double NAMED(dot)(const double *a, const double *b, int64_t size) {
-    vec sum[8 / LANES] = {{0}};
-    double lane[8];
-    int64_t i = 0;
-    for (; i + 8 <= size; i += 8)
-        EACH(p, 8 / LANES) {
-            const int64_t at = i + p * LANES;
-            sum[p] = PLUS(*(const loose *)(a + at), *(const loose *)(b + at), sum[p]);
-        }
-    memcpy(lane, sum, sizeof lane);
-    for (int64_t j = 0; i < size; i++, j++) lane[j] = __builtin_fma(a[i], b[i], lane[j]);
-    for (int half = 4; half; half /= 2) EACH(j, half) lane[j] = lane[j] + lane[j + half];
-    return lane[0];
+FAST void NAMED(winsor_squares)(const char *x, int64_t n, int64_t size, int wide, int root,
+                                double *out) {
+    EACH(i, n) {
+        double square = NAMED(square)(x + i * size * bytes(wide), size, wide);
+        out[i] = root ? sqrt(square) : square;
+    }
 }
 
 /* Panels of `width` of the numbers j = start .. count - 1 at k = first .. first + depth - 1, weighted:
@@ -333,10 +246,13 @@ static FAST void NAMED(ribbon)(const double *a, const float *b, int64_t stride, 
     vec sum[HIGH * VECTORS];
 #pragma GCC unroll 24
     for (int j = 0; j < HIGH * VECTORS; j++) sum[j] = SPREAD(0.0);
-    for (int64_t k = 0; k < depth; k++, b += stride)
+    for (int64_t k = 0; k < depth; k++, b += stride) {
+#pragma GCC unroll 12
+        for (int j = 0; j < HIGH * WIDTH; j += 16) __builtin_prefetch(b + HIGH * WIDTH + j);
 #pragma GCC unroll 24
         for (int j = 0; j < HIGH * VECTORS; j++)
             sum[j] = PLUS(SPREAD(a[k]), WIDEN(b + j * LANES), sum[j]);
+    }
 #pragma GCC unroll 24
     for (int j = 0; j < HIGH * VECTORS; j++) {
         if (add) sum[j] += *(loose *)(c + j * LANES);
@@ -344,9 +260,10 @@ static FAST void NAMED(ribbon)(const double *a, const float *b, int64_t stride, 
     }
 }
 
-static FAST __attribute__((noipa)) void NAMED(strip)(int64_t high, const double *a, int64_t step, const void *b,
-                              int64_t stride, int64_t depth, double *c, int64_t apart,
-                              int64_t columns, int add) {
+static FAST __attribute__((noipa)) void NAMED(strip)(int64_t high, const double *a, int64_t step,
+                                                     const void *b, int64_t stride, int64_t depth,
+                                                     double *c, int64_t apart, int64_t columns,
+                                                     int add) {
 #define SIZED(h, v, p) NAMED(multiply)(a, step, b, stride, depth, c, apart, columns, add, h, v, p)
 #define OF(h) \
     case h: \
@@ -419,20 +336,39 @@ static FAST void NAMED(product)(const side_t *left, const side_t *right, int64_t
         }
 }
 
+/* out (m, n), rows `apart`: sum_k w_(k / places) left(i, k) right(j, k); a left without address is 1.
+ * A side's number (j, k) is j `along` + k `down` numbers after its first. */
+FAST void NAMED(winsor_product)(const char *left, int64_t along, int64_t down, const char *right,
+                                int64_t right_along, int64_t right_down, int wide, int64_t m,
+                                int64_t n, int64_t depth, const double *weights, int64_t places,
+                                double *out, int64_t apart, int add) {
+    static const float one = 1.0f;
+    const side_t a = {left ? left : (const char *)&one, along, down, left && wide};
+    const side_t b = {right, right_along, right_down, wide};
+    NAMED(product)(&a, &b, m, n, depth, weights, places, out, apart, add);
+}
+
+/* out (n, k, d) of left (n, places, k) and right (n, places, d). */
+FAST void NAMED(winsor_form)(const char *left, const char *right, int wide, int64_t n, int64_t places,
+                             int64_t k, int64_t d, double *out) {
+    EACH(i, n) {
+        const side_t a = {left + i * places * k * bytes(wide), 1, k, wide};
+        const side_t b = {right + i * places * d * bytes(wide), 1, d, wide};
+        NAMED(product)(&a, &b, k, d, places, 0, 1, out + i * k * d, d, 0);
+    }
+}
+
 /* From the rows themselves, a tile at a time. */
-static FAST double NAMED(by_rows)(const side_t *left, int64_t k, const side_t *right, int64_t d,
-                                  int64_t places) {
+static FAST double NAMED(by_rows)(const char *left, int64_t k, const char *right, int64_t d,
+                                  int64_t places, int wide) {
     double total = 0.0;
     for (int64_t i = 0; i < k; i += TILE)
         for (int64_t j = 0; j < d; j += TILE) {
             const int64_t rows = least(TILE, k - i), columns = least(TILE, d - j);
-            NAMED(product)(&(side_t){left->from + i * bytes((int)left->wide), 1, k, left->wide},
-                           &(side_t){right->from + j * bytes((int)right->wide), 1, d, right->wide},
-                           rows, columns, places, 0, 1, tile_of_left, TILE, 0);
-            EACH(r, rows) {
-                const double *row = tile_of_left + r * TILE;
-                total += NAMED(dot)(row, row, columns);
-            }
+            const side_t a = {left + i * bytes(wide), 1, k, wide};
+            const side_t b = {right + j * bytes(wide), 1, d, wide};
+            NAMED(product)(&a, &b, rows, columns, places, 0, 1, tile_of_left, TILE, 0);
+            EACH(r, rows) total += NAMED(dot)(tile_of_left + r * TILE, 0, columns, MADE);
         }
     return total;
 }
@@ -443,106 +379,109 @@ static FAST double NAMED(by_grams)(const left_t *lefts, int64_t count, int64_t r
                                    double *reaches) {
     double total = 0.0;
     for (int64_t s = 0; s < places; s += TILE)
-        for (int64_t t = s; t < places; t += TILE) {
-            const int64_t m = least(TILE, places - s), n = least(TILE, places - t), size = bytes(wide);
+        for (int64_t t = s; t < places; t += TILE)
             for (int64_t l = -1; l < count; l++) {
-                const int64_t k = l < 0 ? d : lefts[l].size;
-                const char *from = l < 0 ? right : lefts[l].from + row * places * k * size;
-                side_t a = {from + s * k * size, k, 1, wide}, b = {from + t * k * size, k, 1, wide};
-                double *made = l < 0 ? tile_of_right : tile_of_left;
-                NAMED(tile)(&a, s == t ? 0 : &b, m, n, 0, k, 0, 1, made, TILE, 0);
-                if (l < 0) continue;
-                EACH(i, m) {
+                const int64_t m = least(TILE, places - s), n = least(TILE, places - t);
+                const int64_t k = l < 0 ? d : lefts[l].size, size = k * bytes(wide);
+                const char *from = l < 0 ? right : lefts[l].from + row * places * size;
+                const side_t a = {from + s * size, k, 1, wide}, b = {from + t * size, k, 1, wide};
+                NAMED(tile)(&a, s == t ? 0 : &b, m, n, 0, k, 0, 1, l < 0 ? tile_of_right : tile_of_left,
+                            TILE, 0);
+                EACH(i, l < 0 ? 0 : m) {
                     const double *e = tile_of_left + i * TILE, *x = tile_of_right + i * TILE;
-                    if (s != t) {
-                        total += 2.0 * NAMED(dot)(e, x, n);
-                        continue;
-                    }
+                    const int64_t beyond = s == t ? i + 1 : 0; /* the diagonal */
+                    total += 2.0 * NAMED(dot)(e + beyond, x + beyond, n - beyond, MADE);
+                    if (s != t) continue;
                     total += e[i] * x[i];
-                    total += 2.0 * NAMED(dot)(e + i + 1, x + i + 1, n - i - 1);
                     reaches[l] += sqrt(e[i]) * sqrt(x[i]);
                 }
             }
-        }
     return total < 0.0 ? 0.0 : total;
 }
 
-static FAST void NAMED(factor_norms)(const left_t *lefts, int64_t count, const char *right, int wide,
+/* Squared norms (n) and lengths if nothing cancels (n, count) of `count` maps of one input. */
+FAST void NAMED(winsor_factor_norms)(const left_t *lefts, int64_t count, const char *right, int wide,
                                      int64_t n, int64_t places, int64_t d, double *norms,
                                      double *reaches) {
-    const int64_t width = bytes(wide);
     int64_t outputs = 0;
     EACH(l, count) outputs += lefts[l].size;
     const double grams = 0.5 * (double)(places + 32) * (double)(outputs + d); /* strips are broad */
-    const int by_rows = (double)outputs * (double)d < grams;
+    const int by_grams = places > 1 && grams < (double)outputs * (double)d;
     EACH(i, n) {
-        const char *x = right + i * places * d * width;
-        norms[i] = 0.0;
-        EACH(l, count) reaches[i * count + l] = 0.0;
-        if (!by_rows && places > 1) {
-            norms[i] = NAMED(by_grams)(lefts, count, i, x, wide, places, d, reaches + i * count);
-            continue;
-        }
-        EACH(l, count) {
-            const int64_t k = lefts[l].size;
-            const char *e = lefts[l].from + i * places * k * width;
+        const char *x = right + i * places * d * bytes(wide);
+        double *reach = reaches + i * count;
+        memset(reach, 0, sizeof *reach * (size_t)count);
+        norms[i] = by_grams ? NAMED(by_grams)(lefts, count, i, x, wide, places, d, reach) : 0.0;
+        EACH(l, by_grams ? 0 : count) {
+            const int64_t k = lefts[l].size, size = k * bytes(wide);
+            const char *e = lefts[l].from + i * places * size;
             double both = 0.0;
             EACH(t, places) {
-                both = NAMED(square)(e + t * k * width, k, wide) *
-                       NAMED(square)(x + t * d * width, d, wide);
-                reaches[i * count + l] += sqrt(both);
+                both = NAMED(square)(e + t * size, k, wide) *
+                       NAMED(square)(x + t * d * bytes(wide), d, wide);
+                reach[l] += sqrt(both);
             }
-            if (places > 1) {
-                side_t a = {e, 1, k, wide}, b = {x, 1, d, wide};
-                both = NAMED(by_rows)(&a, k, &b, d, places);
-            }
-            norms[i] += both;
+            norms[i] += places > 1 ? NAMED(by_rows)(e, k, x, d, places, wide) : both;
         }
     }
 }
 
-static FAST void NAMED(norms)(const map_t *maps, int64_t count, int64_t n, double *norms) {
+/* Norms over all maps; returns whether every loss and every norm is finite. */
+FAST int NAMED(winsor_norms)(const map_t *maps, int64_t count, int64_t n, const float *losses,
+                             double *norms) {
+    int fine = 1;
     EACH(i, n) {
-        double total = 0.0;
-        EACH(k, count) {
-            const map_t *m = maps + k;
-            double e = NAMED(square)(m->e + i * m->outputs * 4, m->outputs, 0);
+        norms[i] = 0.0;
+        for (const map_t *m = maps; m < maps + count; m++) {
             double x = m->x ? NAMED(square)(m->x + i * m->inputs * 4, m->inputs, 0) : 0.0;
-            total = total + e * (x + (double)m->has_bias);
+            double e = NAMED(square)(m->e + i * m->outputs * 4, m->outputs, 0);
+            norms[i] += e * (x + (double)m->has_bias);
         }
-        norms[i] = sqrt(total);
+        norms[i] = sqrt(norms[i]);
+        fine &= norms[i] <= DBL_MAX && fabsf(losses[i]) <= FLT_MAX;
+    }
+    return fine;
+}
+
+FAST void NAMED(winsor_sums)(const map_t *maps, int64_t count, int64_t n, const double *weights) {
+    for (const map_t *m = maps; m < maps + count; m++) {
+        const int64_t k = m->outputs, d = m->inputs;
+        if (m->weight)
+            NAMED(winsor_product)(m->e, 1, k, m->x, 1, d, 0, k, d, n, weights, 1, m->weight, d, 0);
+        if (m->bias)
+            NAMED(winsor_product)(0, 0, 0, m->e, 1, k, 0, 1, k, n, weights, 1, m->bias, k, 0);
     }
 }
 
-static FAST void NAMED(scatter)(const char *right, int wide, const int64_t *index,
-                                const int64_t *order, int64_t count, int64_t places, int64_t width,
-                                int64_t size, const double *weights, double *out) {
-    const int64_t each = bytes(wide);
+/* out (size, width) += w_(t / places) right(t) by index(t); `order` puts equal indices side by side.
+ * Indices below zero are no places. Returns how many are too large: those are left out. */
+FAST int64_t NAMED(winsor_scatter)(const char *right, int wide, const int64_t *index,
+                                   const int64_t *order, int64_t count, int64_t places,
+                                   int64_t width, int64_t size, const double *weights, double *out) {
+    int64_t beyond = 0;
     double sum[BREADTH], series[BREADTH];
     for (int64_t t = 0, end; t < count; t = end) {
         const int64_t at = index[order[t]];
         for (end = t + 1; end < count && index[order[end]] == at;) end++;
+        if (at >= size) beyond += end - t;
         for (int64_t from = 0; from < (at < 0 || at >= size ? 0 : width); from += BREADTH) {
             const int64_t some = least(BREADTH, width - from);
             for (int64_t r = t; r < end; r++) {
-                const char *x = right + (order[r] * width + from) * each;
+                const char *x = right + (order[r] * width + from) * bytes(wide);
                 const double w = weights ? weights[order[r] / places] : 1.0;
-                const vec spread = SPREAD(w);
-                int64_t j = 0;
-                if ((r - t) % BLOCK == 0) memset(sum, 0, sizeof(double) * (size_t)some);
-                if ((r - t) % SERIES == 0) memset(series, 0, sizeof(double) * (size_t)some);
-                for (; j + LANES <= some; j += LANES) {
-                    loose *to = (loose *)(sum + j);
-                    *to = PLUS(NAMED(read)(x + j * each, wide), spread, *to);
-                }
-                for (; j < some; j++) sum[j] = __builtin_fma(one(x + j * each, wide), w, sum[j]);
-                if (r + 1 == end || (r + 1 - t) % BLOCK == 0)
-                    moved(1, some, sum, 0, series, 0, 1);
+                if ((r - t) % BLOCK == 0) memset(sum, 0, (size_t)some * 8);
+                if ((r - t) % SERIES == 0) memset(series, 0, (size_t)some * 8);
+                if (wide)
+                    EACH(j, some) sum[j] = __builtin_fma(one(x + j * 8, WIDE), w, sum[j]);
+                else
+                    EACH(j, some) sum[j] = __builtin_fma(one(x + j * 4, NARROW), w, sum[j]);
+                if (r + 1 == end || (r + 1 - t) % BLOCK == 0) moved(1, some, sum, 0, series, 0, 1);
                 if (r + 1 == end || (r + 1 - t) % SERIES == 0)
                     moved(1, some, series, 0, out + at * width + from, 0, 1);
             }
         }
     }
+    return beyond;
 }
 
 #undef vec

@@ -248,10 +248,21 @@ class _Compiled:
     """Calls into the library, of contiguous tensors on the processor."""
 
     def __init__(self, path: Path) -> None:
+        self._path = str(path)
+        self.use(int(os.environ.get("WINSOR_LANES", "8")))
+
+    def use(self, lanes: int) -> int:
+        """Use vectors of at most ``lanes`` doubles, 8 or 4; return how long they are."""
         n, flag, p = ctypes.c_int64, ctypes.c_int, ctypes.c_void_p
-        library = ctypes.CDLL(str(path))
-        side = p, n, n
-        found = compiled.functions(
+        library, side = ctypes.CDLL(self._path), (p, n, n)
+        quick = ctypes.PyDLL(self._path)  # calls too short to hand the interpreter over
+        lanes = min(lanes, library.winsor_lanes())
+
+        def found(library: ctypes.CDLL, **signatures: Any) -> Any:
+            named = {f"{name}_{lanes}": each for name, each in signatures.items()}
+            return compiled.functions(library, **named)
+
+        self._squares, self._product, self._form, self._factor, self._scatter = found(
             library,
             squares=(None, p, n, n, flag, flag, p),
             product=(None, *side, *side, flag, n, n, n, p, n, p, n, flag),
@@ -259,13 +270,8 @@ class _Compiled:
             factor_norms=(None, p, n, p, flag, n, n, n, p, p),
             scatter=(n, p, flag, p, p, n, n, n, n, p, p),
         )
-        self._squares, self._product, self._form, self._factor, self._scatter = found
-        # PyDLL: calls are too short to hand the interpreter over
-        self._norms, self._sums = compiled.functions(
-            ctypes.PyDLL(str(path)), norms=(flag, p, n, n, p, p), sums=(None, p, n, n, p)
-        )
-        self.use = library.winsor_use
-        self.use(int(os.environ.get("WINSOR_LANES", "8")))
+        self._norms, self._sums = found(quick, norms=(flag, p, n, n, p, p), sums=(None, p, n, n, p))
+        return lanes
 
     def squares(self, x: Tensor, root: bool = False) -> Tensor:
         (x,), is_wide = _numbers(_flat(x))

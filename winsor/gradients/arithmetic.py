@@ -473,7 +473,11 @@ def _numbers(*tensors: Tensor) -> tuple[list[Tensor], int]:
     """Return them contiguous and of one type, and whether that is float64."""
     types = [x.dtype for x in tensors]
     dtype = torch.float64 if torch.float64 in types else torch.float32
-    return [x.detach().to(dtype).contiguous() for x in tensors], int(dtype is torch.float64)
+    found = [
+        x if x.dtype is dtype and x.is_contiguous() else x.detach().to(dtype).contiguous()
+        for x in tensors
+    ]
+    return found, int(dtype is torch.float64)
 
 
 def _fit(*pairs: tuple[Any, Any]) -> None:

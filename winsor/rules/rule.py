@@ -175,12 +175,12 @@ class WrappedRule(Rule):
 def clip_weights(norms: Tensor, threshold: float) -> Tensor:
     """Return min(1, C/|g|) for each row, as C/max(C, |g|): safe at |g| = 0 and any C > 0."""
     clip = bound_with_slack(threshold)
-    return norms.clamp_min(clip).reciprocal_().mul_(clip)
+    return norms.double().clamp_min(clip).reciprocal_().mul_(clip)
 
 
 def weights_of_quotient(threshold: float, lengths: Tensor) -> Tensor:
     """Return C/length for each row; a row whose length reads zero is zero, its weight finite."""
-    return bound_with_slack(threshold) / lengths.clamp_min(SHORTEST_ROW)
+    return bound_with_slack(threshold) / lengths.double().clamp_min(SHORTEST_ROW)
 
 
 def no_rows(parameters: Mapping[str, Tensor]) -> RowsView:

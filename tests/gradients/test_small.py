@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import copy
 
-import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -14,10 +13,9 @@ from torch.utils.checkpoint import checkpoint
 
 from winsor.contrib.value.value import Value
 from winsor.core.contract import UnsupportedModel
-from winsor.gradients import Need, make_engine, outer_maps, small, trainable_parameters
-from winsor.gradients.outer_maps import OuterMap, Pure
+from winsor.gradients import Need, make_engine, trainable_parameters
 from winsor.gradients.recorded_view import RecordedView
-from winsor.gradients.small import LinearView, arithmetic
+from winsor.gradients.small import LinearView
 
 NEEDS = Need.NORMS | Need.WEIGHTED_SUM
 
@@ -190,75 +188,6 @@ def test_tied_weights_and_other_layers_have_no_plan():
     for model in (tied, normed, nn.Linear(3, 2).double()):
         engine = make_engine(model, trainable_parameters(model), "ghost", NEEDS)
         assert engine._plan is None
-
-
-# -------------------------------------------------------------------------------- arithmetic
-
-
-@pytest.mark.parametrize("n", [1, 2, 16, 131])
-@pytest.mark.parametrize("shape", [(1, 1), (3, 16), (10, 784), (16, 15), (17, 33), (128, 31)])
-def test_compiled_and_pure_arithmetic_agree_bit_by_bit(n, shape):
-    compiled = arithmetic()
-    assert isinstance(compiled, small.Compiled)  # CI has a compiler
-    generator = torch.Generator().manual_seed(n)
-    out, size = shape
-    e = torch.randn(n, out, generator=generator) * torch.logspace(-3, 3, n).unsqueeze(1)
-    x = torch.randn(n, size, generator=generator)
-    maps, losses = [OuterMap(e, x, 1), OuterMap(e, None, 1)], torch.randn(n, generator=generator)
-    found = []
-    for each in (compiled, Pure()):
-        norms, weights, scaled, bias = (torch.empty(*s) for s in ((n,), (n,), (out, n), (out,)))
-        assert each.norms(maps, losses, norms)
-        each.clip(norms, 0.3, 0.25, weights)
-        each.scale(maps[:1], weights, [(scaled, bias)])
-        found.append([norms, weights, scaled, bias])
-    assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
-    exact = (e.double().square().sum(1) * (x.double().square().sum(1) + 2)).sqrt()
-    torch.testing.assert_close(found[0][0].double(), exact, rtol=1e-7, atol=0)
-
-
-@pytest.mark.parametrize("arithmetic", [arithmetic(), Pure()], ids=["compiled", "pure"])
-@pytest.mark.parametrize("place", ["loss", "input", "gradient"])
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_what_is_not_finite_is_told(arithmetic, place, value):
-    e, x, losses = torch.ones(5, 3), torch.ones(5, 20), torch.ones(5)
-    {"loss": losses, "input": x[:, 0], "gradient": e[:, 0]}[place][3] = value
-    assert not arithmetic.norms([OuterMap(e, x, 0)], losses, torch.empty(5))
-    assert arithmetic.norms([OuterMap(e[:3], x[:3], 0)], losses[:3], torch.empty(3))
-
-
-@pytest.mark.parametrize("arithmetic", [arithmetic(), Pure()], ids=["compiled", "pure"])
-def test_a_norm_beyond_float32_is_told(arithmetic):
-    e = torch.full((2, 3), 1e25)
-    assert not arithmetic.norms([OuterMap(e, e, 0)], torch.ones(2), torch.empty(2))
-
-
-def test_a_library_that_keeps_weights_without_digits_is_not_used():
-    class Other(Pure):
-        def clip(self, norms, least, clip, out):
-            torch.mul(norms.clamp_min(least).reciprocal_(), clip, out=out)
-
-    assert not outer_maps.agrees(Other())
-
-
-def test_a_library_with_other_digits_is_not_used():
-    class Other(Pure):
-        def norms(self, maps, losses, out):
-            fine = super().norms(maps, losses, out)
-            out *= 1 + 2.0**-23
-            return fine
-
-    assert outer_maps.agrees(Pure()) and not small.agrees(Other())
-
-
-def test_clipping_weights_are_those_of_torch():
-    norms = torch.logspace(-44, 38, 300)
-    for threshold in (1e-5, 0.3, 1.0, 7.0):
-        expected = norms.clamp_min(threshold).reciprocal().mul(threshold)
-        expected[expected <= torch.finfo(torch.float32).tiny] = 0  # digits are lost there
-        assert torch.equal(small.clipping_weights(norms, threshold, threshold), expected)
-    missing = torch.tensor([float("nan"), float("inf"), 0.0])
-    assert small.clipping_weights(missing, 1.0, 1.0).isnan().tolist() == [True, False, False]
 
 
 # ---------------------------------------------------------------------------- value clipping

@@ -281,6 +281,7 @@ class _Compiled:
     def factor_norms(self, lefts: Sequence[Tensor], right: Tensor) -> tuple[Tensor, Tensor]:
         (right, *lefts), is_wide = _numbers(right, *lefts)
         (n, places, d), count, width = right.shape, len(lefts), right.element_size()
+        _fit(*((left.shape[:2], right.shape[:2]) for left in lefts))
         out = [torch.empty(s, dtype=torch.float64) for s in ((n,), (n, count))]
         sizes = [left.shape[2] for left in lefts]
 
@@ -299,6 +300,7 @@ class _Compiled:
     def form_rows(self, left: Tensor, right: Tensor) -> Tensor:
         (e, x), is_wide = _numbers(left, right)
         n, places, k, d = *e.shape, x.shape[2]
+        _fit((e.shape[:2], x.shape[:2]))
         out, width = torch.empty(n, k, d, dtype=torch.float64), places * e.element_size()
 
         def part(i: int, stop: int) -> None:
@@ -319,12 +321,14 @@ class _Compiled:
     ) -> None:
         (e, x), is_wide = _numbers(left, right)
         places, k, d = (e.shape[1] if e.dim() == 3 else 1), e.shape[-1], x.shape[-1]
+        _fit((e.shape[:-1], x.shape[:-1]), (out.shape, (k, d)))
         sides = (e.data_ptr(), 1, k), (x.data_ptr(), 1, d)
         self._multiply(*sides, (k, d, len(e) * places), is_wide, weights, places, out, add)
 
     def inner_products(self, rows: Tensor, directions: Tensor) -> Tensor:
         (a, b), is_wide = _numbers(rows, directions)
         (n, d), out = a.shape, torch.empty(len(a), len(b), dtype=torch.float64)
+        _fit((d, b.shape[1]))
         sides = (a.data_ptr(), d, 1), (b.data_ptr(), d, 1)
         self._multiply(*sides, (n, len(b), d), is_wide, None, 1, out, False)
         return out
@@ -334,8 +338,9 @@ class _Compiled:
         weights: Tensor | None, places: int, out: Tensor, add: bool,
     ) -> None:  # fmt: skip
         (m, n, depth), width = sizes, 8 if is_wide else 4
-        into, weights = out.contiguous(), _weights(weights)
+        into, weights = out.to(torch.float64).contiguous(), _weights(weights)
         to, w = into.data_ptr(), 0 if weights is None else weights.data_ptr()
+        _fit((out.numel(), m * n), (depth, depth if weights is None else len(weights) * places))
 
         def part(i: int, stop: int) -> None:
             if n > m:
@@ -352,11 +357,10 @@ class _Compiled:
 
     def scatter(self, weights: Tensor | None, right: Tensor, index: Tensor, out: Tensor) -> None:
         (x,), is_wide = _numbers(right)
-        into, weights, index = (
-            out.contiguous(),
-            _weights(weights),
-            index.long().flatten().contiguous(),
-        )
+        into, weights = out.to(torch.float64).contiguous(), _weights(weights)
+        _fit((index.shape, x.shape[:2]), (out.shape[1], x.shape[2]))
+        _fit((len(x), len(x) if weights is None else len(weights)))
+        index = index.long().flatten().contiguous()
         order, w = index.argsort(stable=True), 0 if weights is None else weights.data_ptr()
         sizes = len(index), max(1, x.shape[1]), x.shape[2], len(out)
         at = x.data_ptr(), is_wide, index.data_ptr(), order.data_ptr()
@@ -464,6 +468,12 @@ def _numbers(*tensors: Tensor) -> tuple[list[Tensor], int]:
     types = [x.dtype for x in tensors]
     dtype = torch.float64 if torch.float64 in types else torch.float32
     return [x.detach().to(dtype).contiguous() for x in tensors], int(dtype is torch.float64)
+
+
+def _fit(*pairs: tuple[Any, Any]) -> None:
+    for one, other in pairs:
+        if one != other:
+            raise ValueError(f"shapes must fit together. Got {one} and {other} instead.")
 
 
 def _weights(weights: Tensor | None) -> Tensor | None:

@@ -8,23 +8,12 @@ processor) runs as follows; any other step is served by the recorder's hooks and
 
     forward     notes where in the graph each layer's output stands; no hooks
     backward    one pass that fetches the output-gradients from there
-    the rest    norms, clipping weights and scaling in one call of the library made from `_outer.c`
-                each, and one matrix product per layer
-
-Without the library numpy does the same operations in the same order, so every digit is the same.
-
-Guarantee
----------
-Squares of float32 are exact in float64, and so small beside its largest number that nothing
-overflows: a norm is off by a few units in the last place of float64, then rounded to float32.
+    the rest    norms of all layers in one call, and their sums in another (`arithmetic.py`)
 """
 
 from __future__ import annotations
 
-import ctypes
-import functools
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -32,20 +21,15 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.graph import GradientEdge
 
-from winsor.core import compiled
 from winsor.core.contract import Tree
+from winsor.gradients.arithmetic import OuterMap, norms_of_maps, sums_of_maps
 from winsor.gradients.buffers import Layout
 from winsor.gradients.layers.linear import LinearLayer
-from winsor.gradients.outer_maps import OuterMap, Pure, Sums, agrees
-from winsor.gradients.parameter_rows import Outer, ParameterRows, Rows
+from winsor.gradients.parameter_rows import Outer, ParameterRows, Rows, zero_where_not
 from winsor.gradients.recorded_view import RecordedView
 from winsor.gradients.recorder import Call, Recorder, saved_tensor_hooks
-from winsor.gradients.sums import FLOAT32_SUM_ROWS, exact_or_zero
 from winsor.gradients.view import View
 
-SOURCE = Path(__file__).with_name("_outer.c")
-ONE_THREAD_ROWS = 1 << 14
-"""Rows up to which one call of one thread is quicker than three that torch may spread."""
 ONE_THREAD_NUMBERS = 1 << 20
 """Numbers in all inputs and output-gradients of a batch, up to which one thread is quickest."""
 
@@ -100,7 +84,6 @@ class SmallModel:
         pieces_of: Callable[[Tensor, Met], View],
     ) -> SmallModel | None:
         """Plan the model's steps, if linear maps are all it has and no two share a parameter."""
-        return None
         found = list(layers)
         if any(type(layer) is not LinearLayer for layer in found):
             return None
@@ -193,7 +176,7 @@ class SmallModel:
     ) -> View | None:
         """Return the view by plan, or None if this step was another than planned."""
         n, size = losses.shape[0], 0
-        if len(met) != len(self._layers) or n > FLOAT32_SUM_ROWS or not _plain(losses, n, 1):
+        if len(met) != len(self._layers) or not _plain(losses, n, 1):
             return None
         maps: dict[LinearLayer, OuterMap] = {}
         for layer, inputs, version, e in met:
@@ -259,106 +242,35 @@ class LinearView(RecordedView):
         assert self._norms is not None
         return self._norms
 
-    def group_norms(self, groups: Sequence[Sequence[str]]) -> Tensor:
-        """Return (n, len(groups)) norms, by pieces."""
-        if self._maps and self._pieces:  # their squares are float32: rows near its limits again
-            self._checked = False
-        return super().group_norms(groups)
-
     def _check(self) -> None:
-        if self._checked:
-            return
-        norms = torch.empty(self._n)
-        if self._maps and arithmetic().norms(self._maps.values(), self.raw_losses, norms):
-            self._checked, self._norms = True, norms
-        else:  # there are pieces already, or a row is to be set to zero
-            super()._check()
+        if self._checked or not self._maps:
+            return super()._check()
+        norms, fine = norms_of_maps(self._maps.values(), self.raw_losses)
+        if not fine:  # other rows keep the digits of their norms
+            self._kept = self.raw_losses.isfinite() & norms.isfinite()
+            norms = torch.where(self._kept, norms, 0.0)
+            self._maps = {layer: _kept_of(each, self._kept) for layer, each in self._maps.items()}
+        self._checked, self._norms = True, norms
 
     def weighted_sum(self, weights: Tensor | Mapping[str, Tensor], last: bool = False) -> Tree:
-        """Return sum_i w_i g_i, by one call of the library and a matrix product per layer."""
+        """Return sum_i w_i g_i, all of it by one call."""
         self._check()
-        alike = isinstance(weights, Tensor) and weights.dtype is torch.float32
-        if not alike or not self._maps or torch.is_grad_enabled():
+        if not isinstance(weights, Tensor) or not self._maps:
             return super().weighted_sum(weights, last)
-        assert isinstance(weights, Tensor)
-        tree, n = self._layout.empty(), self._n
-        weights = weights if weights.is_contiguous() else weights.contiguous()
-        sums = [
-            (torch.empty(e.shape[1], n), None if layer.bias is None else tree[layer.bias])
-            for layer, (e, _, _) in self._maps.items()
+        tree = self._layout.empty()
+        leaves = [
+            (tree[layer.weight] if layer.weight else None, tree[layer.bias] if layer.bias else None)
+            for layer in self._maps
         ]
-        arithmetic().scale(self._maps.values(), weights, sums)
-        for (layer, (_, x, _)), (scaled, _) in zip(self._maps.items(), sums, strict=True):
-            if x is not None and layer.weight is not None:
-                torch.mm(scaled, x, out=tree[layer.weight])
+        sums_of_maps(self._maps.values(), self._usable(weights.detach()), leaves)
         self._spent = last
         if last:
             self._maps = {}
         return tree
 
 
-# --------------------------------------------------------------------------------- arithmetic
-
-
-class Compiled:
-    """Calls into the library. Addresses are of tensors that the caller has checked."""
-
-    def __init__(self, path: Path) -> None:
-        number, real, pointer = ctypes.c_int64, ctypes.c_float, ctypes.c_void_p
-        # PyDLL: calls are too short to hand the interpreter over
-        self._norms, self._clip, self._scale = compiled.functions(
-            ctypes.PyDLL(str(path)),
-            norms=(ctypes.c_int, pointer, number, number, pointer, pointer),
-            clip=(None, pointer, number, real, real, pointer),
-            scale=(None, pointer, number, number, pointer),
-        )
-
-    def norms(self, maps: Collection[OuterMap], losses: Tensor, out: Tensor) -> bool:
-        """Write the norms over all maps; return whether losses and norms are finite."""
-        count = len(maps)
-        table = _table(count)(*[field for e, x, bias in maps for field in _fields(e, x, bias)])
-        found = self._norms(table, count, out.shape[0], losses.data_ptr(), out.data_ptr())
-        return bool(found)
-
-    def clip(self, norms: Tensor, least: float, clip: float, out: Tensor) -> None:
-        """Write clip / max(least, norm) for each row, or 0 where that has lost digits."""
-        self._clip(norms.data_ptr(), norms.shape[0], least, clip, out.data_ptr())
-
-    def scale(self, maps: Collection[OuterMap], weights: Tensor, sums: Sums) -> None:
-        """Write w_i e_i of every map, and its sum over the rows."""
-        numbers: list[int] = []
-        for (e, _, has_bias), (scaled, bias) in zip(maps, sums, strict=True):
-            to = 0 if bias is None else bias.data_ptr()
-            numbers += (e.data_ptr(), 0, e.shape[1], 0, has_bias, scaled.data_ptr(), to)
-        count = len(maps)
-        self._scale(_table(count)(*numbers), count, weights.shape[0], weights.data_ptr())
-
-
-def _fields(e: Tensor, x: Tensor | None, has_bias: int) -> tuple[int, ...]:
-    if x is None:
-        return e.data_ptr(), 0, e.shape[1], 0, has_bias, 0, 0
-    return e.data_ptr(), x.data_ptr(), e.shape[1], x.shape[1], has_bias, 0, 0
-
-
-@functools.cache
-def _table(count: int) -> type[ctypes.Array[ctypes.c_int64]]:
-    """Return the type of ``count`` records of `_outer.c`: seven fields of eight bytes each."""
-    return ctypes.c_int64 * (7 * count)
-
-
-@functools.cache
-def arithmetic() -> Compiled | Pure:
-    """Load the library, or the same arithmetic in numpy."""
-    found: Compiled | None = compiled.load(SOURCE, Compiled, agrees)
-    return Pure() if found is None else found
-
-
-def clipping_weights(norms: Tensor, least: float, clip: float) -> Tensor:
-    """Compute clip / max(least, norm) for each row, where the digits are those of torch
-    either way."""
-    plain = norms.dtype is torch.float32 and norms.device.type == "cpu" and norms.is_contiguous()
-    if not plain or norms.dim() != 1 or norms.shape[0] > ONE_THREAD_ROWS or norms.requires_grad:
-        return exact_or_zero(norms.clamp_min(least).reciprocal_().mul_(clip))
-    weights = torch.empty_like(norms)
-    arithmetic().clip(norms, least, clip, weights)
-    return weights
+def _kept_of(one: OuterMap, kept: Tensor) -> OuterMap:
+    """Return the map with rows that are not ``kept`` set to zero."""
+    e, x = (None if t is None else zero_where_not(kept, t.detach()) for t in (one.e, one.x))
+    assert e is not None
+    return OuterMap(e, x, one.has_bias)

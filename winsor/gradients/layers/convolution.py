@@ -98,9 +98,7 @@ class Geometry:
         for axis, (size, stride, dilation, count) in enumerate(walks, 2):
             x = x.unfold(axis, dilation * (size - 1) + 1, stride).narrow(axis, 0, count)
         x = x[(..., *(slice(None, None, dilation) for _, _, dilation, _ in walks))]
-        x = x.unflatten(1, (self.groups, -1)).flatten(
-            0, 1
-        )  # (n G, C / G, *places, *kernel)
+        x = x.unflatten(1, (self.groups, -1)).flatten(0, 1)  # (n G, C / G, *places, *kernel)
         spatial = len(places)
         order = (0, *range(2, 2 + spatial), 1, *range(2 + spatial, 2 + 2 * spatial))
         return x.permute(order).flatten(1 + spatial).flatten(1, spatial)

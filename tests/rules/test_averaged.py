@@ -20,7 +20,9 @@ def part_of(rule, rows, expected_size=4.0):
 
 def test_the_mean_is_clipped_once_in_units_of_the_sum():
     part = part_of(Averaged(2.5), [[30.0, 0.0], [0.0, 40.0]])  # mean (7.5, 10), norm 12.5
-    torch.testing.assert_close(part.value["w"], torch.tensor([6.0, 8.0]).double(), rtol=1.1e-4, atol=0)
+    torch.testing.assert_close(
+        part.value["w"], torch.tensor([6.0, 8.0]).double(), rtol=1.1e-4, atol=0
+    )
     short = part_of(Averaged(2.5), [[3.0, 0.0], [0.0, 4.0]])
     torch.testing.assert_close(short.value["w"], torch.tensor([3.0, 4.0]).double())
 

@@ -15,7 +15,9 @@ from winsor.rules.automatic import PSAC
 def test_the_formula():
     norms = torch.tensor([0.0, 0.2, 5.0])
     expected = 2.0 / (norms + 0.1 / (norms + 0.1))
-    torch.testing.assert_close(PSAC(2.0, 0.1).weight_of_norm(norms), expected.double(), rtol=1.2e-4, atol=0)
+    torch.testing.assert_close(
+        PSAC(2.0, 0.1).weight_of_norm(norms), expected.double(), rtol=1.2e-4, atol=0
+    )
 
 
 def test_the_weight_is_largest_where_the_docstring_says():

@@ -30,8 +30,6 @@ State = dict[str, Any]
 Sums = dict[str, Any]
 """Named sums over rows: a Tensor or a Tree each. The gradient is always called "grad"."""
 
-ROUNDING = 1e-4  # shim
-
 
 class Rule(ABC):
     """One clipping idea. "grad" is a sum over rows; training divides by the expected size."""

@@ -236,8 +236,7 @@ def test_correlated_noise_has_the_bits_of_a_transcription_in_torch(dtype, bands)
     generator = torch.Generator().manual_seed(bands)
     for step in range(2 * bands + 3):
         total = torch.randn(83, generator=generator).to(dtype)
-        tree = layout.empty()
-        tree.flat.copy_(total)
+        tree = layout.over(total.clone())
         parts = {"grad": Bounded(tree, Sensitivity.per_sample(0.5 + 0.01 * step, "test"))}
         std, bits = on_grid(mechanism, parts, {"grad": 83})
         covered = mechanism.covered(parts, std, step)["grad"].copy()

@@ -122,7 +122,7 @@ def test_views_follow_the_parameters(engine: str) -> None:
         view = runner.view(zoo.square_loss(model(x)))
         zoo.assert_same_views(oracle, view, list(trainable_parameters(model)), 1e-5)
         for p, g in zip(model.parameters(), view.total().values(), strict=True):
-            p.grad = g
+            p.grad = g.to(p.dtype)
         optimizer.step()
         if step == 1:
             model[0].weight.data = model[0].weight.data * 0.5

@@ -120,7 +120,7 @@ def test_the_sum_is_that_of_clipped_persons(within):
         for name, grad in zip(expected, grads, strict=True):
             expected[name] += grad * min(1.0, 0.5 / float(norm))
     for name, value in store[0]["grad"].items():
-        assert torch.allclose(value, expected[name], rtol=1e-4, atol=1e-6)
+        assert torch.allclose(value, expected[name].double(), rtol=1e-3, atol=1e-6)
 
 
 @settings(max_examples=12, deadline=None)
@@ -185,7 +185,7 @@ def test_views_of_a_row_are_averaged_before_clipping():
         grads = torch.autograd.grad(values.mean(), list(reference.parameters()))
         norm = torch.cat([g.reshape(-1) for g in grads]).norm()
         expected += grads[0] * min(1.0, 0.5 / float(norm))
-    assert torch.allclose(store[0], expected, rtol=1e-4, atol=1e-5)
+    assert torch.allclose(store[0], expected.double(), rtol=1e-3, atol=1e-5)
 
 
 def test_a_group_needs_all_its_losses():

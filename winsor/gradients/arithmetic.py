@@ -385,7 +385,9 @@ class _Compiled:
         return norms, bool(fine)
 
     def sums_of_maps(self, maps: Collection[OuterMap], weights: Tensor, sums: Sums) -> None:
-        self._sums(_records(maps, sums), len(maps), len(weights), weights.data_ptr())
+        w = _weights(weights)
+        assert w is not None
+        self._sums(_records(maps, sums), len(maps), len(w), w.data_ptr())
 
 
 def _records(maps: Collection[OuterMap], sums: Sums) -> ctypes.Array[ctypes.c_int64]:

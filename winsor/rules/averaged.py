@@ -80,7 +80,7 @@ class Averaged(Rule):
 def clip_to_ball(tree: Tree, radius: float) -> Tree:
     """Scale a tree, in place, to norm at most ``radius``; if it is not finite, it becomes zero."""
     leaves = [tree.flat] if isinstance(tree, FlatTree) else list(tree.values())
-    norm = torch.stack([squares(leaf[None]) for leaf in leaves]).sum(0).sqrt()
+    norm = torch.stack([squares(leaf[None]) for leaf in leaves]).sum().sqrt()
     weight = clip_weights(norm, radius)
     for leaf in leaves:
         leaf.copy_(torch.where(norm.isfinite(), leaf * weight.to(leaf.dtype), 0.0))

@@ -282,7 +282,8 @@ class Discriminative(Rule):
 
 def normalised_trace(sketch: Tensor, norms: Tensor) -> Tensor:
     """Return tr(V^T g g^T V) / |g|^2 for each row, 0 at norm 0 (Algorithm 1, lines 7 and 8)."""
-    return squares(sketch / norms.clamp_min(SHORTEST_ROW)[:, None])
+    unit = sketch.double() / norms.double().clamp_min(SHORTEST_ROW)[:, None]
+    return torch.where(norms > 0, squares(unit), 0.0)
 
 
 def top(scores: Tensor, size: int, keys: Tensor) -> Tensor:

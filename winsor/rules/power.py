@@ -57,7 +57,7 @@ class Power(NormRule):
     def weight_of_norm(self, norms: Tensor) -> Tensor:
         """Return min(1, |g|/C)^(p-1) min(1, C/|g|): the first factor is 1 where the second cuts."""
         clip = bound_with_slack(self.max_grad_norm)
-        relative = (norms.clamp_min(SHORTEST_ROW) / clip).clamp_max(1.0)
+        relative = (norms.double().clamp_min(SHORTEST_ROW) / clip).clamp_max(1.0)
         return clip_weights(norms, self.max_grad_norm) * relative ** (self.p - 1)
 
 

@@ -30,8 +30,6 @@ State = dict[str, Any]
 Sums = dict[str, Any]
 """Named sums over rows: a Tensor or a Tree each. The gradient is always called "grad"."""
 
-ROUNDING = 1e-4  # shim
-
 
 class Rule(ABC):
     """One clipping idea. "grad" is a sum over rows; training divides by the expected size."""
@@ -175,12 +173,12 @@ class WrappedRule(Rule):
 def clip_weights(norms: Tensor, threshold: float) -> Tensor:
     """Return min(1, C/|g|) for each row, as C/max(C, |g|): safe at |g| = 0 and any C > 0."""
     clip = bound_with_slack(threshold)
-    return norms.clamp_min(clip).reciprocal_().mul_(clip)
+    return norms.double().clamp_min(clip).reciprocal_().mul_(clip)
 
 
 def weights_of_quotient(threshold: float, lengths: Tensor) -> Tensor:
     """Return C/length for each row; a row whose length reads zero is zero, its weight finite."""
-    return bound_with_slack(threshold) / lengths.clamp_min(SHORTEST_ROW)
+    return bound_with_slack(threshold) / lengths.double().clamp_min(SHORTEST_ROW)
 
 
 def no_rows(parameters: Mapping[str, Tensor]) -> RowsView:

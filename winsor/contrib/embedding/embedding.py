@@ -47,10 +47,11 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from winsor.core.arithmetic.slack import SLACK as ROUNDING
 from winsor.core.checks import positive, probability, whole
 from winsor.core.contract import Bounded, ConfigurationError, Released, Sensitivity, Tree
 from winsor.gradients.view import Need, View
-from winsor.rules.rule import ROUNDING, Rule, State, Sums, clip_weights
+from winsor.rules.rule import Rule, State, Sums, clip_weights
 
 _LEAST = 1e-30  # norms below are not divided by
 

@@ -240,9 +240,12 @@ certified by PLD
         self._guard.check("since the last step")
         delta = self.budget.delta if delta is None else probability("delta", delta)
         door = self._door
-        rounding = f"one row has at most {self._most_places:,} places: {SLACK:g} of each bound is"
-        rounding += " set aside for rounding"
-        conditions = [*self._conditions, *self._rows.conditions, *door.conditions, rounding]
+        numbers = "what is recorded of a row is a function of the row"
+        rounding = (
+            f"{SLACK:g} of each bound covers rounding, up to {self._most_places:,} places a row"
+        )
+        own = [*self._conditions, *self._rows.conditions, numbers, rounding]
+        conditions = [*own, *door.conditions]
         return guarantee([door.ledger], delta, door.relation, [str(door.sampler)], conditions)
 
     @_fixed

@@ -40,6 +40,8 @@ class ParameterRows(ABC):
 
     shape: torch.Size
     n: int
+    places: int = 1
+    """Terms of the sum that a row is."""
 
     @abstractmethod
     def rows(self, start: int, stop: int) -> Tensor:
@@ -216,12 +218,10 @@ class Outer(ParameterRows):
 class Factors(ParameterRows):
     """G_i = sum_t left_it right_it^T: a linear map applied at T places of each row."""
 
-    __slots__ = ("left", "n", "right", "shape")
-
     def __init__(self, left: Tensor, right: Tensor) -> None:
         self.left = left  # (n, T, out)
         self.right = right  # (n, T, in)
-        self.n = len(left)
+        self.n, self.places = left.shape[:2]
         self.shape = torch.Size((left.shape[2], right.shape[2]))
 
     @staticmethod
@@ -287,6 +287,7 @@ class Sum(ParameterRows):
     def __init__(self, parts: Sequence[ParameterRows]) -> None:
         self.parts = parts
         self.n, self.shape = parts[0].n, parts[0].shape
+        self.places = sum(part.places for part in parts)
 
     def rows(self, start: int, stop: int) -> Tensor:
         """Add up rows ``start`` to ``stop`` of all parts."""

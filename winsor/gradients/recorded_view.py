@@ -52,6 +52,11 @@ class RecordedView(View):
         """What is known of each parameter."""
         return self._pieces
 
+    @property
+    def places(self) -> int:  # type: ignore[override]
+        """Largest number of places at which one row uses the same weight."""
+        return max((piece.places for piece in self._recorded.values()), default=1)
+
     def with_pieces(self, pieces: dict[str, ParameterRows], losses: Tensor) -> RecordedView:
         """Return the view of other rows of the same parameters."""
         return RecordedView(self._parameters, pieces, losses, self._layout)

@@ -77,6 +77,7 @@ class RowsOfUnits(ParameterRows):
     def __init__(self, single: ParameterRows, units: Units) -> None:
         self.single, self.units = single, units
         self.n, self.shape = units.n, single.shape
+        self.places = single.places * units.longest
 
     def rows(self, start: int, stop: int) -> Tensor:
         """Add up the rows of units ``start`` to ``stop``, one after the other."""

@@ -59,6 +59,9 @@ class View:
     raw_losses: Tensor
     """(n,) detached losses as they came, finite or not."""
 
+    places: int = 1
+    """Largest number of places at which one row uses the same weight: a shape, hence public."""
+
     @property
     def size(self) -> int:
         """Number of rows really present. Private: never divide by it."""

@@ -19,6 +19,7 @@ from typing import Any, Generic, NoReturn, TypeVar
 import torch
 from torch import Tensor, nn
 
+from winsor.core.arithmetic.slack import SLACK
 from winsor.core.checks import probability, whole
 from winsor.core.contract import (
     Bounded,
@@ -38,6 +39,7 @@ from winsor.gradients.view import JoinedView, View
 from winsor.rules.rule import Rule, State, Sums, no_rows
 from winsor.training.checks.arguments import (
     refuse_another_round,
+    refuse_many_places,
     refuse_used_graph,
 )
 from winsor.training.checks.trial_pass import Loss
@@ -175,6 +177,8 @@ certified by PLD
                 view = self._engine.view(losses)
             else:
                 view = self._grouping.view(self._engine, losses, fragment)
+            if view.places > self._most_places:
+                refuse_many_places(view.places, self._most_places)
             with torch.no_grad():  # once, for all that follows
                 if self._rule.couples_rows:
                     self._held.append(view)
@@ -236,7 +240,12 @@ certified by PLD
         self._guard.check("since the last step")
         delta = self.budget.delta if delta is None else probability("delta", delta)
         door = self._door
-        conditions = [*self._conditions, *self._rows.conditions, *door.conditions]
+        numbers = "what is recorded of a row is a function of the row"
+        rounding = (
+            f"{SLACK:g} of each bound covers rounding, up to {self._most_places:,} places a row"
+        )
+        own = [*self._conditions, *self._rows.conditions, numbers, rounding]
+        conditions = [*own, *door.conditions]
         return guarantee([door.ledger], delta, door.relation, [str(door.sampler)], conditions)
 
     @_fixed

@@ -47,10 +47,10 @@ def row(*leading):
 def test_both_parts_by_hand():
     parts, _ = parts_of(Embedding(5.0, 1.0, FIRST_TWO), row(6.0, 8.0, 0.0, 3.0, 4.0))
     torch.testing.assert_close(
-        parts["embedded"].value.double(), torch.tensor([3.0, 4.0]).double(), rtol=1.2e-4, atol=0
+        parts["embedded"].value, torch.tensor([3.0, 4.0]).double(), rtol=2e-4, atol=0
     )
     expected = row(0.0, 0.0, 0.0, 0.6, 0.8)[0].double()
-    torch.testing.assert_close(flat(parts["residual"].value), expected, rtol=1.2e-4, atol=1e-7)
+    torch.testing.assert_close(flat(parts["residual"].value), expected, rtol=2e-4, atol=1e-7)
     assert parts["embedded"].sensitivity.add_remove == 5.0
     assert parts["residual"].sensitivity.add_remove == 1.0
     assert parts["embedded"].share == parts["residual"].share == 0.5

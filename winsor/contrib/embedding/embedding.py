@@ -47,13 +47,11 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from winsor.core.arithmetic.slack import SLACK as ROUNDING
 from winsor.core.checks import positive, probability, whole
 from winsor.core.contract import Bounded, ConfigurationError, Released, Sensitivity, Tree
+from winsor.gradients.arithmetic import squares, wide
 from winsor.gradients.view import Need, View
 from winsor.rules.rule import Rule, State, Sums, clip_weights
-
-_LEAST = 1e-30  # norms below are not divided by
 
 
 class Basis(ABC):
@@ -166,12 +164,11 @@ class Embedding(Rule):
 
         def residuals(rows: dict[str, Tensor]) -> dict[str, Tensor]:
             embedded, residual = self._clipped(_flat(rows), basis)
-            coefficients.add_(embedded.sum(0, dtype=torch.float64))
+            coefficients.add_(embedded.sum(0))
             return _shaped(residual, rows)
 
         residual = view.map_sum(residuals)  # calls its argument once per chunk of rows
-        dtype = next(iter(residual.values())).dtype
-        return {"embedded": coefficients.to(dtype), "residual": residual}
+        return {"embedded": coefficients, "residual": residual}
 
     def bounded(self, sums: Sums, state: State) -> dict[str, Bounded]:
         """Return one part of shift C, or the two parts of a joint release."""
@@ -200,11 +197,11 @@ class Embedding(Rule):
         if not self.joint:
             return released, new
         tree = released.values["residual"]
-        residual = _flat(_with_row(tree))[0]
+        residual = _flat(_with_row(tree))[0].double()
         basis = state["basis"].to(residual)
         grad = residual + (released.values["embedded"] - basis @ residual) @ basis
         shaped = _shaped(grad[None], _with_row(tree))
-        return released.with_grad({name: leaf[0] for name, leaf in shaped.items()}), new
+        return released.with_grad({k: leaf[0].to(tree[k]) for k, leaf in shaped.items()}), new
 
     # ------------------------------------------------------------------------------ one chunk
 
@@ -213,41 +210,35 @@ class Embedding(Rule):
         return self.max_grad_norm / math.sqrt(self.p)
 
     def _clipped(self, rows: Tensor, basis: Tensor) -> tuple[Tensor, Tensor]:
-        """(m, d) rows -> clipped coefficients (m, k) and clipped residuals (m, d).
+        """(m, d) rows -> clipped coefficients (m, k) and clipped residuals (m, d), in float64.
 
-        On rows of unit length, so that nothing overflows; projected twice, because one projection
-        of a row that nearly lies in the subspace leaves rounding errors of its own size.
+        Both parts are rows of their own, whatever rounding made of them: their norms are those of
+        the very numbers that are summed. Projected twice, because one projection of a row that
+        nearly lies in the subspace leaves rounding errors of its own size.
         """
+        rows = wide(rows)
         basis = basis.to(rows)
-        length = _norms(rows).clamp_min(_LEAST)
-        unit = rows / length[:, None]
-        coefficients = unit @ basis.T
-        residual = unit - coefficients @ basis
+        coefficients = rows @ basis.T
+        residual = rows - coefficients @ basis
         residual -= (residual @ basis.T) @ basis
-        return (
-            coefficients * _scale(coefficients, length, self.c_embedded),
-            residual * _scale(residual, length, self.c_residual),
-        )
+        return _clip(coefficients, self.c_embedded), _clip(residual, self.c_residual)
 
     def _together(self, rows: dict[str, Tensor], basis: Tensor) -> dict[str, Tensor]:
         embedded, residual = self._clipped(_flat(rows), basis)
-        sums = residual + embedded @ basis.to(residual)
-        sums *= clip_weights(_norms(sums), self.max_grad_norm)[:, None]
+        sums = _clip(residual + embedded @ basis.to(residual), self.max_grad_norm)
         if self.p > 1:
-            bound = self._coordinate_bound / (1 + ROUNDING)
+            bound = self._coordinate_bound * float(clip_weights(sums.new_ones(1), 1.0))  # its slack
             sums.clamp_(-bound, bound)
         return _shaped(sums, rows)
 
 
-def _scale(unit: Tensor, length: Tensor, bound: float) -> Tensor:
-    """(m, 1) factors that turn a part of a unit row into the clipped part of the row itself."""
-    longest = bound / (_norms(unit) * (1 + ROUNDING)).clamp_min(_LEAST)
-    return torch.minimum(length, longest)[:, None]
-
-
-def _norms(rows: Tensor) -> Tensor:
-    norms: Tensor = torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64)
-    return norms.to(rows.dtype)
+def _clip(rows: Tensor, bound: float) -> Tensor:
+    """(m, d) float64 rows, each cut to ``bound``; a row that is not finite is zero."""
+    rows = wide(rows)
+    square = squares(rows)
+    kept = square.isfinite()
+    weights = clip_weights(torch.where(kept, square, 0.0).sqrt(), bound)
+    return torch.where(kept[:, None], rows, 0.0) * weights[:, None]
 
 
 def _flat(rows: Mapping[str, Tensor]) -> Tensor:

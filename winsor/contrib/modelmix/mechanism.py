@@ -57,7 +57,7 @@ from winsor.core.contract import (
 )
 from winsor.core.events.joint import GaussianEvent, joint_event
 from winsor.core.events.mixed import MixedLaplaceDpEvent
-from winsor.core.noise import laplace, source
+from winsor.core.noise import laplace
 from winsor.core.noise.gaussian import FixedNoise, Gaussian
 from winsor.core.noise.laplace import Laplace, LaplaceEvent
 from winsor.core.noise.protocol import DrawNoise, Mechanism
@@ -331,7 +331,7 @@ class MixedGaussian(_Mixed, Gaussian):
         self, parts: Mapping[str, Bounded], std: Mapping[str, float], draw: DrawNoise
     ) -> dict[str, Any]:
         """Release the gradient in float64."""
-        return source.add_gaussian(in_double(parts), std, draw)
+        return Gaussian.add_noise(in_double(parts), std, draw)
 
     def event(self, parts: Mapping[str, Bounded], step: int = 0) -> MixedEvent:
         """Return the event of ``step``, which depends on its tau."""
@@ -349,7 +349,7 @@ class MixedLaplace(_Mixed, Laplace):
         self, parts: Mapping[str, Bounded], std: Mapping[str, float], draw: DrawNoise
     ) -> dict[str, Any]:
         """Release the gradient in float64."""
-        return source.add_laplace(in_double(parts), std, draw)
+        return Laplace.add_noise(in_double(parts), std, draw)
 
     def event(self, parts: Mapping[str, Bounded], step: int = 0) -> MixedEvent:
         """Return the event of ``step``, which depends on its tau."""

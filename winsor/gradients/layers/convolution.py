@@ -97,7 +97,8 @@ class Geometry:
         walks = list(zip(kernel, self.stride, self.dilation, places, strict=True))
         for axis, (size, stride, dilation, count) in enumerate(walks, 2):
             x = x.unfold(axis, dilation * (size - 1) + 1, stride).narrow(axis, 0, count)
-        x = x[(..., *(slice(None, None, dilation) for _, _, dilation, _ in walks))]
+        for axis, (_, _, dilation, _) in enumerate(walks, 2 + len(walks)):
+            x = x[(slice(None),) * axis + (slice(None, None, dilation),)]
         x = x.unflatten(1, (self.groups, -1)).flatten(0, 1)  # (n G, C / G, *places, *kernel)
         spatial = len(places)
         order = (0, *range(2, 2 + spatial), 1, *range(2 + spatial, 2 + 2 * spatial))
@@ -121,7 +122,7 @@ class ConvolutionPiece(ParameterRows):
 
     def __init__(self, x: Tensor, g: Tensor, shape: torch.Size, geometry: Geometry) -> None:
         self.x, self.g, self.shape, self.geometry = x, g, shape, geometry
-        self.n = len(x)
+        self.n, self.places = len(x), (x if geometry.transposed else g).shape[2:].numel()
 
     def factors(self, start: int, stop: int) -> Factors:
         """Return the factors of rows ``start`` to ``stop``, every group of channels for itself."""

@@ -38,6 +38,7 @@ class Indexed(ParameterRows):
         self.index = index  # (n, T)
         self.right = right  # (n, T, d)
         self.n, self.shape = len(index), torch.Size((size, right.shape[2]))
+        self.places = index.shape[1]
 
     @staticmethod
     def joined(parts: Sequence[ParameterRows]) -> Sequence[ParameterRows]:
@@ -170,6 +171,7 @@ class Bag(ParameterRows):
         self.index, self.coefficient = index, coefficient  # (n, T); coefficient 0 is no token
         self.right = right  # (n, d)
         self.n, self.shape = len(index), torch.Size((size, right.shape[1]))
+        self.places = index.shape[1]
 
     def indexed(self) -> Indexed:
         """Return the same sums with an output-gradient for every token."""

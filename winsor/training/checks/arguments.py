@@ -278,6 +278,14 @@ def refuse_used_graph(error: RuntimeError) -> None:
         ) from None
 
 
+def refuse_many_places(places: int, most: int) -> NoReturn:
+    """Refuse rows of so many places that rounding is not covered by what was set aside."""
+    raise ConfigurationError(
+        f"a row of this run must have at most {most:,} places. Got {places:,} instead: rounding of "
+        "its sums is not covered. Lower batch_size, or shorten the rows."
+    )
+
+
 def refuse_another_round(planned: int) -> NoReturn:
     """Refuse `batches()` once per epoch: it would train, and spend, several times over."""
     raise ProtocolError(

@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 
 from torch import nn
 
+from winsor.core.arithmetic.slack import most_places, most_rows
 from winsor.core.contract import LedgerError, ProtocolError, UnsoundRelease, WinsorError
 from winsor.core.door import Door
 from winsor.core.ledger.ledger import Ledger
@@ -110,6 +111,7 @@ class RunState(HoldsKey):
         self._neutralised_before = 0  # the step that is under way
         self._resumed_at_end = False
         self._first = 0  # the step at which the current key began
+        self._most_places = most_places(most_rows(door.sampler.expected_size))
         self._is_new = not door.ledger.steps(door.run)
         self._conditions = [f"rule {rule!r}", *conditions]
         self._guard = guard or TamperGuard(model)

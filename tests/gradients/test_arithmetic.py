@@ -253,15 +253,42 @@ def test_products_of_four_float32_neither_overflow_nor_underflow(way):
 
 
 @way_of
-def test_float64_is_held_and_float32_is_not(way):
+def test_float64_is_held(way):
     way = WAYS[way]
-    x = torch.tensor([2.0**-251, 2.0**-250, 2.0**250, 2.0**251, -(2.0**251)], dtype=torch.float64)
-    held = [0.0, 2.0**-500, 2.0**500, math.inf, math.inf]
-    assert way.squares(x.view(5, 1)).tolist() == held
-    assert way.squares(x.view(5, 1).expand(5, 40).contiguous()).div(40).tolist() == held
-    out = zeros(1, 5)
-    way.weigh_products(None, torch.ones(1, 1), x.view(1, 5), out, False)
-    assert out[0].tolist() == [0.0, 2.0**-250, 2.0**250, math.inf, -math.inf]
+    x = torch.tensor([-501.0, -500.0, -251.0, -250.0, 250.0, 251.0], dtype=torch.float64).exp2()
+    rows, factors = [0.0, 1.0, 1.0, 1.0, 1.0, math.inf], [0.0, 0.0, 0.0, 1.0, 1.0, math.inf]
+    for copies in (1, 40):
+        column = x.view(6, 1).expand(6, copies).contiguous()
+        assert (way.squares(column) / copies / x / x).tolist() == rows
+        assert (
+            way.inner_products(column, torch.ones(1, copies))[:, 0] / copies / x
+        ).tolist() == rows
+        found = [zeros(6), zeros(1, 6), zeros(1, 6), *(zeros(copies, 6) for _ in range(2))]
+        way.weigh_rows(None, column.T, found[0], False)
+        way.scatter(
+            None, x.view(1, 1, 6).repeat(copies, 1, 1), torch.zeros(copies, 1).long(), found[1]
+        )
+        way.weigh_products(None, torch.ones(copies, 1), column.T, found[2], False)
+        way.weigh_products(None, torch.ones(1, copies), x.view(1, 6), found[3], False)
+        way.weigh_products(
+            None, -x.view(1, 6), torch.ones(1, copies), back := zeros(6, copies), False
+        )
+        found[4].copy_(-back.T)
+        for share, out in zip((copies, copies, copies, 1, 1), found, strict=True):
+            read = rows if out is found[0] or out is found[1] else factors
+            assert bool((out.reshape(-1, 6) / share / x == torch.tensor(read).double()).all())
+    pairs = x.view(6, 1, 1), torch.ones(6, 1, 3)
+    assert (way.form_rows(*pairs)[:, 0, 1] / x).tolist() == factors
+
+
+@way_of
+def test_rows_made_of_what_is_held_are_read_as_they_are(way):
+    for size in (2.0**-250, 2.0**-149):
+        e = torch.full((2, 2, 3), size, dtype=torch.float64)
+        e = e.float() if size == 2.0**-149 else e
+        rows = WAYS[way].form_rows(e, e)
+        assert WAYS[way].squares(rows).tolist() == WAYS[way].factor_norms([e], e)[0].tolist()
+        assert WAYS[way].squares(rows).tolist() == [36 * size**4] * 2
 
 
 @way_of

@@ -145,6 +145,25 @@ def test_rows_that_are_not_finite_contribute_nothing():
         torch.testing.assert_close(found[name], leaf)
 
 
+def test_a_row_that_is_not_finite_leaves_the_digits_of_the_others():
+    torch.manual_seed(0)
+    model, x = nn.Linear(7, 5), torch.randn(9, 7)
+    engine, slopes = attached(model), torch.randn(9, 5)
+    views = []
+    for value in (1.0, 1.0, float("inf"), float("nan")):
+        rows = x.clone()
+        rows[2, 3] *= value
+        views.append(engine.view((model(rows) * slopes).sum(1)))
+    _, plain, *others = views
+    weights = torch.ones(9, dtype=torch.float64)
+    without = plain.weighted_sum(torch.where(torch.arange(9) == 2, 0.0, weights))
+    for view in others:
+        assert isinstance(view, LinearView) and view.norms().dtype is torch.float64
+        assert torch.equal(view.norms(), torch.where(torch.arange(9) == 2, 0.0, plain.norms()))
+        assert all(torch.equal(view.weighted_sum(weights)[name], without[name]) for name in without)
+        assert view.group_norms([["weight"], ["bias"]])[2].tolist() == [0.0, 0.0]
+
+
 @pytest.mark.parametrize("scale", [1e30, 1e18, 1e-25])
 def test_extreme_rows_have_exact_norms(scale):
     torch.manual_seed(0)

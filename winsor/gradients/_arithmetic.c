@@ -1,6 +1,6 @@
 /* Norms and sums of recorded rows in float64 (see `arithmetic.py`).
  *
- * Numbers are float32, widened as they are read, or float64 ("wide"), held between 2^-250 and 2^250.
+ * Numbers are float32, widened as they are read, or float64 ("wide"), held between public limits.
  * Products are made tile by tile: operands are widened, and weighted, while they are packed into
  * panels that stay in the cache. An element of a product is a chain of fused multiply-adds over at
  * most BLOCK places; such chains are added up in their order, 256 to a series, and then the series:
@@ -51,12 +51,14 @@ ALIGNED tile_of_series[TILE * TILE];
 static INSIDE int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 static INSIDE int64_t bytes(int kind) { return kind ? sizeof(double) : sizeof(float); }
 
-enum { NARROW, WIDE, MADE }; /* float32; float64; numbers of our own, read as they are */
+/* float32; float64, of factors: held from 2^-250 to 2^250; of rows: from 2^-500 to 2^250, so that the
+ * products of two factors are read as they are; numbers of our own, all of them. */
+enum { NARROW, WIDE, ROWS, MADE };
 
 static INSIDE double one(const char *x, int kind) {
     if (kind == NARROW) return (double)*(const float *)x;
     double v = *(const double *)x, size = fabs(v);
-    return size < 0x1p-250 ? 0.0 : size > 0x1p250 ? v * INFINITY : v;
+    return size < (kind == WIDE ? 0x1p-250 : 0x1p-500) ? 0.0 : size > 0x1p250 ? v * INFINITY : v;
 }
 
 static void moved(int64_t m, int64_t n, const double *from, int64_t step, double *to, int64_t apart,
@@ -128,7 +130,7 @@ static FAST INSIDE vec NAMED(read)(const char *x, int kind) {
     if (kind == NARROW) return WIDEN((const float *)x);
     vec v = *(const loose *)x, size = (vec)((bits)v & INT64_MAX);
     if (kind == MADE) return v;
-    bits tiny = size < 0x1p-250, huge = size > 0x1p250;
+    bits tiny = size < (kind == WIDE ? 0x1p-250 : 0x1p-500), huge = size > 0x1p250;
     return (vec)(((bits)v & ~tiny & ~huge) | ((bits)(v * INFINITY) & huge));
 }
 
@@ -157,6 +159,7 @@ static FAST INSIDE double NAMED(dot)(const void *a, const void *b, int64_t size,
 }
 
 static FAST double NAMED(square)(const char *x, int64_t size, int wide) {
+    if (wide == ROWS) return NAMED(dot)(x, 0, size, ROWS);
     return wide ? NAMED(dot)(x, 0, size, WIDE) : NAMED(dot)(x, 0, size, NARROW);
 }
 
@@ -343,7 +346,7 @@ FAST void NAMED(winsor_product)(const char *left, int64_t along, int64_t down, c
                                 int64_t n, int64_t depth, const double *weights, int64_t places,
                                 double *out, int64_t apart, int add) {
     static const float one = 1.0f;
-    const side_t a = {left ? left : (const char *)&one, along, down, left && wide};
+    const side_t a = {left ? left : (const char *)&one, along, down, left ? wide : NARROW};
     const side_t b = {right, right_along, right_down, wide};
     NAMED(product)(&a, &b, m, n, depth, weights, places, out, apart, add);
 }
@@ -472,7 +475,7 @@ FAST int64_t NAMED(winsor_scatter)(const char *right, int wide, const int64_t *i
                 if ((r - t) % BLOCK == 0) memset(sum, 0, (size_t)some * 8);
                 if ((r - t) % SERIES == 0) memset(series, 0, (size_t)some * 8);
                 if (wide)
-                    EACH(j, some) sum[j] = __builtin_fma(one(x + j * 8, WIDE), w, sum[j]);
+                    EACH(j, some) sum[j] = __builtin_fma(one(x + j * 8, ROWS), w, sum[j]);
                 else
                     EACH(j, some) sum[j] = __builtin_fma(one(x + j * 4, NARROW), w, sum[j]);
                 if (r + 1 == end || (r + 1 - t) % BLOCK == 0) moved(1, some, sum, 0, series, 0, 1);

@@ -10,8 +10,9 @@ same numbers, widened to float64 before any operation:
 The products of four widened float32 numbers lie between 2^-596 and 2^512, so nothing overflows or
 underflows. Numbers that are float64 already are held between 2^-250 and 2^250: smaller ones read as
 0, larger ones as infinite, in norms and sums alike, and a row with an infinite number counts as
-zero. The term with A_i, the length that a row has if nothing cancels, holds every rounding error of
-a sum over places below 2^10 u N_i; where there is one place it is left out.
+zero. In explicit rows, which may be products of two such numbers, 2^-500 is the smallest. The term
+with A_i, the length that a row has if nothing cancels, holds every rounding error of a sum over
+places below 2^10 u N_i; where there is one place it is left out.
 
 Guarantee
 ---------
@@ -45,7 +46,10 @@ THETA = 2.0**-20
 """Share of A_i^2 in a squared norm."""
 
 SMALLEST_KEPT, LARGEST_KEPT = 2.0**-250, 2.0**250
-"""Magnitudes between which a float64 number is read as it is."""
+"""Magnitudes between which a float64 number of a factor is read as it is."""
+
+SMALLEST_OF_ROWS = 2.0**-500
+"""The same of an explicit row: it may be a product of two that are kept."""
 
 SOURCE = Path(__file__).with_name("_arithmetic.c")
 WORTH_A_THREAD = 2_000_000
@@ -69,13 +73,14 @@ Sums = Sequence[tuple[Tensor | None, Tensor | None]]
 """For each map: where the sums for its weight (outputs, inputs) and its bias (outputs) go."""
 
 
-def wide(x: Tensor) -> Tensor:
-    """Return ``x`` as float64 numbers whose products of four neither overflow nor underflow."""
+def wide(x: Tensor, least: float = SMALLEST_KEPT) -> Tensor:
+    """Return ``x`` as float64 numbers whose products of four neither overflow nor underflow; those
+    of two, where ``least`` is `SMALLEST_OF_ROWS`."""
     x = x.detach()
     if x.dtype is not torch.float64:
         return x.double()
     size = x.abs()
-    x = torch.where(size < SMALLEST_KEPT, 0.0, x)
+    x = torch.where(size < least, 0.0, x)
     return torch.where(size > LARGEST_KEPT, torch.inf * x, x)
 
 
@@ -89,7 +94,7 @@ def lengths_of_rows(x: Tensor, order: float) -> Tensor:
     (``order`` 1, 2 or infinity)."""
     if order == 2:
         return _for(x).squares(x, True)
-    sizes = wide(_flat(x)).abs_()
+    sizes = wide(_flat(x), SMALLEST_OF_ROWS).abs_()
     if order == 1:
         return inner_products(sizes, sizes.new_ones(1, sizes.shape[1]))[:, 0]
     return sizes.amax(1) if sizes.shape[1] else sizes.new_zeros(len(x))
@@ -164,7 +169,7 @@ class _Plain:
 
     @quiet
     def squares(self, x: Tensor, root: bool = False) -> Tensor:
-        found = _row_squares(wide(_flat(x)).cpu().numpy())
+        found = _row_squares(wide(_flat(x), SMALLEST_OF_ROWS).cpu().numpy())
         return _like(np.sqrt(found) if root else found, x)
 
     @quiet
@@ -173,8 +178,8 @@ class _Plain:
         for j, left in enumerate(lefts):
             total += _row_squares(self.form_rows(left, right).cpu().numpy())
             for i in range(len(left)):
-                lengths = self.squares(left[i], True) * self.squares(right[i], True)
-                reaches[i, j] = lengths.cpu().numpy().sum()
+                e, x = (np.sqrt(_row_squares(wide(t[i]).cpu().numpy())) for t in (left, right))
+                reaches[i, j] = (e * x).sum()
         return _like(total, right), _like(reaches, right)
 
     @quiet
@@ -187,12 +192,18 @@ class _Plain:
 
     def weigh_rows(self, weights: Tensor | None, rows: Tensor, out: Tensor, add: bool) -> None:
         ones = torch.ones(len(rows), 1, device=rows.device)
-        self.weigh_products(weights, ones, _flat(rows), out.view(1, -1), add)
+        self._multiply(
+            weights, ones.double(), wide(_flat(rows), SMALLEST_OF_ROWS), out.view(1, -1), add
+        )
 
     def weigh_products(
         self, weights: Tensor | None, left: Tensor, right: Tensor, out: Tensor, add: bool
     ) -> None:
-        e, x = wide(left), wide(right)
+        self._multiply(weights, wide(left), wide(right), out, add)
+
+    def _multiply(
+        self, weights: Tensor | None, e: Tensor, x: Tensor, out: Tensor, add: bool
+    ) -> None:
         if weights is not None:
             e = e * weights.double().view(-1, *[1] * (e.dim() - 1))
         out = out if add else out.zero_()
@@ -202,7 +213,7 @@ class _Plain:
             out += sum((a.T @ b for a, b in blocks), start=torch.zeros_like(out))
 
     def scatter(self, weights: Tensor | None, right: Tensor, index: Tensor, out: Tensor) -> None:
-        values = wide(right)
+        values = wide(right, SMALLEST_OF_ROWS)
         if weights is not None:
             values = values * weights.double().view(-1, 1, 1)
         to, values = index.flatten(), values.flatten(0, 1)
@@ -219,7 +230,7 @@ class _Plain:
 
     @quiet
     def inner_products(self, rows: Tensor, directions: Tensor) -> Tensor:
-        a, b = wide(rows).cpu().numpy(), wide(directions).cpu().numpy()
+        a, b = (wide(x, SMALLEST_OF_ROWS).cpu().numpy() for x in (rows, directions))
         found = np.zeros((len(a), len(b)))
         for i in range(len(a)):
             found[i] = np.einsum("d,kd->k", a[i], b)
@@ -249,7 +260,7 @@ class _Compiled:
 
     def __init__(self, path: Path) -> None:
         self._path = str(path)
-        self.use(int(os.environ.get("WINSOR_LANES", "8")))
+        self.use(4 if os.environ.get("WINSOR_LANES") == "4" else 8)
 
     def use(self, lanes: int) -> int:
         """Use vectors of at most ``lanes`` doubles, 8 or 4; return how long they are."""
@@ -279,7 +290,7 @@ class _Compiled:
         start, width, to = x.data_ptr(), size * x.element_size(), out.data_ptr()
 
         def part(i: int, stop: int) -> None:
-            self._squares(start + i * width, stop - i, size, is_wide, root, to + 8 * i)
+            self._squares(start + i * width, stop - i, size, 2 * is_wide, root, to + 8 * i)
 
         _share(n, n * size, part)
         return out
@@ -320,7 +331,7 @@ class _Compiled:
         (x,), is_wide = _numbers(_flat(rows))
         n, size = x.shape
         sides = (0, 0, 0), (x.data_ptr(), 1, size)
-        self._multiply(*sides, (1, size, n), is_wide, weights, 1, out, add)
+        self._multiply(*sides, (1, size, n), 2 * is_wide, weights, 1, out, add)
 
     def weigh_products(
         self, weights: Tensor | None, left: Tensor, right: Tensor, out: Tensor, add: bool
@@ -336,7 +347,7 @@ class _Compiled:
         (n, d), out = a.shape, torch.empty(len(a), len(b), dtype=torch.float64)
         _fit((d, b.shape[1]))
         sides = (a.data_ptr(), d, 1), (b.data_ptr(), d, 1)
-        self._multiply(*sides, (n, len(b), d), is_wide, None, 1, out, False)
+        self._multiply(*sides, (n, len(b), d), 2 * is_wide, None, 1, out, False)
         return out
 
     def _multiply(
@@ -369,7 +380,7 @@ class _Compiled:
         index = index.long().flatten().contiguous()
         order, w = index.argsort(stable=True), 0 if weights is None else weights.data_ptr()
         sizes = len(index), max(1, x.shape[1]), x.shape[2], len(out)
-        at = x.data_ptr(), is_wide, index.data_ptr(), order.data_ptr()
+        at = x.data_ptr(), 2 * is_wide, index.data_ptr(), order.data_ptr()
         if self._scatter(*at, *sizes, w, into.data_ptr()):
             raise IndexError(
                 f"Indices must be below {len(out)}. Check the inputs of the embedding."
@@ -472,7 +483,8 @@ def _close(mine: Tensor, theirs: Tensor, most: Tensor) -> bool:
 
 
 def _numbers(*tensors: Tensor) -> tuple[list[Tensor], int]:
-    """Return them contiguous and of one type, and whether that is float64."""
+    """Return them contiguous and of one type, and whether that is float64. What the library is told
+    is 0 for float32, 1 for float64 in factors and 2 for float64 in rows."""
     types = [x.dtype for x in tensors]
     dtype = torch.float64 if torch.float64 in types else torch.float32
     found = [

@@ -76,7 +76,7 @@ def test_appendix_d_is_no_bound_with_biases(form):
     assert float(relu_network_bound(x, norms, losses.detach())) == 0.0
     bounds, true = certified(model, lambda m: F.cross_entropy(m(x), y, reduction="none"), form)
     assert true[0] > 0.5
-    assert bounds[0] * (1 + 1e-9) >= true[0]  # equal: `SLACK` covers the last digit
+    assert bounds[0] * (1 + 1e-6) >= true[0]  # the oracle's forward pass is in float64
 
 
 def power_iteration(matrix, steps=2):

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import sparse
 
+from winsor.core.arithmetic.rows import slack
 from winsor.gradients.rows import RowsView
 from winsor.gradients.view import Directions, View
 from winsor.tables.design import Design, DesignRows, clip_residuals
@@ -109,7 +110,7 @@ def test_clipped_gradients_never_exceed_the_bound(residuals, bound, many):
     gradients = design.rows(np.arange(6)).gradients(clipped)
     scaled = gradients.reshape(6, -1) / bound
     assert np.isfinite(scaled).all()
-    assert (np.linalg.norm(scaled, axis=1) <= 1).all()
+    assert (np.linalg.norm(scaled, axis=1) <= 1 + slack(1, 5)).all()
 
 
 def test_clipping_leaves_short_gradients_alone():

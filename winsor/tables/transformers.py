@@ -26,6 +26,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from winsor.core.arithmetic.rows import squares, sum_rows, within
 from winsor.core.checks import whole
 from winsor.core.contract import ConfigurationError, Sensitivity
 from winsor.core.noise.gaussian import Gaussian
@@ -143,8 +144,8 @@ class CutMoments:
 
     def __call__(self, rows: Array) -> Array:
         """Return the sums."""
-        u = np.clip((rows - self.centre) / self.half, -1.0, 1.0)
-        return np.stack([u.sum(axis=0), (u**2).sum(axis=0)])
+        u = within((rows - self.centre) / self.half)
+        return np.stack([sum_rows(u), sum_rows(squares(u))])
 
 
 def moment_sensitivity(columns: int) -> Sensitivity:

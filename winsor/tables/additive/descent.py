@@ -24,7 +24,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from winsor.core.arithmetic.rows import clip_rows
+from winsor.core.arithmetic.rows import clip_rows, within
 from winsor.core.contract import Sensitivity
 from winsor.core.noise.gaussian import Gaussian
 from winsor.core.prepaid import PrepaidDoor
@@ -40,13 +40,12 @@ KEPT = 0.75
 """The share of iterates, counted from the end, whose mean is kept."""
 REACHED = 1.0
 """Time of descent in units of 1/l for the smallest l that is to be learnt."""
-ROUNDING = 1 + 1e-9
 PROOF = "rows of a design of known length times residuals of clipped length"
 
 
 def sensitivity(design: Design, clip: float) -> Sensitivity:
     """Return how far a row moves the sum of a step."""
-    return Sensitivity.per_sample(clip * design.reach * ROUNDING, PROOF)
+    return Sensitivity.per_sample(clip * design.reach, PROOF)
 
 
 @dataclass(frozen=True)
@@ -117,7 +116,5 @@ def _path(factor: Array, here: Array, ahead: Array, steps: int) -> Array:
 
 def cut_rows(residuals: Array, clip: float) -> Array:
     """Return rows no longer than ``clip``; what is not a number counts as zero."""
-    residuals = np.nan_to_num(residuals, nan=0.0, posinf=clip, neginf=-clip)
-    if residuals.shape[1] == 1:
-        return np.clip(residuals, -clip, clip)
-    return clip_rows(np.clip(residuals, -clip, clip), clip)
+    cut = within(residuals, clip)
+    return cut if residuals.shape[1] == 1 else clip_rows(cut, clip)

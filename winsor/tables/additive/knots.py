@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from winsor.core.arithmetic.rows import sum_weights, within
 from winsor.tables.ranges.distribution import Distribution, range_of_means
 
 Array = NDArray[np.float64]
@@ -80,15 +81,14 @@ class Tents:
         left = np.searchsorted(self.knots, inside, side="right") - 1
         left = np.clip(left, 0, len(self.knots) - 2).astype(np.int64)
         start, width = self.knots[left], np.diff(self.knots)[left]
-        return left, np.clip((inside - start) / width, 0.0, 1.0)
+        return left, np.maximum(within((inside - start) / width), 0.0)
 
     def sums(self, column: Array) -> tuple[Array, Array]:
         """Return the sums over the rows of every tent, and of the product of each with the next."""
         left, weight = self.places(column)
         size = len(self.knots)
-        counts = np.bincount(left, 1 - weight, size) + np.bincount(left + 1, weight, size)
-        products = np.bincount(left, weight * (1 - weight), size - 1)
-        return counts.astype(np.float64), products.astype(np.float64)
+        counts = sum_weights(left, 1 - weight, size) + sum_weights(left + 1, weight, size)
+        return counts, sum_weights(left, weight * (1 - weight), size - 1)
 
 
 ROOM = 0.1

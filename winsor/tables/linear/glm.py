@@ -36,6 +36,7 @@ from scipy.stats import norm
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
+from winsor.core.arithmetic.rows import products, within
 from winsor.core.checks import probability
 from winsor.core.contract import ConfigurationError, Sensitivity
 from winsor.planning.shared_budget import PrivacyBudget
@@ -183,7 +184,7 @@ class PrivateLogLinkRegressor(RegressorMixin, PrivateEstimator, ABC):
         """``y`` is in units of ``mean`` per exposure; residuals are cut at ``cut`` at first."""
 
         def means(theta: Array) -> Array:
-            scores = np.clip(rows.values @ theta, -FARTHEST, FARTHEST)
+            scores = within(products(rows.values, theta), FARTHEST)
             return np.asarray(exposure * np.exp(scores))
 
         def residuals(theta: Array) -> Array:

@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
+from winsor.core.arithmetic.rows import Total, sum_rows
 from winsor.core.checks import positive, whole
 from winsor.core.contract import Sensitivity
 from winsor.core.prepaid import Receipt
@@ -82,14 +83,11 @@ def truncated_gradients(
     """Return a function that releases the next noisy coordinate-wise truncated mean gradient."""
 
     def gradient(theta: Array) -> Array:
-        total = np.zeros_like(theta)
+        total = Total()
         for piece, rows in task.design.chunks(_CHUNK):
             residual = task.loss.residual(rows.scores(theta), task.y[piece])
-            total += smoothed(rows.gradients(residual) / scale, smoothing).sum(axis=0)
-        total *= scale
-        receipt.release(total)
-        total /= task.n
-        return total
+            total.add(sum_rows(smoothed(rows.gradients(residual) / scale, smoothing)))
+        return receipt.release(total.value * scale) / task.n
 
     return gradient
 

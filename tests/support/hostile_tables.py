@@ -10,18 +10,32 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
+import torch
+from statistic_battery import examples
 
 from winsor import metrics, tables
+from winsor.core.arithmetic.rows import slack
 from winsor.core.contract import Neighbouring
 from winsor.core.door import Door
 from winsor.core.prepaid import PrepaidDoor, Receipt
 from winsor.core.sampling.samplers import FullBatch
-from winsor.tables import partitions
+from winsor.features.private_axes import PrivateAxes
+from winsor.features.private_norm import PrivateNorm
+from winsor.features.private_whitening import PrivateWhitening
+from winsor.metrics.metric import Columns
+from winsor.tables import losses, partitions
 from winsor.tables.additive.estimators import PrivateAdditiveClassifier, PrivateAdditiveRegressor
+from winsor.tables.additive.terms import tent_sums
+from winsor.tables.design import Design, clip_residuals
+from winsor.tables.linear.scaled import Scaling
+from winsor.tables.linear.sufficient import OuterProducts
+from winsor.tables.means.clipped import clipped_sum
+from winsor.tables.partitions.statistics import Triangle
+from winsor.tables.statistics import Statistic, release
+from winsor.tables.transformers import CutMoments
 
 SIZES = (1e-320, 1e-308, 1e-250, 1e-170, 1e-155, 1e-100, 1e-30, 1e-9, 0.3, 1.0, 40.0, 1e6)
 SIZES = (*SIZES, 1e30, 1e100, 1e150, 1e155, 1e170, 1e250, 1e300, 1e308)
-KEY = bytes(range(32))
 
 
 @dataclass
@@ -123,7 +137,7 @@ def scaled_norm(gap: np.ndarray, bound: float) -> float:
 
 
 def hostile_row(rng: np.random.Generator, columns: int) -> np.ndarray:
-    """A row of any magnitudes, alike or mixed, with zeros."""
+    """A row of any magnitudes, alike or mixed, with zeros of both signs."""
     row = np.full(columns, rng.choice(SIZES)) if rng.random() < 0.5 else rng.choice(SIZES, columns)
     row = row * rng.choice([-1.0, 1.0], columns) * rng.uniform(0.5, 1.0, columns)
     return np.where(rng.random(columns) < 0.15, rng.choice([0.0, -0.0]), row)
@@ -140,24 +154,23 @@ def ordinary_rows(rng: np.random.Generator, n: int, columns: int) -> np.ndarray:
     return rows
 
 
-Case = Callable[[np.ndarray], Any]
-"""A fit of a table whose last column is the target, if there is one."""
+Case = Callable[[np.ndarray, bytes], Any]
+"""A fit of a table, whose last column is the target if there is one, under a key."""
 
 
 def _model(cls: Any, positive: bool = False, labels: bool = False, **options: Any) -> Case:
-    def fit(table: np.ndarray) -> None:
+    def fit(table: np.ndarray, key: bytes) -> None:
         x, y = table[:, :-1], table[:, -1]
         y = np.abs(y) if positive else y
         if labels:
             y = (y > 0).astype(float)
-        cls(random_state=KEY, **{"epsilon": 8.0} | options).fit(x, y)
+        cls(random_state=key, **{"epsilon": 8.0} | options).fit(x, y)
 
     return fit
 
 
 def _mean(function: Any, **options: Any) -> Case:
-    terms = {"epsilon": 8.0, "random_state": KEY} | options
-    return lambda table: function(table, **terms)
+    return lambda table, key: function(table, epsilon=8.0, random_state=key, **options)
 
 
 def _parts(table: np.ndarray) -> Any:
@@ -168,17 +181,30 @@ def _parts(table: np.ndarray) -> Any:
 
 
 def _of_parts(function: Any, **options: Any) -> Case:
-    terms = {"epsilon": 8.0, "random_state": KEY} | options
-    return lambda table: function(_parts(table), **terms)
+    return lambda table, key: function(_parts(table), epsilon=8.0, random_state=key, **options)
 
 
 def _measured(metric: Any, **names: int) -> Case:
-    def fit(table: np.ndarray) -> None:
-        columns = {
-            name: table[:, place] if name != "targets" or not isinstance(place, tuple) else None
-            for name, place in names.items()
-        }
-        metrics.measure(metric, epsilon=8.0, random_state=KEY, **columns)
+    def fit(table: np.ndarray, key: bytes) -> None:
+        columns = {name: table[:, place] for name, place in names.items()}
+        metrics.measure(metric, epsilon=8.0, random_state=key, **columns)
+
+    return fit
+
+
+def _transform(kind: Any) -> Case:
+    def fit(table: np.ndarray, key: bytes) -> None:
+        rows = torch.from_numpy(table)
+        shaped = rows if kind is PrivateWhitening else rows[:, :, None].expand(-1, -1, 2)
+        with mock.patch("winsor.features.moments.key_for", lambda *_: key):
+            kind(noise_multiplier=1.0, delta=1e-5).fit(shaped)
+
+    return fit
+
+
+def _statistic(one: Statistic) -> Case:
+    def fit(table: np.ndarray, key: bytes) -> None:
+        release(one, np.resize(table, (len(table), one.columns)), epsilon=8.0, random_state=key)
 
     return fit
 
@@ -232,24 +258,30 @@ def cases() -> dict[str, Case]:
         "winsorised": _mean(own.winsorised_mean),
         "described": _mean(own.describe),
         "bins": _mean(own.private_bins),
-        "scaled": lambda t: own.PrivateScaler(epsilon=8.0, random_state=KEY).fit(t),
-        "scaled, learnt": lambda t: own.PrivateScaler(None, None, 8.0, random_state=KEY).fit(t),
-        "binned": lambda t: own.PrivateBinner(epsilon=8.0, random_state=KEY).fit(t),
-        "encoded": lambda t: own.PrivateEncoder(epsilon=8.0, random_state=KEY).fit(t[:, :1]),
+        "scaled": lambda t, key: own.PrivateScaler(epsilon=8.0, random_state=key).fit(t),
+        "scaled, learnt": lambda t, key: own.PrivateScaler(None, None, 8.0, random_state=key).fit(
+            t
+        ),
+        "binned": lambda t, key: own.PrivateBinner(epsilon=8.0, random_state=key).fit(t),
+        "encoded": lambda t, key: own.PrivateEncoder(epsilon=8.0, random_state=key).fit(t[:, :1]),
         "parts, mean": _of_parts(partitions.clipped_mean, radius=1.0),
         "parts, quantiles": _of_parts(partitions.quantiles, levels=[0.5]),
         "parts, moments": _of_parts(partitions.second_moments, bound=1.0),
         "parts, tiny moments": _of_parts(partitions.second_moments, bound=1e-50),
-        "parts, ridge": lambda t: partitions.fit_ridge(
-            own.PrivateRidge(8.0, random_state=KEY, method="suffstats"), _parts(t)
+        "parts, ridge": lambda t, key: partitions.fit_ridge(
+            own.PrivateRidge(8.0, random_state=key, method="suffstats"), _parts(t)
         ),
-        "parts, scaler": lambda t: partitions.fit_scaler(
-            own.PrivateScaler(epsilon=8.0, random_state=KEY), _parts(t)
+        "parts, scaler": lambda t, key: partitions.fit_scaler(
+            own.PrivateScaler(epsilon=8.0, random_state=key), _parts(t)
         ),
     }
     for loss in ("squared", "huber", "poisson", "gamma"):
         options = {"loss": loss, "interactions": 1, "positive": loss in ("poisson", "gamma")}
         found[f"additive, {loss}"] = _model(PrivateAdditiveRegressor, **options)
+    for kind in (PrivateNorm, PrivateWhitening, PrivateAxes):
+        found[kind.__name__] = _transform(kind)
+    for one in examples():
+        found[f"statistic {one!r}"] = _statistic(one)
     pair = {"targets": 0, "predictions": 1}
     found |= {
         "loss": _measured(metrics.ClippedLoss(3.0), losses=0),
@@ -279,9 +311,71 @@ def move_of(case: Case, seed: int, n: int = 64) -> float:
         other = -hostile
     elif rng.random() < 0.3:
         other = rows[0]
+    key = rng.bytes(32)
     with watched() as one:
-        case(np.vstack([rows, hostile]))
+        case(np.vstack([rows, hostile]), key)
     turned = not one.sampled and rng.random() < 0.5
     with watched(one) as two:
-        case(np.vstack([other, rows] if turned else [rows, other]))
+        case(np.vstack([other, rows] if turned else [rows, other]), key)
     return largest_move(one, two)
+
+
+# -------------------------------------------------------------- sums of n rows, and of one row more
+
+
+def sums(columns: int) -> dict[str, tuple[Callable[[np.ndarray], np.ndarray], float]]:
+    """Functions of rows that releases add up, with the bound of a row: any numbers may be in it."""
+    rng = np.random.default_rng(columns)
+    weights, root = rng.standard_normal(columns), rng.standard_normal((columns, columns))
+    scaling = Scaling(np.full(columns - 1, -1.0), np.ones(columns - 1), np.zeros(columns - 1))
+    knots, point = [np.array([-1e300, -1.0, 0.0, 2.0, 1e300])] * columns, np.full(columns, 0.1)
+
+    def pulled(rows: np.ndarray, loss: losses.Loss, intercept: bool = True) -> np.ndarray:
+        design, every = Design(rows[:, :-1], intercept), np.arange(len(rows))
+        theta, y = weights[: design.size], rows[:, -1]
+        if loss.outputs > 1:
+            theta, y = np.stack([theta] * loss.outputs, axis=1), (y > 0).astype(float)
+        residual = loss.residual(design.rows(every).scores(theta), y)
+        return design.rows(every).pull(clip_residuals(residual, design.limits(0.5)))
+
+    def whitened(rows: np.ndarray) -> np.ndarray:
+        design, every = Design(rows[:, :-1], True).whitened(root), np.arange(len(rows))
+        return design.rows(every).pull(clip_residuals(rows[:, -1].copy(), design.limits(0.5)))
+
+    def of_metric(metric: metrics.Metric) -> tuple[Callable[[np.ndarray], np.ndarray], float]:
+        def total(rows: np.ndarray) -> np.ndarray:
+            given = {"targets": rows[:, 0], "predictions": rows[:, 1], "losses": rows[:, 0]}
+            return metric.total(Columns.of(**given))
+
+        return total, metric.bound
+
+    products = OuterProducts(scaling, True, 0.0, 1.0, 0.7)
+    return {
+        "squared": (lambda rows: pulled(rows, losses.Squared()), 0.5),
+        "no intercept": (lambda rows: pulled(rows, losses.Squared(), False), 0.5),
+        "hinge": (lambda rows: pulled(rows, losses.Hinge()), 0.5),
+        "softmax": (lambda rows: pulled(rows, losses.Softmax(2)), 0.5),
+        "whitened": (whitened, 0.5),
+        "clipped": (lambda rows: clipped_sum(rows, point, 1e-9), 1e-9),
+        "triangle": (Triangle(point, 0.7, 0.3), 0.49),
+        "moments": (CutMoments(point, point), (2 * columns) ** 0.5),
+        "products": (lambda rows: products(rows[:, :-1], rows[:, -1]), 0.49),
+        "tents": (lambda rows: tent_sums(rows, knots, 5), columns**0.5),
+        "r2": of_metric(metrics.R2(-1.0, 1.0, 0.3)),
+        "loss": of_metric(metrics.ClippedLoss(1e-9)),
+    }
+
+
+def joining_moves(seed: int, n: int) -> dict[str, float]:
+    """How far a row that joins ``n`` others, put last or first, moves every one of `sums`."""
+    rng = np.random.default_rng(seed)
+    columns = int(rng.integers(2, 5))
+    rows, hostile = ordinary_rows(rng, n, columns), hostile_row(rng, columns)
+    hostile = np.where(rng.random(columns) < 0.2, rng.choice([np.nan, np.inf, -np.inf]), hostile)
+    joined = np.vstack([rows, hostile] if rng.random() < 0.5 else [hostile, rows])
+    found = {}
+    for name, (total, bound) in sums(columns).items():
+        with np.errstate(all="ignore"):  # as in every fit
+            one, two = total(rows), total(joined)
+        found[name] = scaled_norm((two - one).ravel(), bound * (1 + slack(n + 1, one.size)))
+    return found

@@ -132,11 +132,6 @@ class Sensitivity:
         """Any function of the batch with values in a ball of radius c, whatever the rows do."""
         return Sensitivity(2 * c, 2 * c, proof)
 
-    def times(self, factor: float) -> Sensitivity:
-        """Return one that is so many times as large, without a mixture."""
-        l1 = None if self.l1 is None else factor * self.l1
-        return Sensitivity(factor * self.add_remove, factor * self.replace, self.proof, l1=l1)
-
     def under(self, relation: Neighbouring) -> float:
         """Return the sensitivity under ``relation``."""
         return self.add_remove if relation is Neighbouring.ADD_OR_REMOVE_ONE else self.replace

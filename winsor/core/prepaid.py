@@ -11,11 +11,10 @@ the cost per step falls to a few microseconds.
 
 Guarantee
 ---------
-Noise is scaled to S (1 + `slack`): sums of rows may exceed the stated bound by rounding, as far as
-`winsor.core.arithmetic.rows` proves. A `Receipt` releases at most the number of values that were
-paid for, each of the paid shape, each with fresh noise of the very standard deviation the recorded
-event was built from. That a value moves by at most the stated sensitivity is the caller's proof,
-carried in `Sensitivity.proof`.
+A `Receipt` releases at most the number of values that were paid for, each of the paid shape, each
+with fresh noise of the very standard deviation the recorded event was built from. That a value
+moves by at most the stated sensitivity is the caller's proof, carried in `Sensitivity.proof`; what
+rounding adds to it (`core/arithmetic/rows.py`) is added here.
 """
 
 from __future__ import annotations
@@ -72,14 +71,14 @@ class PrepaidDoor:
                 "sensitivity must be between 4e-121 and 2e120, so that no product underflows. Got "
                 f"{sensitivity.add_remove!r} instead. Change the unit of the rows."
             )
-        event = sampler.amplify(
-            mechanism.event({"value": Bounded(None, sensitivity)}), self.relation
-        )
+        parts = {"value": Bounded(None, sensitivity)}
+        event = sampler.amplify(mechanism.event(parts), self.relation)
         rounding = slack(sampler.n, math.prod(size))
-        self._slack = max(self._slack, rounding)
-        charged = sensitivity.times(1 + rounding)
-        parts = {"value": Bounded(None, charged)}
-        std, bits = on_grid(mechanism, parts, {"value": math.prod(size)})
+        self._slack, more = max(self._slack, rounding), 1 + rounding
+        bounds = more * sensitivity.add_remove, more * sensitivity.replace
+        charged = Sensitivity(*bounds, sensitivity.proof)
+        value = {"value": Bounded(None, charged)}
+        std, bits = on_grid(mechanism, value, {"value": math.prod(size)})
         first = self.ledger.record_many(self.run, event, steps)
         self.note(sampler, sensitivity.proof)
         return Receipt(self._noise, first, steps, size, std["value"], bits["value"], charged)
@@ -112,17 +111,12 @@ class Receipt:
     ) -> None:
         self.first = first
         self.std = std
-        self.sensitivity = sensitivity
-        """How far a row moves a released value, rounding included."""
+        self.sensitivity = sensitivity  # rounding included
         self._noise = noise
         self._shape = shape
         self._left = steps
         self._next = first
         self._bits = bits
-
-    def rho(self, relation: Neighbouring) -> float:
-        """Return the rho of zero-concentrated privacy that one release spends."""
-        return (self.sensitivity.under(relation) / self.std) ** 2 / 2
 
     @property
     def left(self) -> int:

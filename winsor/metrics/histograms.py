@@ -50,7 +50,7 @@ class Calibration(Metric):
     """
 
     asks_for_size = True
-    bound = math.sqrt(1 + _COUNT**2)
+    bound = math.hypot(1, _COUNT)
     proof = "a row is in one bin, with a gap between -1 and 1"
 
     def __init__(self, bins: int = 10, positive_class: Any = 1) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from winsor.core.arithmetic.rows import clip_rows, squares, sum_rows, summed
+from winsor.core.arithmetic.rows import blocks, clip_rows, squares, sum_rows, summed
 from winsor.core.checks import positive
 from winsor.core.contract import ConfigurationError
 from winsor.metrics.metric import Array, Columns, Estimate, Metric, Size, around, cells_of, unknown
@@ -26,7 +26,7 @@ class Moments(Metric):
     """A function of the mean of x, with the interval of the delta method."""
 
     asks_for_size = True
-    bound = math.sqrt(1 + _SECOND**2)
+    bound = math.hypot(1, _SECOND)
     dimension: int
     range: tuple[float, float] = (-np.inf, np.inf)
 
@@ -46,7 +46,7 @@ class Moments(Metric):
     def total(self, columns: Columns) -> Array:
         """Return the sum of all rows' contributions."""
         x = clip_rows(self.vectors(columns), 1.0)
-        first, second = sum_rows(x), summed(lambda own: x[own].T @ x[own], len(x))
+        first, second = sum_rows(x), summed(x[own].T @ x[own] for own in blocks(len(x)))
         rows, cols = np.triu_indices(self.dimension)
         # Off the diagonal an entry stands for two: sqrt(2) keeps the norm of the whole matrix.
         weights = np.where(rows == cols, 1.0, math.sqrt(2))

@@ -48,10 +48,15 @@ class Design:
         self.size = self.d + intercept
         with np.errstate(all="ignore"):
             self.norms = np.hypot(unit * row_norms(x), intercept)
+        finite = np.isfinite(self.norms)
+        if isinstance(x, np.ndarray) and not finite.all():  # 0 times infinity would be no number
+            self.x = np.where(finite[:, None], x, 0.0)
 
     def limits(self, bound: float) -> Array:
-        """Return (n,) largest |r_i| with |g_i| <= bound."""
-        return arithmetic.limits(self.norms, bound)
+        """Return (n,) largest |r_i| with |g_i| <= bound; 0 for a row so long that r_i would lose
+        digits."""
+        far = arithmetic.FARTHEST
+        return np.where(self.norms <= far, bound / np.maximum(self.norms, 1 / far), 0.0)
 
     def whitened(self, root: Array) -> Design:
         """Return the design of the rows (x, 1) ``root``, whose norms are those of what is summed:
@@ -105,7 +110,9 @@ class DesignRows:
     def pull(self, residual: Array) -> Array:
         """Return sum_i r_i (x_i, 1): the shape of theta."""
         scaled = residual if self.unit == 1.0 else residual * self.unit
-        features = arithmetic.summed(lambda own: self.x[own].T @ scaled[own], len(residual))
+        features = arithmetic.summed(
+            self.x[own].T @ scaled[own] for own in arithmetic.blocks(len(residual))
+        )
         if not self.intercept:
             return features
         return np.concatenate([features, arithmetic.sum_rows(residual)[None]])
@@ -131,7 +138,11 @@ def row_norms(x: Array | sparse.csr_array) -> Array:
     """Return the (n,) Euclidean norms of the rows of a table."""
     if isinstance(x, np.ndarray):
         return arithmetic.row_norms(x)
-    return arithmetic.entry_norms(x.data, x.indptr)
+    norms, counts = np.zeros(x.shape[0]), np.diff(x.indptr)
+    for count in np.unique(counts):  # rows of as many entries are a table
+        own = np.flatnonzero(counts == count)
+        norms[own] = arithmetic.row_norms(x.data[x.indptr[own, None] + np.arange(count)])
+    return norms
 
 
 def clip_residuals(residual: Array, limits: Array) -> Array:

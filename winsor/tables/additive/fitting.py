@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from winsor.core.arithmetic.rows import BLOCK, sum_rows, summed
+from winsor.core.arithmetic.rows import blocks, sum_rows, summed
 from winsor.core.contract import Sensitivity
 from winsor.core.prepaid import PrepaidDoor
 from winsor.core.sampling.samplers import FullBatch
@@ -88,7 +88,8 @@ class Table:
     def gradient(self, design: Design, parameters: Array, clip: float) -> Array:
         """Return sum_i phi_i r_i', residuals cut to length ``clip``."""
         cut = cut_rows(self._residuals(design, parameters), clip)
-        return summed(lambda own: self._across[own.start // BLOCK] @ cut[own], self.n)
+        pieces = zip(self._across, blocks(self.n), strict=True)
+        return summed(across @ cut[own] for across, own in pieces)
 
     def residual_counts(self, design: Design, parameters: Array) -> Array:
         """Count residuals in the cells of `residual_cut`."""
@@ -110,8 +111,7 @@ class Table:
         """Negative gradients in the scores."""
         if design is not self._design:  # a descent asks for the same one at every step
             self._design, self._rows = design, design.rows(self.features)
-            starts = range(0, self.n, BLOCK)
-            self._across = [self._rows[start : start + BLOCK].T.tocsr() for start in starts]
+            self._across = [self._rows[own].T.tocsr() for own in blocks(self.n)]
         return -self.loss.residual(self._rows @ parameters, self._y)
 
 

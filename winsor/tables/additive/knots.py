@@ -112,7 +112,7 @@ def units_of(found: list[Distribution], linked: bool) -> Units:
     y = found[0]
     if not linked:
         q05, q16, middle, q84, q95 = y.quantile([0.05, 0.16, 0.5, 0.84, 0.95])
-        spread = max((q84 - q16) / 2, (q95 - q05) / 3.3, (y.high - y.low) / 100, 1e-300)
+        spread = max((q84 - q16) / 2, (q95 - q05) / 3.3, (y.high - y.low) / 100, 1e-60)
         ends = y.low - ROOM * (y.high - y.low), y.high + ROOM * (y.high - y.low)
         high = (y.high - float(middle)) / float(spread)
         return Units(float(middle), float(spread), high, ends)
@@ -126,4 +126,4 @@ def units_of(found: list[Distribution], linked: bool) -> Units:
 def _mean(found: Distribution) -> float:
     """Mean of a positive column, without the long empty ends of outer cells."""
     values = cut_ends(found.quantile(np.linspace(0.0, 1.0, 65)))
-    return max(float(np.mean((values[1:] + values[:-1]) / 2)), 1e-300)
+    return max(float(np.mean((values[1:] + values[:-1]) / 2)), 1e-60)

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from winsor.core.arithmetic.rows import Total
+from winsor.core.arithmetic.rows import summed
 from winsor.core.prepaid import Receipt
 from winsor.core.randomness import stream
 from winsor.core.sampling.samplers import FullBatch, Indices, Poisson, Sampler
@@ -51,10 +51,8 @@ def batch_sums(
     """
 
     def whole(theta: Array) -> Array:
-        total = Total()
-        for piece, rows in task.design.chunks():
-            total.add(pulled(task, rows, piece, theta, limits))
-        return total.value
+        chunks = task.design.chunks()
+        return summed(pulled(task, rows, piece, theta, limits) for piece, rows in chunks)
 
     if isinstance(sampler, FullBatch):
         return whole

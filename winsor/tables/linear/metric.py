@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from winsor.core.arithmetic.rows import Total
+from winsor.core.arithmetic.rows import summed
 from winsor.core.contract import Sensitivity
 from winsor.core.noise.gaussian import Gaussian
 from winsor.core.prepaid import PrepaidDoor
@@ -63,11 +63,8 @@ def release_triangle(
 def gram_of(design: Design, bound: float, beside: Array | None = None) -> Array:
     """Return sum_i a_i a_i', a_i = (u_i, 1) with what stands ``beside`` it, cut to length
     ``bound``, a chunk at a time."""
-    total = Total()
-    for piece, _ in design.chunks(1 << 20):
-        rows = design.cut(piece, bound, beside)
-        total.add(rows.T @ rows)
-    return total.value
+    pieces = (design.cut(piece, bound, beside) for piece, _ in design.chunks(1 << 20))
+    return summed(rows.T @ rows for rows in pieces)
 
 
 def packed_triangle(square: Array) -> Array:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from winsor.core.arithmetic.rows import quotients, within
+from winsor.core.arithmetic.rows import within
 from winsor.tables.inputs import scaled
 from winsor.tables.ranges.distribution import Distribution
 
@@ -75,7 +75,7 @@ class Scaling:
     def apply(self, table: Array) -> Array:
         """Return a new table in [-1, 1]."""
         inside = np.clip(table, self.low, self.high)
-        return within(quotients(inside - self.centre, self.reach))
+        return within((inside - self.centre) / self.reach)
 
 
 def column(reach: Array, like: Array) -> Array:

@@ -107,8 +107,8 @@ def release_information(
     """Release H of ``rows`` (n, k) with ``weights`` cut to ``largest``."""
     n, size = rows.shape
     kept = np.maximum(arithmetic.within(weights, largest), 0.0)[:, None]
-    total = arithmetic.summed(lambda own: (rows[own] * kept[own]).T @ rows[own], n)
-    packed = packed_triangle(total)
+    pieces = ((rows[own], kept[own]) for own in arithmetic.blocks(n))
+    packed = packed_triangle(arithmetic.summed((x * weight).T @ x for x, weight in pieces))
     sensitivity = information_sensitivity(largest, reach)
     receipt = door.pay(noise, FullBatch(n), sensitivity, 1, len(packed))
     return Information(unpacked_triangle(receipt.release(packed), size), receipt.std, reach)
@@ -179,7 +179,8 @@ class ScoreRows:
     def score(self, residuals: Array, cut: float) -> Array:
         """Return sum_i r_i (u_i, 1), with residuals that are no numbers taken for 0."""
         kept = arithmetic.within(residuals, cut)
-        return arithmetic.summed(lambda own: self.values[own].T @ kept[own], len(kept))
+        own = arithmetic.blocks(len(kept))
+        return arithmetic.summed(self.values[piece].T @ kept[piece] for piece in own)
 
     def in_units(self, theta: Array, covariance: Array) -> tuple[Array, Array]:
         """Return parameters and covariance for features as they came, intercept last."""

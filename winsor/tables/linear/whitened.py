@@ -38,14 +38,13 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from winsor.core.arithmetic.rows import Total
 from winsor.core.checks import fraction, positive, probability, whole
 from winsor.core.contract import Sensitivity
 from winsor.core.sampling.samplers import FullBatch
 from winsor.planning.shares import Part, Session
 from winsor.tables.descent import mean_of_last
 from winsor.tables.design import Design
-from winsor.tables.linear.batches import pulled
+from winsor.tables.linear.batches import batch_sums
 from winsor.tables.linear.flat import FlatDescent
 from winsor.tables.linear.metric import Metric, gram_of, release_triangle, towards_level
 from winsor.tables.linear.scaled import Scaling, column
@@ -257,16 +256,14 @@ class Run:
         bound = self.clipping(size) * deviation * math.sqrt(size)
         positive("the clipping bound", bound)
         whitened = replace(task, design=design.whitened(root), y=y, loss=self.loss)
-        limits = whitened.design.limits(bound)
         sensitivity = Sensitivity.per_sample(bound, _PROOF_STEPS)
         mechanism = self.shares.mechanism("steps")
-        receipt = self.door.pay(mechanism, FullBatch(self.n), sensitivity, count, start.shape)
+        sampler = FullBatch(self.n)
+        receipt = self.door.pay(mechanism, sampler, sensitivity, count, start.shape)
+        total = batch_sums(whitened, sampler, receipt, b"", whitened.design.limits(bound))
 
         def advance(theta: Array) -> Array:
-            total = Total()
-            for piece, rows in whitened.design.chunks():
-                total.add(pulled(whitened, rows, piece, theta, limits))
-            slope = receipt.release(total.value) / self.n
+            slope = receipt.release(total(theta)) / self.n
             there = theta - slope / task.loss.curvature
             return self._shrunk(there, root) if task.alpha else there
 

@@ -112,7 +112,7 @@ def averaged_mean(
         error_bound=_error_bound(clip, sampler, receipt.std, d, deviation, beta),
         radius=clip,
         noise_std=receipt.std,
-        rho=receipt.rho(target.relation) if whole else None,
+        rho=(receipt.sensitivity.under(target.relation) / receipt.std) ** 2 / 2 if whole else None,
         ledger=session.ledger,
     )
 

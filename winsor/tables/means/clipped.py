@@ -135,7 +135,7 @@ def clipped_mean(
     reach, multiplier = settle_radius(radius, main, session, norms, d, assumed)
     receipt = session.door.pay(Gaussian(multiplier), FullBatch(n), mean_sensitivity(reach, n), 1, d)
     estimate = receipt.release(clipped_sum(rows, point, reach) / n) + point
-    spent_rho = receipt.rho(target.relation)
+    spent_rho = (receipt.sensitivity.under(target.relation) / receipt.std) ** 2 / 2
     return MeanEstimate(
         estimate=estimate[0] if column else estimate,
         guarantee=session.guarantee(*conditions),
@@ -170,11 +170,8 @@ def mean_sensitivity(radius: float, divisor: float) -> Sensitivity:
 
 def clipped_sum(rows: Array, point: Array, radius: float) -> Array:
     """Return sum_i min(1, R/|x_i - c|) (x_i - c), without a copy of the data."""
-
-    def clipped(own: slice) -> Array:
-        return arithmetic.clip_rows(rows[own], radius, point).sum(axis=0)
-
-    return arithmetic.summed(clipped, len(rows))
+    pieces = (rows[own] for own in arithmetic.blocks(len(rows)))
+    return arithmetic.summed(arithmetic.clip_rows(x, radius, point).sum(axis=0) for x in pieces)
 
 
 def settle_radius(

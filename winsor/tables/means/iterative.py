@@ -130,6 +130,7 @@ def iterative_mean(
     means = parts.released_means(sums, receipt)
     found = combined(means, combine, first if isinstance(first, str) else first - point, updates)
     estimate = found.point + point
+    shift = receipt.sensitivity.under(target.relation)
     amplified = parts.poisson or isinstance(radius, PrivateRadius)
     return MeanEstimate(
         estimate=estimate[0] if column else estimate,
@@ -137,7 +138,7 @@ def iterative_mean(
         error_bound=_error_bound(assumed, reach, receipt.std, n, beta),
         radius=reach,
         noise_std=receipt.std,
-        rho=None if amplified else receipt.rho(target.relation),
+        rho=None if amplified else (shift / receipt.std) ** 2 / 2,
         ledger=session.ledger,
         group_means=means + point,
         updates=found.updates,

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from winsor.core.arithmetic.rows import Total
+from winsor.core.arithmetic.rows import summed
 from winsor.core.contract import ConfigurationError, ProtocolError
 from winsor.tables.inputs import as_rows
 from winsor.tables.partitions.on_dask import DaskMap, DelayedMap, delayed_parts
@@ -114,14 +114,18 @@ class Partitions:
 
     def sum(self, bounded: Callable[[Array], Array]) -> tuple[int, Array]:
         """Return number of rows, and the sum of ``bounded(rows)`` over all partitions."""
-        n, total = 0, Total()
-        for count, part in self._map(OnPartition(bounded, self.columns), self._loaders()):  # type: ignore[arg-type]
-            n += int(count)
-            if part is not None:
-                total.add(part)
-        if n == 0:
+        counts: list[int] = []
+
+        def parts() -> Iterator[Array]:
+            for count, part in self._map(OnPartition(bounded, self.columns), self._loaders()):  # type: ignore[arg-type]
+                counts.append(int(count))
+                if part is not None:
+                    yield part
+
+        total = summed(parts())
+        if not any(counts):
             raise ConfigurationError("the partitions must have rows. Got none in any of them.")
-        return n, total.value
+        return sum(counts), total
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from typing import Any, Unpack
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from winsor.core.arithmetic.rows import clip_rows, summed
+from winsor.core.arithmetic.rows import blocks, clip_rows, summed
 from winsor.core.checks import fraction, positive, whole
 from winsor.core.contract import ConfigurationError, Guarantee, Neighbouring, Sensitivity
 from winsor.core.ledger.ledger import Ledger
@@ -102,7 +102,7 @@ def clipped_mean(
         error_bound=None,
         radius=reach,
         noise_std=receipt.std,
-        rho=receipt.rho(target.relation),
+        rho=(receipt.sensitivity.under(target.relation) / receipt.std) ** 2 / 2,
         ledger=session.ledger,
     )
 
@@ -217,12 +217,9 @@ class Triangle:
     reach: float
 
     def __call__(self, rows: Array) -> Array:
-        def products(own: slice) -> Array:
-            beside = np.full(len(rows[own]), self.reach)
-            table = clip_rows(np.column_stack([rows[own] - self.point, beside]), self.bound)
-            return table.T @ table
-
-        return packed_triangle(summed(products, len(rows)))
+        table = np.column_stack([rows - self.point, np.full(len(rows), self.reach)])
+        pieces = (clip_rows(table[own], self.bound) for own in blocks(len(rows)))
+        return packed_triangle(summed(piece.T @ piece for piece in pieces))
 
 
 def second_moments(

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from winsor.core.accounting.lattice import on_grid
-from winsor.core.arithmetic.rows import FARTHEST, slack
+from winsor.core.arithmetic.rows import slack
 from winsor.core.contract import (
     Bounded,
     BudgetExceeded,
@@ -66,11 +66,6 @@ class PrepaidDoor:
     ) -> Receipt:
         """Record ``steps`` releases of arrays of ``shape``, and return the right to make them."""
         size = (shape,) if isinstance(shape, int) else shape
-        if not 1 / FARTHEST <= sensitivity.add_remove <= FARTHEST:
-            raise UnsoundRelease(
-                "sensitivity must be between 4e-121 and 2e120, so that no product underflows. Got "
-                f"{sensitivity.add_remove!r} instead. Change the unit of the rows."
-            )
         parts = {"value": Bounded(None, sensitivity)}
         event = sampler.amplify(mechanism.event(parts), self.relation)
         rounding = slack(sampler.n, math.prod(size))

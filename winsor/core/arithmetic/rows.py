@@ -8,8 +8,8 @@ Guarantee
 ---------
 Blocks of `BLOCK` rows are added by any product, and their sums by Neumaier's compensated addition
 (Higham 2002, sections 3.1 and 4.3): the sum of n rows no longer than C errs by at most
-n C gamma_(BLOCK + 8), and one row moves it by at most C (1 + `slack`). The prepaid door takes only
-bounds from 1 / `FARTHEST` to `FARTHEST`, for which products of bounded rows are normal numbers.
+n C gamma_(BLOCK + 8), and one row moves it by at most C (1 + `slack`). A `Sensitivity` lies between
+1 / `FARTHEST` and `FARTHEST`, where products of bounded rows are normal numbers.
 """
 
 from __future__ import annotations
@@ -56,18 +56,12 @@ def clip_rows(rows: Array, radius: float | Array, centre: Array | None = None) -
     return np.where(np.isfinite(norms)[:, None], clipped, 0.0)
 
 
-def within(values: Array, bound: float = 1.0) -> Array:
-    """Return values cut to [-bound, bound]; what is not a number becomes 0."""
-    return np.clip(np.where(np.isnan(values), 0.0, values), -bound, bound)
-
-
 @quiet
 def squares(values: Array) -> Array:
     """Return the square of each value, infinity where it exceeds all numbers."""
     return np.asarray(values * values)
 
 
-@quiet
 def products(rows: Array, weights: Array) -> Array:
     """Return ``rows @ weights``, (n,) or (n, k), each row by itself."""
     if weights.ndim == 1:
@@ -99,7 +93,8 @@ def sum_rows(rows: Array) -> Array:
 
 def sum_weights(cells: NDArray[np.integer], weights: Array, count: int) -> Array:
     """Return the sum of the ``weights`` of the rows in each of ``count`` cells."""
-    return summed(np.bincount(cells[own], weights[own], count) for own in blocks(len(cells)))
+    pieces = ((cells[own], weights[own]) for own in blocks(len(cells)))
+    return summed(np.bincount(*piece, count).astype(np.float64) for piece in pieces)
 
 
 def _scaled(rows: Array) -> tuple[Array, Array, NDArray[np.int32]]:

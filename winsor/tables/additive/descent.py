@@ -24,13 +24,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from winsor.core.arithmetic.rows import clip_rows, within
+from winsor.core.arithmetic.rows import clip_rows
 from winsor.core.contract import Sensitivity
 from winsor.core.noise.gaussian import Gaussian
 from winsor.core.prepaid import PrepaidDoor
 from winsor.core.sampling.samplers import FullBatch
 from winsor.tables.additive.terms import Design
 from winsor.tables.descent import mean_of_last
+from winsor.tables.inputs import within
 
 Array = NDArray[np.float64]
 Gradient = Callable[[Array], Array]

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from winsor.core.arithmetic.rows import sum_weights, within
+from winsor.core.arithmetic.rows import sum_weights
+from winsor.tables.inputs import within
 from winsor.tables.ranges.distribution import Distribution, range_of_means
 
 Array = NDArray[np.float64]

@@ -16,8 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from winsor.core.arithmetic.rows import within
-from winsor.tables.inputs import scaled
+from winsor.tables.inputs import scaled, within
 from winsor.tables.ranges.distribution import Distribution
 
 Array = NDArray[np.float64]

@@ -34,6 +34,7 @@ from winsor.core.contract import Sensitivity
 from winsor.core.noise.gaussian import Gaussian
 from winsor.core.prepaid import PrepaidDoor, Receipt
 from winsor.core.sampling.samplers import FullBatch
+from winsor.tables.inputs import within
 from winsor.tables.linear.metric import packed_triangle, unpacked_triangle
 from winsor.tables.ranges.distribution import Distribution
 
@@ -106,7 +107,7 @@ def release_information(
 ) -> Information:
     """Release H of ``rows`` (n, k) with ``weights`` cut to ``largest``."""
     n, size = rows.shape
-    kept = np.maximum(arithmetic.within(weights, largest), 0.0)[:, None]
+    kept = np.maximum(within(weights, largest), 0.0)[:, None]
     pieces = ((rows[own], kept[own]) for own in arithmetic.blocks(n))
     packed = packed_triangle(arithmetic.summed((x * weight).T @ x for x, weight in pieces))
     sensitivity = information_sensitivity(largest, reach)
@@ -118,7 +119,7 @@ def release_squares(residuals: Array, cut: float, door: PrepaidDoor, noise: Gaus
     """Release the sum of squares of residuals, each cut to ``cut``."""
     n = len(residuals)
     receipt = door.pay(noise, FullBatch(n), square_sensitivity(cut), 1, 1)
-    squares = arithmetic.squares(arithmetic.within(residuals, cut))
+    squares = arithmetic.squares(within(residuals, cut))
     return float(receipt.release(arithmetic.sum_rows(squares[:, None]))[0])
 
 
@@ -178,7 +179,7 @@ class ScoreRows:
 
     def score(self, residuals: Array, cut: float) -> Array:
         """Return sum_i r_i (u_i, 1), with residuals that are no numbers taken for 0."""
-        kept = arithmetic.within(residuals, cut)
+        kept = within(residuals, cut)
         own = arithmetic.blocks(len(kept))
         return arithmetic.summed(self.values[piece].T @ kept[piece] for piece in own)
 

@@ -29,11 +29,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from winsor.core.arithmetic.rows import within
 from winsor.core.checks import choice, positive, probability, whole
 from winsor.core.contract import ConfigurationError, Sensitivity
 from winsor.planning.shares import Part, Session
 from winsor.tables.design import Design
+from winsor.tables.inputs import within
 from winsor.tables.linear.metric import Metric, gram_of, release_triangle
 from winsor.tables.linear.scaled import Scaling
 from winsor.tables.linear.task import BoundedSolution, BoundedTask, LinearTask, Method, Solution

@@ -32,7 +32,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtri
 
-from winsor.core.arithmetic.rows import quiet, sum_rows, sum_weights, within
+from winsor.core.arithmetic.rows import quiet, sum_rows, sum_weights
 from winsor.core.checks import probability
 from winsor.core.contract import ConfigurationError, Guarantee, Neighbouring, Sensitivity
 from winsor.core.ledger.ledger import Ledger
@@ -42,6 +42,7 @@ from winsor.core.randomness import key_for
 from winsor.core.sampling.samplers import FullBatch
 from winsor.planning.budget import Target
 from winsor.planning.shares import Part, Session, Shares
+from winsor.tables.inputs import within
 from winsor.tables.means.tail_cut import DOUBLINGS, Tail, distance_edges
 from winsor.tables.ranges.distribution import Distribution
 from winsor.tables.ranges.zoom import Zoom

@@ -204,7 +204,8 @@ def _transform(kind: Any) -> Case:
 
 def _statistic(one: Statistic) -> Case:
     def fit(table: np.ndarray, key: bytes) -> None:
-        release(one, np.resize(table, (len(table), one.columns)), epsilon=8.0, random_state=key)
+        columns = np.arange(one.columns) % table.shape[1]
+        release(one, table[:, columns], epsilon=8.0, random_state=key)
 
     return fit
 

@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import sparse
 
+from winsor.core.arithmetic.rows import FARTHEST, slack
 from winsor.gradients.rows import RowsView
 from winsor.gradients.view import Directions, View
-from winsor.tables.design import Design, DesignRows, clip_residuals
+from winsor.tables.design import Design, DesignRows, clip_residuals, row_norms
 from winsor.tables.linear.rule_view import GlmView
 from winsor.tables.losses import Huber, Logistic, Softmax, Squared
 
@@ -109,7 +110,7 @@ def test_clipped_gradients_never_exceed_the_bound(residuals, bound, many):
     gradients = design.rows(np.arange(6)).gradients(clipped)
     scaled = gradients.reshape(6, -1) / bound
     assert np.isfinite(scaled).all()
-    assert (np.linalg.norm(scaled, axis=1) <= 1).all()
+    assert (np.linalg.norm(scaled, axis=1) <= 1 + slack(1, 5)).all()
 
 
 def test_clipping_leaves_short_gradients_alone():
@@ -177,3 +178,26 @@ def test_an_empty_batch():
     assert view.size == 0
     assert view.total()["coef"].shape == (3, 1)
     assert view.sketch(Directions(k=2, seed=0)).shape == (0, 2)
+
+
+MAGNITUDES = 10.0 ** np.arange(-320.0, 309.0, 4.0)
+
+
+def test_limits_are_normal_numbers_and_keep_every_row_inside():
+    norms = np.append(MAGNITUDES, [0.0, np.inf, np.nan])
+    table = Design(np.zeros((len(norms), 1)), intercept=False)
+    table.norms = norms
+    for bound in (1e-120, 1.0, 1e120):
+        factors = table.limits(bound)
+        assert np.isfinite(factors).all() and (factors[norms > FARTHEST] == 0).all()
+        assert (factors[factors > 0] > 1e-300).all()
+        finite = np.isfinite(norms)
+        assert (factors[finite] * norms[finite] <= bound * (1 + 1e-15)).all()
+        assert (factors[~finite] == 0).all()
+
+
+def test_sparse_rows_of_any_magnitude_have_the_norms_of_dense_ones():
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-1, 1, (60, 5)) * rng.choice(MAGNITUDES, (60, 1)) * (rng.random((60, 5)) < 0.6)
+    norms = row_norms(sparse.csr_array(x))
+    np.testing.assert_allclose(norms, row_norms(x), rtol=1e-15, atol=5e-324)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import dataclasses
 import enum
 import functools
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
+
+from winsor.core.arithmetic.rows import FARTHEST
 
 Tree = dict[str, Any]
 """Gradient-shaped values: parameter name -> array."""
@@ -113,9 +114,10 @@ class Sensitivity:
             value = getattr(self, name)
             if name == "l1" and value is None:
                 continue
-            if not (math.isfinite(value) and value > 0):
+            if not 1 / FARTHEST <= value <= FARTHEST:
                 raise UnsoundRelease(
-                    f"sensitivity {name} must be a positive finite number. Got {value!r} instead."
+                    f"sensitivity {name} must be a positive finite number, between 4e-121 and "
+                    f"2e120 so that no product underflows. Got {value!r} instead."
                 )
 
     @staticmethod

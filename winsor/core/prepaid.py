@@ -13,7 +13,8 @@ Guarantee
 ---------
 A `Receipt` releases at most the number of values that were paid for, each of the paid shape, each
 with fresh noise of the very standard deviation the recorded event was built from. That a value
-moves by at most the stated sensitivity is the caller's proof, carried in `Sensitivity.proof`.
+moves by at most the stated sensitivity is the caller's proof, carried in `Sensitivity.proof`; what
+rounding adds to it (`core/arithmetic/rows.py`) is added here.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from winsor.core.accounting.lattice import on_grid
+from winsor.core.arithmetic.rows import slack
 from winsor.core.contract import (
     Bounded,
     BudgetExceeded,
@@ -52,6 +54,7 @@ class PrepaidDoor:
         self._noise = NoiseSource(key, prefetch=False)
         self._samplers: list[str] = []
         self._proofs: list[str] = []
+        self._slack = 0.0
 
     def pay(
         self,
@@ -62,13 +65,18 @@ class PrepaidDoor:
         shape: int | tuple[int, ...],
     ) -> Receipt:
         """Record ``steps`` releases of arrays of ``shape``, and return the right to make them."""
+        size = (shape,) if isinstance(shape, int) else shape
         parts = {"value": Bounded(None, sensitivity)}
         event = sampler.amplify(mechanism.event(parts), self.relation)
-        size = (shape,) if isinstance(shape, int) else shape
-        std, bits = on_grid(mechanism, parts, {"value": math.prod(size)})
+        rounding = slack(sampler.n, math.prod(size))
+        self._slack, more = max(self._slack, rounding), 1 + rounding
+        bounds = more * sensitivity.add_remove, more * sensitivity.replace
+        charged = Sensitivity(*bounds, sensitivity.proof)
+        value = {"value": Bounded(None, charged)}
+        std, bits = on_grid(mechanism, value, {"value": math.prod(size)})
         first = self.ledger.record_many(self.run, event, steps)
         self.note(sampler, sensitivity.proof)
-        return Receipt(self._noise, first, steps, size, std["value"], bits["value"])
+        return Receipt(self._noise, first, steps, size, std["value"], bits["value"], charged)
 
     def note(self, sampler: Sampler, proof: str) -> None:
         """Remember how the guarantee's records were sampled and why they are bounded."""
@@ -78,7 +86,8 @@ class PrepaidDoor:
 
     def guarantee(self, delta: float, conditions: tuple[str, ...] = ()) -> Guarantee:
         """The certified account of everything in the ledger, whether released yet or not."""
-        reasons = (*self._proofs, *conditions)
+        rounding = f"noise covers rounding in sums over rows: at most {self._slack:.1e} of a bound"
+        reasons = (*self._proofs, *([rounding] if self._slack else []), *conditions)
         return guarantee([self.ledger], delta, self.relation, self._samplers, reasons)
 
 
@@ -93,9 +102,11 @@ class Receipt:
         shape: tuple[int, ...],
         std: float,
         bits: int,
+        sensitivity: Sensitivity,
     ) -> None:
         self.first = first
         self.std = std
+        self.sensitivity = sensitivity  # rounding included
         self._noise = noise
         self._shape = shape
         self._left = steps
@@ -114,8 +125,7 @@ class Receipt:
                 f"a released value must be float64 of the paid shape {self._shape}. Got "
                 f"{value.dtype} {value.shape} instead: noise would be shared between entries."
             )
-        flat = value.ravel()
-        if not math.isfinite(flat.dot(flat)):
+        if not np.isfinite(value).all():
             raise UnsoundRelease(
                 "a released value must be finite. Got infinity or NaN instead: a row escaped its "
                 "bound, so the stated sensitivity does not hold."

@@ -18,6 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from winsor.core.arithmetic.rows import clip_rows
 from winsor.core.checks import as_delta, as_relation
 from winsor.core.contract import ConfigurationError, Guarantee, ProtocolError, Sensitivity
 from winsor.core.ledger.guarantee import guarantee
@@ -129,9 +130,7 @@ def whole_numbers(rows: Tensor, bound: float) -> Tensor:
     length = LEVELS * math.sqrt(d)
     rows = torch.where(rows.isfinite().all(1, keepdim=True), rows, 0.0)
     found = (rows * (length / bound)).clamp(-MOST, MOST).trunc()
-    norms = torch.linalg.vector_norm(found, dim=1, keepdim=True, dtype=torch.float64)
-    shorter = torch.clamp(length * (1 - 1e-9) / norms, max=1.0)  # the norm of zero is never above
-    return (found * shorter).trunc()
+    return torch.from_numpy(clip_rows(found.double().numpy(), length)).trunc()
 
 
 def packed(moments: Tensor) -> Tensor:

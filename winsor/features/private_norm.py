@@ -33,6 +33,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from winsor.core.arithmetic.rows import clip_rows, squares, sum_rows, summed
 from winsor.core.checks import positive
 from winsor.core.contract import ConfigurationError, Sensitivity
 from winsor.features.moments import Array, ReleasedMoments
@@ -109,15 +110,14 @@ class PrivateNorm(ReleasedMoments):
 
     def _sums(self, features: Tensor) -> Array:
         """What is released, without noise: (2, channels)."""
-        total = torch.zeros(2, features.shape[1], dtype=torch.float64)
-        for part in features.split(CHUNK):
-            flat = part.double().flatten(2) if part.dim() > 2 else part.double().unsqueeze(2)
-            halves = torch.stack([flat.mean(2) / self.mean_bound, flat.square().mean(2)], dim=1)
-            halves[:, 1] /= self.square_bound
-            norms = torch.linalg.vector_norm(halves, dim=2, keepdim=True)
-            cut = torch.where(norms > 1, halves / norms, halves)
-            total += torch.where(norms.isfinite(), cut, 0.0).sum(0)  # a broken row counts as none
-        return total.numpy()
+
+        def halves(part: Tensor) -> Array:
+            flat = part.double().reshape(*part.shape[:2], -1).numpy()
+            means = flat.mean(axis=2) / self.mean_bound
+            powers = squares(flat).mean(axis=2) / self.square_bound
+            return np.stack([sum_rows(clip_rows(half, 1.0)) for half in (means, powers)])
+
+        return summed(halves(part) for part in features.split(CHUNK))
 
     def __call__(self, features: Tensor) -> Tensor:
         """Return (features - mean_) / deviation_, channel by channel."""

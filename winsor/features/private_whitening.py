@@ -162,8 +162,11 @@ class PrivateWhitening(ReleasedMoments):
         first = torch.zeros(d, dtype=torch.float64)
         second = torch.zeros(d, d, dtype=torch.float64)
         for part in features.split(AT_ONCE):
-            # double: how a row is rounded must not hang on its place among the others
-            rows = whole_numbers(self._transformed(part.double()), bound).float()
+            # Rounding to whole numbers makes much of a last digit, which may hang on the shape of
+            # a product and on a row's place in it: all parts have one shape, rows their place.
+            alike = torch.zeros(AT_ONCE, d, dtype=torch.float64)
+            alike[: len(part)] = part
+            rows = whole_numbers(self._transformed(alike)[: len(part)], bound).float()
             first += rows.sum(0)
             for left in range(0, d, BLOCK):  # above the diagonal is enough; exact: see AT_ONCE
                 across = rows[:, left : left + BLOCK].T @ rows[:, left:]

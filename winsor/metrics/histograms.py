@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from winsor.core.arithmetic.rows import sum_weights
 from winsor.core.checks import positive, probability, whole
 from winsor.core.contract import ConfigurationError
 from winsor.metrics.metric import (
@@ -49,7 +50,7 @@ class Calibration(Metric):
     """
 
     asks_for_size = True
-    bound = math.sqrt(1 + _COUNT**2)
+    bound = math.hypot(1, _COUNT)
     proof = "a row is in one bin, with a gap between -1 and 1"
 
     def __init__(self, bins: int = 10, positive_class: Any = 1) -> None:
@@ -66,7 +67,7 @@ class Calibration(Metric):
         chances = columns.numbers("scores", 0.0, 1.0, odd=0.5)
         cells = bins_of(chances, 0.0, 1.0, self.bins)
         happened = columns.need("targets") == self.positive_class
-        gaps = np.bincount(cells, weights=happened - chances, minlength=self.bins)
+        gaps = sum_weights(cells, happened - chances, self.bins)
         return np.concatenate([_COUNT * tally(cells, self.bins), gaps])
 
     def read(self, total: Array, std: float, size: Size, level: float) -> Estimate:

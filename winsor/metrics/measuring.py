@@ -21,6 +21,7 @@ import numpy as np
 from dp_accounting.dp_event import DpEvent
 from numpy.typing import ArrayLike
 
+from winsor.core.arithmetic.rows import quiet
 from winsor.core.checks import as_delta, as_relation, positive, probability, refuse_unknown
 from winsor.core.contract import Bounded, ConfigurationError, Guarantee, Neighbouring, Sensitivity
 from winsor.core.ledger.ledger import Ledger
@@ -30,8 +31,6 @@ from winsor.core.sampling.samplers import FullBatch
 from winsor.metrics.metric import Array, Columns, Metric, Size
 from winsor.planning.budget import Payment
 from winsor.planning.shares import noise_of, single_payment
-
-_ROUNDING = 1 + 1e-9  # float64 sums of a million bounded rows err by far less
 
 
 @dataclass(frozen=True)
@@ -111,6 +110,7 @@ def totals_of(named: Mapping[str, Metric], columns: Columns) -> Array:
     return np.concatenate([metric.total(columns) for metric in named.values()])
 
 
+@quiet
 def measure_sums(
     metrics: Metric | Mapping[str, Metric],
     summed: Callable[[Mapping[str, Metric]], tuple[int, Array]],
@@ -130,7 +130,7 @@ def measure_sums(
     plan = Payment(FullBatch(n), _sensitivity(named, weights), 1)
     stated = terms.get("epsilon"), terms.get("noise_multiplier")
     multiplier = noise_of(plan, *stated, certified, related)
-    factors = {name: math.sqrt(weights[name]) / (m.bound * _ROUNDING) for name, m in named.items()}
+    factors = {name: math.sqrt(weights[name]) / m.bound for name, m in named.items()}
     value = np.repeat(list(factors.values()), [metric.width for metric in named.values()]) * totals
     book = Ledger({"method": "metrics", "n": n}) if book is None else book
     key = key_for(terms.get("random_state"), None, value, multiplier)

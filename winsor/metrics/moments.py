@@ -14,19 +14,19 @@ from typing import Any
 
 import numpy as np
 
+from winsor.core.arithmetic.rows import blocks, clip_rows, squares, sum_rows, summed
 from winsor.core.checks import positive
 from winsor.core.contract import ConfigurationError
 from winsor.metrics.metric import Array, Columns, Estimate, Metric, Size, around, cells_of, unknown
 
 _SECOND = 0.25  # weight of the second moments
-_CHUNK = 1 << 16
 
 
 class Moments(Metric):
     """A function of the mean of x, with the interval of the delta method."""
 
     asks_for_size = True
-    bound = math.sqrt(1 + _SECOND**2)
+    bound = math.hypot(1, _SECOND)
     dimension: int
     range: tuple[float, float] = (-np.inf, np.inf)
 
@@ -45,14 +45,8 @@ class Moments(Metric):
 
     def total(self, columns: Columns) -> Array:
         """Return the sum of all rows' contributions."""
-        x = self.vectors(columns)
-        norms = np.sqrt(np.einsum("ij,ij->i", x, x))
-        x = x / np.maximum(norms, 1.0)[:, None]  # rounding must not carry a row over the bound
-        first = x.sum(axis=0)
-        second = np.zeros((self.dimension, self.dimension))
-        for start in range(0, len(x), _CHUNK):
-            part = x[start : start + _CHUNK]
-            second += part.T @ part
+        x = clip_rows(self.vectors(columns), 1.0)
+        first, second = sum_rows(x), summed(x[own].T @ x[own] for own in blocks(len(x)))
         rows, cols = np.triu_indices(self.dimension)
         # Off the diagonal an entry stands for two: sqrt(2) keeps the norm of the whole matrix.
         weights = np.where(rows == cols, 1.0, math.sqrt(2))
@@ -119,7 +113,7 @@ class ClippedLoss(Moments):
     def vectors(self, columns: Columns) -> Array:
         """Return (n, dimension) rows of norm at most 1."""
         losses = columns.numbers("losses", 0.0, self.most, odd=self.most)
-        return 2 * losses[:, None] / self.most - 1
+        return 2 * (losses[:, None] / self.most) - 1
 
     def functions(self) -> dict[str, Callable[[Array], float]]:
         """Return functions of the mean vector; the first is the value."""
@@ -152,18 +146,23 @@ class R2(Moments):
         guesses = columns.numbers("predictions", low, high, odd=self.centre)
         residual = np.minimum(np.abs(targets - guesses) / self.residual_bound, 1.0)
         u = (targets - self.centre) / self.half
-        return np.stack([2 * residual**2 - 1, u, 2 * u**2 - 1], axis=1) / math.sqrt(3)
+        columns_of = [2 * squares(residual) - 1, u, 2 * squares(u) - 1]
+        return np.stack(columns_of, axis=1) / math.sqrt(3)
 
     def functions(self) -> dict[str, Callable[[Array], float]]:
         """Return functions of the mean vector; the first is the value."""
 
+        def share(mean: Array) -> float:
+            return (1 + math.sqrt(3) * float(mean[0])) / 2
+
         def error(mean: Array) -> float:
-            return self.residual_bound**2 * (1 + math.sqrt(3) * float(mean[0])) / 2
+            return self.residual_bound**2 * share(mean)
 
         def explained(mean: Array) -> float:
             square = (1 + math.sqrt(3) * float(mean[2])) / 2
-            variance = self.half**2 * (square - 3 * float(mean[1]) ** 2)
-            return 1 - error(mean) / max(variance, 1e-6 * self.half**2)
+            variance = square - 3 * float(mean[1]) ** 2  # in units of half the range
+            unexplained = (self.residual_bound / self.half) ** 2 * share(mean)
+            return 1 - unexplained / max(variance, 1e-6)
 
         return {"r2": explained, "mean squared error": error}
 
@@ -191,7 +190,7 @@ class DevianceExplained(Moments):
         losses = columns.numbers("losses", 0.0, self.most, odd=self.most)
         cells = cells_of(columns.need("targets"), self.classes)
         one_hot = (cells[:, None] == np.arange(len(self.classes))).astype(np.float64)
-        scaled = 2 * losses[:, None] / self.most - 1
+        scaled = 2 * (losses[:, None] / self.most) - 1
         return np.concatenate([scaled, one_hot], axis=1) / math.sqrt(2)
 
     def functions(self) -> dict[str, Callable[[Array], float]]:

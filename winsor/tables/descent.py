@@ -81,9 +81,7 @@ def descend(
     if schedule.decay:
         rates *= 1 - np.arange(schedule.steps) / schedule.steps
     caution = _Caution(schedule.noise) if schedule.noise is not None else None
-    # Scores may overflow for absurd step sizes; every release is bounded even then, and a warning
-    # that depends on the data would be one more release.
-    with np.errstate(over="ignore", invalid="ignore"):
+    with np.errstate(all="ignore"):  # scores may overflow for absurd step sizes
         for step, rate in enumerate(rates.tolist()):
             if schedule.before and step >= first:
                 total += theta

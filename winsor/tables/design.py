@@ -22,14 +22,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from winsor.core.arithmetic.rows import clip_rows
-from winsor.core.arithmetic.rows import row_norms as norms_of_rows
+from winsor.core.arithmetic import rows as arithmetic
 
 Array = NDArray[np.float64]
 Indices = NDArray[np.int64]
-
-ROUNDING = 1e-9
-"""Limits are divided by 1 + ROUNDING: float64 norms and sums carry relative errors near 1e-14."""
 
 _DENSE_NUMBERS = 1 << 25  # a sparse table up to 256 MiB is faster as a dense one, if not too empty
 _DENSE_SHARE = 0.02
@@ -50,11 +46,28 @@ class Design:
         self.unit = unit
         self.n, self.d = x.shape
         self.size = self.d + intercept
-        self.norms = np.sqrt((unit * row_norms(x)) ** 2 + intercept)
+        with np.errstate(all="ignore"):
+            self.norms = np.hypot(unit * row_norms(x), intercept)
+        finite = np.isfinite(self.norms)
+        if isinstance(x, np.ndarray) and not finite.all():  # 0 times infinity would be no number
+            self.x = np.where(finite[:, None], x, 0.0)
 
     def limits(self, bound: float) -> Array:
-        """Return (n,) largest |r_i| with |g_i| <= bound."""
-        return bound / (np.maximum(self.norms, 1e-300) * (1 + ROUNDING))
+        """Return (n,) largest |r_i| with |g_i| <= bound; 0 for a row so long that r_i would lose
+        digits."""
+        far = arithmetic.FARTHEST
+        return np.where(self.norms <= far, bound / np.maximum(self.norms, 1 / far), 0.0)
+
+    def whitened(self, root: Array) -> Design:
+        """Return the design of the rows (x, 1) ``root``, whose norms are those of what is summed:
+        to bound rows in one metric and add them up in another would magnify rounding."""
+        return Design(DesignRows(self.x, self.intercept, self.unit).scores(root), intercept=False)
+
+    def cut(self, piece: slice | Indices, bound: float, beside: Array | None = None) -> Array:
+        """Return rows (x, 1), with the column ``beside`` behind them, cut to length ``bound``."""
+        ones = [np.ones(len(self.x[piece]))] if self.intercept else []
+        more = [] if beside is None else [beside[piece]]
+        return arithmetic.clip_rows(np.column_stack([self.x[piece], *ones, *more]), bound)
 
     def shape(self, outputs: int) -> tuple[int, ...]:
         """Return the shape of theta for so many ``outputs``."""
@@ -68,7 +81,7 @@ class Design:
 
     def chunks(self, numbers: int = _CHUNK) -> Iterator[tuple[slice, DesignRows]]:
         """Return all rows in order, in pieces of about this many numbers and without copies."""
-        step = max(1, numbers // max(1, self.d))
+        step = min(max(1, numbers // max(1, self.d)), arithmetic.BLOCK)
         for start in range(0, self.n, step):
             piece = slice(start, min(start + step, self.n))
             yield piece, DesignRows(self.x[piece], self.intercept, self.unit)
@@ -87,24 +100,22 @@ class DesignRows:
     def scores(self, theta: Array) -> Array:
         """Return z = X w + b: (m,) or (m, K)."""
         weights = theta[:-1] if self.intercept else theta
-        z = self.x @ (weights if self.unit == 1.0 else weights * self.unit)
+        weights = weights if self.unit == 1.0 else weights * self.unit
+        dense = isinstance(self.x, np.ndarray)
+        z = arithmetic.products(self.x, weights) if dense else self.x @ weights
         if self.intercept:
             z += theta[-1]
         return z
 
     def pull(self, residual: Array) -> Array:
         """Return sum_i r_i (x_i, 1): the shape of theta."""
-        out = np.empty((self.x.shape[1] + self.intercept, *residual.shape[1:]))
-        features = out[:-1] if self.intercept else out
-        if residual.ndim == 1 and isinstance(self.x, np.ndarray):
-            np.dot(residual, self.x, out=features)
-        else:
-            features[...] = self.x.T @ residual
-        if self.unit != 1.0:
-            features *= self.unit
-        if self.intercept:
-            out[-1] = residual.sum(axis=0)
-        return out
+        scaled = residual if self.unit == 1.0 else residual * self.unit
+        features = arithmetic.summed(
+            self.x[own].T @ scaled[own] for own in arithmetic.blocks(len(residual))
+        )
+        if not self.intercept:
+            return features
+        return np.concatenate([features, arithmetic.sum_rows(residual)[None]])
 
     def gradients(self, residual: Array) -> Array:
         """Return (m, *shape of theta) explicit per-sample gradients; only for rules on
@@ -126,8 +137,12 @@ def _better_dense(x: sparse.csr_array) -> bool:
 def row_norms(x: Array | sparse.csr_array) -> Array:
     """Return the (n,) Euclidean norms of the rows of a table."""
     if isinstance(x, np.ndarray):
-        return norms_of_rows(x)
-    return np.sqrt(np.asarray(x.multiply(x).sum(axis=1)).ravel())
+        return arithmetic.row_norms(x)
+    norms, counts = np.zeros(x.shape[0]), np.diff(x.indptr)
+    for count in np.unique(counts):  # rows of as many entries are a table
+        own = np.flatnonzero(counts == count)
+        norms[own] = arithmetic.row_norms(x.data[x.indptr[own, None] + np.arange(count)])
+    return norms
 
 
 def clip_residuals(residual: Array, limits: Array) -> Array:
@@ -136,4 +151,4 @@ def clip_residuals(residual: Array, limits: Array) -> Array:
         # fmin and fmax prefer the limit to NaN.
         np.fmin(residual, limits, out=residual)
         return np.fmax(residual, -limits, out=residual)
-    return clip_rows(residual, limits)
+    return arithmetic.clip_rows(residual, limits)

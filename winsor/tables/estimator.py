@@ -7,6 +7,7 @@ from typing import Any, Self
 
 from sklearn.base import BaseEstimator
 
+from winsor.core.arithmetic.rows import quiet
 from winsor.core.contract import Guarantee
 from winsor.core.ledger.ledger import Ledger
 from winsor.core.randomness import key_for
@@ -50,6 +51,12 @@ class PrivateEstimator(BaseEstimator):
     guarantee_: Guarantee
     epsilon_: float
     delta_: float
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Keep NumPy from warning in a fit: of what, and whether, depends on private values."""
+        for name in {"fit", "partial_fit"} & vars(cls).keys():
+            setattr(cls, name, quiet(vars(cls)[name]))
+        super().__init_subclass__(**options)
 
     def _store(self, given: dict[str, Any]) -> None:
         """Keep the arguments of a constructor as they are, which is all that it may do."""

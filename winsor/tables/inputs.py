@@ -89,6 +89,11 @@ def _refused(bounds: Any, columns: int) -> ConfigurationError:
     )
 
 
+def within(values: Array, bound: float = 1.0) -> Array:
+    """Return values cut to [-bound, bound]; what is not a number becomes 0."""
+    return np.clip(np.where(np.isnan(values), 0.0, values), -bound, bound)
+
+
 def positive_column(name: str, given: Any, n: int) -> Array:
     """Return ``given`` as (n,) positive finite numbers."""
     column = np.asarray(given, dtype=np.float64)

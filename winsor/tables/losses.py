@@ -16,6 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, log_softmax, softmax
 
+from winsor.core.arithmetic.rows import squares
+
 Array = NDArray[np.float64]
 
 FARTHEST = 12.0
@@ -103,7 +105,7 @@ class Squared(Loss):
 
     def value(self, scores: Array, y: Array) -> Array:
         """Return the loss of each row."""
-        return (scores - y) ** 2 / 2
+        return squares(scores - y) / 2
 
     def residual(self, scores: Array, y: Array) -> Array:
         """Return dl/dz of each row."""
@@ -125,7 +127,7 @@ class Huber(Loss):
     def value(self, scores: Array, y: Array) -> Array:
         """Return the loss of each row."""
         gap = np.abs(scores - y)
-        return np.where(gap <= self.slope, gap**2 / 2, self.slope * (gap - self.slope / 2))
+        return np.where(gap <= self.slope, squares(gap) / 2, self.slope * (gap - self.slope / 2))
 
     def residual(self, scores: Array, y: Array) -> Array:
         """Return dl/dz of each row."""

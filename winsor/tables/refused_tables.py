@@ -33,7 +33,8 @@ ENCODE = (
 def in_own_words(table: Any = None) -> Iterator[None]:
     """Turn refusals of ``table`` and its targets into `ConfigurationError`, without values."""
     try:
-        yield
+        with np.errstate(all="ignore"):
+            yield
     except WinsorError:
         raise
     except ValueError as error:

@@ -27,6 +27,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from winsor.core.arithmetic.rows import quiet
 from winsor.core.checks import as_delta, as_relation, choice, nearest_first
 from winsor.core.contract import Bounded, ConfigurationError, Guarantee, UnsoundRelease
 from winsor.core.ledger.ledger import Ledger
@@ -65,6 +66,7 @@ class Measured(NamedTuple):
     ledger: Ledger
 
 
+@quiet
 def release(
     statistic: Statistic,
     rows: ArrayLike,

@@ -163,4 +163,4 @@ def _warn(message: str) -> None:
 
 
 def _is_library(module: str) -> bool:
-    return module.split(".")[0] in ("winsor", "sklearn")
+    return module.split(".")[0] in ("winsor", "sklearn", "numpy")

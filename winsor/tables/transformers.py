@@ -26,6 +26,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from winsor.core.arithmetic.rows import squares, sum_rows
 from winsor.core.checks import whole
 from winsor.core.contract import ConfigurationError, Sensitivity
 from winsor.core.noise.gaussian import Gaussian
@@ -36,7 +37,7 @@ from winsor.planning.budget import Target
 from winsor.planning.shared_budget import PrivacyBudget
 from winsor.planning.shares import Part
 from winsor.tables.estimator import PrivateEstimator
-from winsor.tables.inputs import as_bounds
+from winsor.tables.inputs import as_bounds, within
 from winsor.tables.linear.scaled import learnt_range
 from winsor.tables.ranges.bins import Bins, codes
 from winsor.tables.ranges.categories import Texts, as_texts, calibrated, one_hot, release
@@ -143,8 +144,8 @@ class CutMoments:
 
     def __call__(self, rows: Array) -> Array:
         """Return the sums."""
-        u = np.clip((rows - self.centre) / self.half, -1.0, 1.0)
-        return np.stack([u.sum(axis=0), (u**2).sum(axis=0)])
+        u = within((rows - self.centre) / self.half)
+        return np.stack([sum_rows(u), sum_rows(squares(u))])
 
 
 def moment_sensitivity(columns: int) -> Sensitivity:

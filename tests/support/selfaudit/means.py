@@ -32,7 +32,7 @@ from winsor.core.prepaid import PrepaidDoor, Receipt
 from winsor.core.randomness import stream
 from winsor.core.sampling.samplers import FullBatch
 from winsor.tables.means.averaged import averaged_mean
-from winsor.tables.means.clipped import clipped_mean, clipped_sum, distances, mean_sensitivity
+from winsor.tables.means.clipped import clipped_mean, clipped_sum, mean_sensitivity
 from winsor.tables.means.groups import Groups
 from winsor.tables.means.iterative import iterative_mean
 from winsor.tables.means.radius import PrivateRadius
@@ -73,7 +73,7 @@ class ClippedMeanExperiment:
         """(runs, d) noisy means in units of the noise."""
         rows, origin = _rows(dataset, self.relation), np.zeros(DIMENSION)
         n = len(rows)
-        mean = clipped_sum(rows, origin, distances(rows, origin), RADIUS) / n
+        mean = clipped_sum(rows, origin, RADIUS) / n
         door = _door(self.relation, dataset, label)
         mechanism, sensitivity = Gaussian(self.noise_multiplier), mean_sensitivity(RADIUS, n)
         receipt = door.pay(mechanism, FullBatch(n), sensitivity, 1, (runs, DIMENSION))

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
+from winsor.core.arithmetic.rows import slack
 from winsor.core.contract import ConfigurationError
 from winsor.core.noise.gaussian import Gaussian
 from winsor.tables.linear import PrivateGammaRegressor, PrivatePoissonRegressor, residual_cut
@@ -139,7 +140,7 @@ def test_no_row_moves_a_sum_by_more_than_is_paid_for(values, weights):
     assert (lengths <= rows.reach * (1 + 1e-12)).all()
     door = Silent()
     one = release_information(rows.values[:1], weights[:1], 3.0, rows.reach, door, Gaussian(1.0))
-    assert np.linalg.norm(one.matrix) <= door.paid.add_remove
+    assert np.linalg.norm(one.matrix) <= door.paid.add_remove * (1 + slack(1, 10))
     assert information_sensitivity(3.0, rows.reach) == door.paid
 
 

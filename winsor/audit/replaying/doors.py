@@ -84,7 +84,7 @@ class Taps:
         ) -> Receipt:
             receipt = original(door, mechanism, sampler, sensitivity, *rest)
             self._see_ledger(door.ledger, sampler)
-            claim = Claim(sensitivity, door.relation)
+            claim = Claim(receipt.sensitivity, door.relation)
             self._paid.append((receipt, claim, sampler))
             steps_and_shape = ", ".join(map(str, rest))
             facts = {"payment": f"{steps_and_shape}, {sensitivity}, {sampler}, {receipt.std}"}

@@ -114,12 +114,12 @@ class Rows:
     def clipped_sum(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """Wrap the sum of a clipped mean."""
 
-        def clipped_sum(rows: Any, point: Any, norms: Any, radius: float) -> Any:
+        def clipped_sum(rows: Any, point: Any, radius: float) -> Any:
             if not self._gone(len(rows)):
-                return original(rows, point, norms, radius)
+                return original(rows, point, radius)
             self.tell()
             others = np.flatnonzero(np.arange(len(rows)) != self.row)
-            return original(rows[others], point, norms[others], radius)
+            return original(rows[others], point, radius)
 
         return clipped_sum
 

@@ -31,6 +31,7 @@ from winsor.core.prepaid import PrepaidDoor
 from winsor.core.sampling.samplers import FullBatch
 from winsor.tables.additive.terms import Design
 from winsor.tables.descent import mean_of_last
+from winsor.tables.inputs import within
 
 Array = NDArray[np.float64]
 Gradient = Callable[[Array], Array]
@@ -40,13 +41,12 @@ KEPT = 0.75
 """The share of iterates, counted from the end, whose mean is kept."""
 REACHED = 1.0
 """Time of descent in units of 1/l for the smallest l that is to be learnt."""
-ROUNDING = 1 + 1e-9
 PROOF = "rows of a design of known length times residuals of clipped length"
 
 
 def sensitivity(design: Design, clip: float) -> Sensitivity:
     """Return how far a row moves the sum of a step."""
-    return Sensitivity.per_sample(clip * design.reach * ROUNDING, PROOF)
+    return Sensitivity.per_sample(clip * design.reach, PROOF)
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,5 @@ def _path(factor: Array, here: Array, ahead: Array, steps: int) -> Array:
 
 def cut_rows(residuals: Array, clip: float) -> Array:
     """Return rows no longer than ``clip``; what is not a number counts as zero."""
-    residuals = np.nan_to_num(residuals, nan=0.0, posinf=clip, neginf=-clip)
-    if residuals.shape[1] == 1:
-        return np.clip(residuals, -clip, clip)
-    return clip_rows(np.clip(residuals, -clip, clip), clip)
+    cut = within(residuals, clip)
+    return cut if residuals.shape[1] == 1 else clip_rows(cut, clip)

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from winsor.core.arithmetic.rows import blocks, sum_rows, summed
 from winsor.core.contract import Sensitivity
 from winsor.core.prepaid import PrepaidDoor
 from winsor.core.sampling.samplers import FullBatch
@@ -87,7 +88,8 @@ class Table:
     def gradient(self, design: Design, parameters: Array, clip: float) -> Array:
         """Return sum_i phi_i r_i', residuals cut to length ``clip``."""
         cut = cut_rows(self._residuals(design, parameters), clip)
-        return np.ascontiguousarray(self._across @ cut)
+        pieces = zip(self._across, blocks(self.n), strict=True)
+        return summed(across @ cut[own] for across, own in pieces)
 
     def residual_counts(self, design: Design, parameters: Array) -> Array:
         """Count residuals in the cells of `residual_cut`."""
@@ -103,13 +105,13 @@ class Table:
     def residual_sum(self, design: Design, parameters: Array, cut: float) -> Array:
         """Return the (1,) sum of residuals, cut."""
         residuals = cut_rows(self._residuals(design, parameters), cut)
-        return np.sum(residuals, keepdims=True).ravel()
+        return sum_rows(residuals)
 
     def _residuals(self, design: Design, parameters: Array) -> Array:
         """Negative gradients in the scores."""
         if design is not self._design:  # a descent asks for the same one at every step
             self._design, self._rows = design, design.rows(self.features)
-            self._across = self._rows.T.tocsr()
+            self._across = [self._rows[own].T.tocsr() for own in blocks(self.n)]
         return -self.loss.residual(self._rows @ parameters, self._y)
 
 

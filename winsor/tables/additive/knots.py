@@ -14,6 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from winsor.core.arithmetic.rows import sum_weights
+from winsor.tables.inputs import within
 from winsor.tables.ranges.distribution import Distribution, range_of_means
 
 Array = NDArray[np.float64]
@@ -80,15 +82,14 @@ class Tents:
         left = np.searchsorted(self.knots, inside, side="right") - 1
         left = np.clip(left, 0, len(self.knots) - 2).astype(np.int64)
         start, width = self.knots[left], np.diff(self.knots)[left]
-        return left, np.clip((inside - start) / width, 0.0, 1.0)
+        return left, np.maximum(within((inside - start) / width), 0.0)
 
     def sums(self, column: Array) -> tuple[Array, Array]:
         """Return the sums over the rows of every tent, and of the product of each with the next."""
         left, weight = self.places(column)
         size = len(self.knots)
-        counts = np.bincount(left, 1 - weight, size) + np.bincount(left + 1, weight, size)
-        products = np.bincount(left, weight * (1 - weight), size - 1)
-        return counts.astype(np.float64), products.astype(np.float64)
+        counts = sum_weights(left, 1 - weight, size) + sum_weights(left + 1, weight, size)
+        return counts, sum_weights(left, weight * (1 - weight), size - 1)
 
 
 ROOM = 0.1
@@ -112,7 +113,7 @@ def units_of(found: list[Distribution], linked: bool) -> Units:
     y = found[0]
     if not linked:
         q05, q16, middle, q84, q95 = y.quantile([0.05, 0.16, 0.5, 0.84, 0.95])
-        spread = max((q84 - q16) / 2, (q95 - q05) / 3.3, (y.high - y.low) / 100, 1e-300)
+        spread = max((q84 - q16) / 2, (q95 - q05) / 3.3, (y.high - y.low) / 100, 1e-60)
         ends = y.low - ROOM * (y.high - y.low), y.high + ROOM * (y.high - y.low)
         high = (y.high - float(middle)) / float(spread)
         return Units(float(middle), float(spread), high, ends)
@@ -126,4 +127,4 @@ def units_of(found: list[Distribution], linked: bool) -> Units:
 def _mean(found: Distribution) -> float:
     """Mean of a positive column, without the long empty ends of outer cells."""
     values = cut_ends(found.quantile(np.linspace(0.0, 1.0, 65)))
-    return max(float(np.mean((values[1:] + values[:-1]) / 2)), 1e-300)
+    return max(float(np.mean((values[1:] + values[:-1]) / 2)), 1e-60)

@@ -23,11 +23,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import chi2, norm
 
+from winsor.core.arithmetic.rows import sum_weights
 from winsor.core.contract import Sensitivity
 from winsor.core.noise.gaussian import Gaussian
 from winsor.core.prepaid import PrepaidDoor
 from winsor.core.sampling.samplers import FullBatch
-from winsor.tables.additive.descent import ROUNDING
 from winsor.tables.additive.knots import Tents
 from winsor.tables.additive.terms import Design, Term
 
@@ -43,7 +43,7 @@ PROOF = "clipped residuals in one cell of each pair"
 
 def sensitivity(pairs: int, clip: float) -> Sensitivity:
     """Return how far a row moves the residual sums of so many ``pairs``."""
-    return Sensitivity.per_sample(clip * math.sqrt(max(pairs, 1)) * ROUNDING, PROOF)
+    return Sensitivity.per_sample(clip * math.sqrt(max(pairs, 1)), PROOF)
 
 
 def candidates(design: Design, parameters: Array) -> list[Pair]:
@@ -89,7 +89,7 @@ def pair_sums(table: Array, design: Design, pairs: Sequence[Pair], cut: Array) -
     for place, (one, other) in enumerate(pairs):
         cell = codes[one] * CELLS + codes[other]
         for output in range(outputs):
-            sums[place, output] = np.bincount(cell, cut[:, output], CELLS * CELLS)
+            sums[place, output] = sum_weights(cell, cut[:, output], CELLS * CELLS)
     return sums
 
 

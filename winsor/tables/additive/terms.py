@@ -189,8 +189,7 @@ PROOF = "tents w, 1 - w of p features and 2.8 w (1 - w): no longer than 1 in eac
 
 def knot_sensitivity(features: int) -> Sensitivity:
     """Return how far a row moves `tent_sums` of so many ``features``."""
-    slack = 1 + 1e-9
-    return Sensitivity(math.sqrt(features) * slack, math.sqrt(2 * features) * slack, PROOF)
+    return Sensitivity(math.sqrt(features), math.sqrt(2 * features), PROOF)
 
 
 def main_effects(

@@ -27,6 +27,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from winsor.core.arithmetic.rows import clip_rows
 from winsor.core.checks import positive, whole
 from winsor.core.contract import ConfigurationError, Sensitivity
 from winsor.core.noise.gaussian import Gaussian
@@ -151,11 +152,7 @@ def averaged_gradients(
 def into_ball(total: Array, divisor: float, clip: float) -> Array:
     """Return total/divisor scaled to norm at most ``clip``; anything that is not a number becomes
     0."""
-    length = math.sqrt(np.vdot(total, total)) / divisor
-    if not math.isfinite(length):
-        return np.zeros_like(total)
-    total *= min(1.0, clip / (length * (1 + 1e-12)) if length > 0 else 1.0) / divisor
-    return total
+    return clip_rows((total / divisor).reshape(1, -1), clip).reshape(total.shape)
 
 
 MOST_STEPS = 200_000

@@ -19,10 +19,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from winsor.core.arithmetic.rows import summed
 from winsor.core.prepaid import Receipt
 from winsor.core.randomness import stream
 from winsor.core.sampling.samplers import FullBatch, Indices, Poisson, Sampler
-from winsor.tables.design import clip_residuals
+from winsor.tables.design import DesignRows, clip_residuals
 from winsor.tables.linear.task import LinearTask
 
 Array = NDArray[np.float64]
@@ -48,16 +49,10 @@ def batch_sums(
 
     ``limits`` bounds the residuals row by row, and with them the gradients.
     """
-    design, y, residual_of = task.design, task.y, task.loss.residual
 
     def whole(theta: Array) -> Array:
-        total = np.zeros_like(theta)
-        for piece, rows in design.chunks():
-            residual = residual_of(rows.scores(theta), y[piece])
-            if limits is not None:
-                residual = clip_residuals(residual, limits[piece])
-            total += rows.pull(residual)
-        return total
+        chunks = task.design.chunks()
+        return summed(pulled(task, rows, piece, theta, limits) for piece, rows in chunks)
 
     if isinstance(sampler, FullBatch):
         return whole
@@ -65,13 +60,17 @@ def batch_sums(
 
     def sampled(theta: Array) -> Array:
         picked = next(batches)
-        rows = design.rows(picked)
-        residual = residual_of(rows.scores(theta), y.take(picked))
-        if limits is not None:
-            residual = clip_residuals(residual, limits.take(picked))
-        return rows.pull(residual)
+        return pulled(task, task.design.rows(picked), picked, theta, limits)
 
     return sampled
+
+
+def pulled(
+    task: LinearTask, rows: DesignRows, own: Indices | slice, theta: Array, limits: Array | None
+) -> Array:
+    """Return the sum of the gradients of ``rows``, whose numbers are ``own``, within ``limits``."""
+    residual = task.loss.residual(rows.scores(theta), task.y[own])
+    return rows.pull(residual if limits is None else clip_residuals(residual, limits[own]))
 
 
 @dataclass(frozen=True)

@@ -36,13 +36,14 @@ from scipy.stats import norm
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
+from winsor.core.arithmetic.rows import products
 from winsor.core.checks import probability
 from winsor.core.contract import ConfigurationError, Sensitivity
 from winsor.planning.shared_budget import PrivacyBudget
 from winsor.planning.shares import Part, Shares
 from winsor.tables.descent import mean_of_last
 from winsor.tables.estimator import PrivateEstimator
-from winsor.tables.inputs import as_bounds, as_exposure
+from winsor.tables.inputs import as_bounds, as_exposure, within
 from winsor.tables.linear import residual_cut
 from winsor.tables.linear.score_rows import (
     ScoreRows,
@@ -183,7 +184,7 @@ class PrivateLogLinkRegressor(RegressorMixin, PrivateEstimator, ABC):
         """``y`` is in units of ``mean`` per exposure; residuals are cut at ``cut`` at first."""
 
         def means(theta: Array) -> Array:
-            scores = np.clip(rows.values @ theta, -FARTHEST, FARTHEST)
+            scores = within(products(rows.values, theta), FARTHEST)
             return np.asarray(exposure * np.exp(scores))
 
         def residuals(theta: Array) -> Array:

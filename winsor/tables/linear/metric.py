@@ -20,6 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from winsor.core.arithmetic.rows import summed
 from winsor.core.contract import Sensitivity
 from winsor.core.noise.gaussian import Gaussian
 from winsor.core.prepaid import PrepaidDoor
@@ -28,7 +29,6 @@ from winsor.tables.design import Design
 
 Array = NDArray[np.float64]
 
-_SLACK = 1 + 1e-9
 _PROOF_GRAM = "rows cut to length B: the triangle of (u, 1)(u, 1)' has length at most B^2"
 
 
@@ -60,15 +60,11 @@ def release_triangle(
     return unpacked_triangle(receipt.release(packed), len(total)) / n, receipt.std / n
 
 
-def gram_of(design: Design, bound: float) -> Array:
-    """Return sum_i (u_i, 1)(u_i, 1)' with rows cut to length ``bound``, a chunk at a time."""
-    total = np.zeros((design.size, design.size))
-    for piece, rows in design.chunks(1 << 20):
-        cut = np.minimum(1.0, bound / (design.norms[piece] * _SLACK + 1e-300))
-        table = np.column_stack([rows.x, np.ones(len(cut))]) if design.intercept else rows.x
-        table = table * cut[:, None]
-        total += table.T @ table
-    return total
+def gram_of(design: Design, bound: float, beside: Array | None = None) -> Array:
+    """Return sum_i a_i a_i', a_i = (u_i, 1) with what stands ``beside`` it, cut to length
+    ``bound``, a chunk at a time."""
+    pieces = (design.cut(piece, bound, beside) for piece, _ in design.chunks(1 << 20))
+    return summed(rows.T @ rows for rows in pieces)
 
 
 def packed_triangle(square: Array) -> Array:

@@ -24,12 +24,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
+from winsor.core.arithmetic.rows import summed
 from winsor.core.checks import positive, whole
 from winsor.core.contract import Sensitivity
 from winsor.core.prepaid import Receipt
 from winsor.core.sampling.samplers import FullBatch
 from winsor.planning.budget import Payment
 from winsor.tables.descent import Schedule, Trail, descend
+from winsor.tables.design import DesignRows
 from winsor.tables.linear.task import LinearTask, Method, Session, Solution
 
 Array = NDArray[np.float64]
@@ -82,14 +84,12 @@ def truncated_gradients(
     """Return a function that releases the next noisy coordinate-wise truncated mean gradient."""
 
     def gradient(theta: Array) -> Array:
-        total = np.zeros_like(theta)
-        for piece, rows in task.design.chunks(_CHUNK):
+        def truncated(piece: slice, rows: DesignRows) -> Array:
             residual = task.loss.residual(rows.scores(theta), task.y[piece])
-            total += smoothed(rows.gradients(residual) / scale, smoothing).sum(axis=0)
-        total *= scale
-        receipt.release(total)
-        total /= task.n
-        return total
+            return smoothed(rows.gradients(residual) / scale, smoothing).sum(axis=0)
+
+        total = summed(truncated(*chunk) for chunk in task.design.chunks(_CHUNK))
+        return receipt.release(total * scale) / task.n
 
     return gradient
 

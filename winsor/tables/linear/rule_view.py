@@ -6,6 +6,7 @@ events may depend on what it released before.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from winsor import rules
+from winsor.core.arithmetic import rows as arithmetic
 from winsor.core.contract import Tree
 from winsor.core.door import Door
 from winsor.core.events.registry import History
@@ -104,8 +106,9 @@ class GlmView(View):
             self._losses = torch.from_numpy(loss.value(scores, y))
         self._residual = torch.from_numpy(residual)
         feature_norms = torch.from_numpy(rows.unit * row_norms(rows.x))
-        length = torch.linalg.vector_norm(self._residual, dim=1)
-        self._kept = self._losses.isfinite() & length.isfinite() & feature_norms.isfinite()
+        length = torch.from_numpy(arithmetic.row_norms(residual))
+        longest = torch.maximum(length, feature_norms)
+        self._kept = self._losses.isfinite() & (longest <= arithmetic.FARTHEST)
         self._feature_norms = torch.where(self._kept, feature_norms, 0.0)
         self._length = torch.where(self._kept, length, 0.0)
 
@@ -125,14 +128,15 @@ class GlmView(View):
 
     def norms(self) -> Tensor:
         """Return the norms of per-sample gradients."""
-        return self._length * torch.sqrt(self._feature_norms**2 + int(self._rows.intercept))
+        one = torch.tensor(float(self._rows.intercept), dtype=torch.float64)
+        return self._length * torch.hypot(self._feature_norms, one)
 
     def group_norms(self, groups: Sequence[Sequence[str]]) -> Tensor:
         """Return the norms of groups of parameters, (rows, groups)."""
-        squares = {"coef": self._feature_norms**2, "intercept": torch.ones_like(self._length)}
+        norms = {"coef": self._feature_norms, "intercept": torch.ones_like(self._length)}
+        zero = torch.zeros_like(self._length)
         table = [
-            torch.sqrt(sum((squares[name] for name in group), start=torch.zeros(1)))
-            for group in groups
+            functools.reduce(torch.hypot, (norms[name] for name in group), zero) for group in groups
         ]
         return self._length[:, None] * torch.stack(table, dim=1)
 
@@ -168,10 +172,10 @@ class GlmView(View):
         return usable[:, None] * torch.where(self._kept[:, None], self._residual, 0.0)
 
     def _tree(self, for_coef: Tensor, for_intercept: Tensor) -> Tree:
-        coef = np.asarray(self._rows.x.T @ for_coef.numpy()) * self._rows.unit
-        tree = {"coef": torch.from_numpy(coef)}
+        features = DesignRows(self._rows.x, False, self._rows.unit)
+        tree = {"coef": torch.from_numpy(features.pull(for_coef.numpy()))}
         if self._rows.intercept:
-            tree["intercept"] = for_intercept.sum(0)
+            tree["intercept"] = torch.from_numpy(arithmetic.sum_rows(for_intercept.numpy()))
         return tree
 
     def _materialised(self) -> Iterator[RowsView]:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from winsor.tables.inputs import scaled
+from winsor.tables.inputs import scaled, within
 from winsor.tables.ranges.distribution import Distribution
 
 Array = NDArray[np.float64]
@@ -74,9 +74,7 @@ class Scaling:
     def apply(self, table: Array) -> Array:
         """Return a new table in [-1, 1]."""
         inside = np.clip(table, self.low, self.high)
-        inside -= self.centre
-        inside /= self.reach * (1 + 1e-12)
-        return inside
+        return within((inside - self.centre) / self.reach)
 
 
 def column(reach: Array, like: Array) -> Array:

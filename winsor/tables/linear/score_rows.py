@@ -29,16 +29,17 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from winsor.core.arithmetic import rows as arithmetic
 from winsor.core.contract import Sensitivity
 from winsor.core.noise.gaussian import Gaussian
 from winsor.core.prepaid import PrepaidDoor, Receipt
 from winsor.core.sampling.samplers import FullBatch
+from winsor.tables.inputs import within
 from winsor.tables.linear.metric import packed_triangle, unpacked_triangle
 from winsor.tables.ranges.distribution import Distribution
 
 Array = NDArray[np.float64]
 
-ROUNDING = 1 + 1e-9
 UNSEEN = 10.0
 """Deviation of a direction that was not seen: a factor of e^10 per unit of spread, either way."""
 FARTHEST_STEP = 2.0
@@ -49,13 +50,13 @@ _VISIBLE = 2.0  # an eigenvalue must exceed this many times what noise alone giv
 def information_sensitivity(largest: float, reach: float) -> Sensitivity:
     """Return how far a row of at most ``reach`` moves the information."""
     proof = "weights cut, rows of known length: |m x x'| <= M reach^2"
-    length = largest * reach**2 * ROUNDING
+    length = largest * reach**2
     return Sensitivity(length, math.sqrt(2) * length, proof)
 
 
 def square_sensitivity(cut: float) -> Sensitivity:
     """Return how far a residual cut at ``cut`` moves the sum of squares."""
-    return Sensitivity(cut**2 * ROUNDING, cut**2 * ROUNDING, "a square in [0, c^2] per record")
+    return Sensitivity(cut**2, cut**2, "a square in [0, c^2] per record")
 
 
 @dataclass(frozen=True)
@@ -106,8 +107,9 @@ def release_information(
 ) -> Information:
     """Release H of ``rows`` (n, k) with ``weights`` cut to ``largest``."""
     n, size = rows.shape
-    kept = np.clip(np.nan_to_num(weights, posinf=largest), 0.0, largest)
-    packed = packed_triangle((rows * kept[:, None]).T @ rows)
+    kept = np.maximum(within(weights, largest), 0.0)[:, None]
+    pieces = ((rows[own], kept[own]) for own in arithmetic.blocks(n))
+    packed = packed_triangle(arithmetic.summed((x * weight).T @ x for x, weight in pieces))
     sensitivity = information_sensitivity(largest, reach)
     receipt = door.pay(noise, FullBatch(n), sensitivity, 1, len(packed))
     return Information(unpacked_triangle(receipt.release(packed), size), receipt.std, reach)
@@ -117,8 +119,8 @@ def release_squares(residuals: Array, cut: float, door: PrepaidDoor, noise: Gaus
     """Release the sum of squares of residuals, each cut to ``cut``."""
     n = len(residuals)
     receipt = door.pay(noise, FullBatch(n), square_sensitivity(cut), 1, 1)
-    squares = np.clip(np.nan_to_num(residuals), -cut, cut) ** 2
-    return float(receipt.release(np.array([squares.sum()]))[0])
+    squares = arithmetic.squares(within(residuals, cut))
+    return float(receipt.release(arithmetic.sum_rows(squares[:, None]))[0])
 
 
 _FARTHEST = 1e100  # its square is finite
@@ -140,9 +142,8 @@ class Ball:
         """Draw rows towards the centre until they are inside. Nothing was learnt about those
         outside, and a log link would exponentiate the distance."""
         away = np.clip(table - self.middle, -_FARTHEST, _FARTHEST)
-        with np.errstate(over="ignore"):
-            lengths = np.linalg.norm(away / self.half, axis=1)
-        shrink = np.minimum(1.0, self.radius / np.maximum(lengths, self.radius))
+        lengths = arithmetic.row_norms(away / self.half)
+        shrink = self.radius / np.maximum(lengths, self.radius)
         return np.asarray(self.middle + shrink[:, None] * away)
 
 
@@ -152,15 +153,15 @@ class ScoreRows:
     Rows outside the bounds, or farther from the centre than nearly all would be, are zero.
     """
 
+    @arithmetic.quiet
     def __init__(self, table: Array, found: list[Distribution], known: Array | None) -> None:
         n, features = table.shape
         centred = [_centre_and_spread(each) for each in found]
         self.middle, self.half = (np.array(each) for each in zip(*centred, strict=True))
         square = features + FARTHER * math.sqrt(features)
         self.reach = math.sqrt(square + 1)
-        with np.errstate(over="ignore"):
-            scaled = (table - self.middle) / self.half
-            inside = np.einsum("ij,ij->i", scaled, scaled) <= square
+        scaled = (table - self.middle) / self.half
+        inside = arithmetic.row_norms(scaled) <= math.sqrt(square)
         if known is not None:
             low = np.where(np.isnan(known[:features, 0]), -np.inf, known[:features, 0])
             high = np.where(np.isnan(known[:features, 1]), np.inf, known[:features, 1])
@@ -172,13 +173,15 @@ class ScoreRows:
     def pay(self, door: PrepaidDoor, noise: Gaussian, cut: float, steps: int) -> Receipt:
         """Pay for ``steps`` sums of `score`."""
         proof = "rows of known length times residuals that are cut"
-        sensitivity = Sensitivity.per_sample(cut * self.reach * ROUNDING, proof)
+        sensitivity = Sensitivity.per_sample(cut * self.reach, proof)
         n, size = self.values.shape
         return door.pay(noise, FullBatch(n), sensitivity, steps, size)
 
     def score(self, residuals: Array, cut: float) -> Array:
         """Return sum_i r_i (u_i, 1), with residuals that are no numbers taken for 0."""
-        return self.values.T @ np.clip(np.nan_to_num(residuals, nan=0.0), -cut, cut)
+        kept = within(residuals, cut)
+        own = arithmetic.blocks(len(kept))
+        return arithmetic.summed(self.values[piece].T @ kept[piece] for piece in own)
 
     def in_units(self, theta: Array, covariance: Array) -> tuple[Array, Array]:
         """Return parameters and covariance for features as they came, intercept last."""

@@ -36,7 +36,7 @@ from winsor.core.prepaid import Receipt
 from winsor.core.sampling.samplers import FullBatch
 from winsor.planning.budget import Payment, Target
 from winsor.tables.descent import Schedule, descend
-from winsor.tables.design import clip_residuals
+from winsor.tables.linear.batches import pulled
 from winsor.tables.linear.flat import PROOF, clipped_gradients
 from winsor.tables.linear.task import LinearTask, Method, Session, Solution
 from winsor.tables.means.clipped import Moments
@@ -192,9 +192,7 @@ def group_gradients(
         members = parts.members(key, next(rounds)) if fixed is None else fixed
         sums = np.empty((parts.k, theta.size))
         for row, who in zip(sums, members, strict=True):
-            rows = task.design.rows(who)
-            residual = task.loss.residual(rows.scores(theta), task.y.take(who))
-            row[:] = rows.pull(clip_residuals(residual, limits.take(who))).ravel()
+            row[:] = pulled(task, task.design.rows(who), who, theta, limits).ravel()
         return parts.released_means(sums, receipt)
 
     return means

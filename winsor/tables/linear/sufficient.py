@@ -33,7 +33,8 @@ from winsor.core.checks import choice, positive, probability, whole
 from winsor.core.contract import ConfigurationError, Sensitivity
 from winsor.planning.shares import Part, Session
 from winsor.tables.design import Design
-from winsor.tables.linear.metric import Metric, release_triangle
+from winsor.tables.inputs import within
+from winsor.tables.linear.metric import Metric, gram_of, release_triangle
 from winsor.tables.linear.scaled import Scaling
 from winsor.tables.linear.task import BoundedSolution, BoundedTask, LinearTask, Method, Solution
 from winsor.tables.linear.whitened import WIDEST, Run, Summed, Whitened
@@ -41,8 +42,6 @@ from winsor.tables.losses import Squared
 from winsor.tables.ranges.zoom import counts_between
 
 Array = NDArray[np.float64]
-
-_SLACK = 1 + 1e-9
 
 
 @dataclass(frozen=True)
@@ -226,17 +225,4 @@ class OuterProducts:
     def __call__(self, features: Array, target: Array) -> Array:
         """Return the matrix of these rows."""
         design = Design(self.scaling.apply(features), self.intercept)
-        scaled = np.clip((target - self.centre) / self.unit, -1.0, 1.0)
-        return outer_products(design, scaled, self.bound)
-
-
-def outer_products(design: Design, t: Array, bound: float) -> Array:
-    """Return sum_i a_i a_i', a = (u, 1, t) cut to length ``bound``, a chunk at a time."""
-    lengths = np.hypot(design.norms, t)
-    cut = np.minimum(1.0, bound / (lengths * _SLACK + 1e-300))
-    total = np.zeros((design.size + 1, design.size + 1))
-    for piece, rows in design.chunks(1 << 20):
-        ones = [np.ones(len(rows.x))] if design.intercept else []
-        table = np.column_stack([rows.x, *ones, t[piece]]) * cut[piece, None]
-        total += table.T @ table
-    return total
+        return gram_of(design, self.bound, within((target - self.centre) / self.unit))

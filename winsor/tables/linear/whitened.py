@@ -40,11 +40,11 @@ from numpy.typing import NDArray
 
 from winsor.core.checks import fraction, positive, probability, whole
 from winsor.core.contract import Sensitivity
-from winsor.core.prepaid import Receipt
 from winsor.core.sampling.samplers import FullBatch
 from winsor.planning.shares import Part, Session
 from winsor.tables.descent import mean_of_last
-from winsor.tables.design import Design, clip_residuals
+from winsor.tables.design import Design
+from winsor.tables.linear.batches import batch_sums
 from winsor.tables.linear.flat import FlatDescent
 from winsor.tables.linear.metric import Metric, gram_of, release_triangle, towards_level
 from winsor.tables.linear.scaled import Scaling, column
@@ -70,7 +70,6 @@ FEW_ROWS = 10_000.0
 PASSING = {True: 4.0, False: 2.0}
 """m of the clipping bound over the mean square of rows, of a regression and of classes."""
 
-_SLACK = 1 + 1e-9
 _PROOF_STEPS = "residuals limited row by row so that |r_i v_i| <= C, v_i = H^-1/2 (u_i, 1)"
 
 
@@ -116,7 +115,7 @@ class Run:
         mu = session.yardstick(self.n)
         public = task.design.size, task.bounds, self.regression, task.target_range
         self.look = RangePlan.of(PublicFacts(self.n, mu, *public), options.ranges, most)
-        self.used = np.append(self.look.used, [True] * task.design.intercept)
+        self.used = np.append(self.look.used, np.ones(int(task.design.intercept), dtype=bool))
         self.p = int(self.used.sum())
         # A public bound on rows leaves nothing to find out about their lengths.
         self.norms_share = share_of_lengths(options.norms, self.n, mu)
@@ -223,7 +222,7 @@ class Run:
         in which steps are too long."""
         if self.norms is None:
             return self.task.row_bound or math.sqrt(1 + (self.p - 1) / 3)
-        cells = np.linspace(0.0, math.sqrt(self.p) * _SLACK, self.norms.cells + 1)
+        cells = np.linspace(0.0, math.sqrt(self.p), self.norms.cells + 1)
         found = self.norms.release_counts(counted, self.n, *self.shares["norms"], [cells])
         return float(found[0].quantile(0.99))
 
@@ -256,14 +255,15 @@ class Run:
         size = min(PASSING[self.regression] * metric.size, self.p)
         bound = self.clipping(size) * deviation * math.sqrt(size)
         positive("the clipping bound", bound)
-        lengths = _lengths(design, root)
-        limits = bound / (np.maximum(lengths, 1e-300) * _SLACK)
+        whitened = replace(task, design=design.whitened(root), y=y, loss=self.loss)
         sensitivity = Sensitivity.per_sample(bound, _PROOF_STEPS)
         mechanism = self.shares.mechanism("steps")
-        receipt = self.door.pay(mechanism, FullBatch(self.n), sensitivity, count, start.shape)
+        sampler = FullBatch(self.n)
+        receipt = self.door.pay(mechanism, sampler, sensitivity, count, start.shape)
+        total = batch_sums(whitened, sampler, receipt, b"", whitened.design.limits(bound))
 
         def advance(theta: Array) -> Array:
-            slope = self._slope(design, y, root, theta, limits, receipt)
+            slope = receipt.release(total(theta)) / self.n
             there = theta - slope / task.loss.curvature
             return self._shrunk(there, root) if task.alpha else there
 
@@ -283,16 +283,6 @@ class Run:
         square = deviation**2 if self.regression else known
         variance = (square / self.n + (noise / self.n) ** 2) / known**2
         return towards_level(table, constant, variance).reshape(theta.shape)
-
-    def _slope(
-        self, design: Design, y: Array, root: Array, theta: Array, limits: Array, receipt: Receipt
-    ) -> Array:
-        total = np.zeros_like(theta)
-        inside = root @ theta
-        for piece, rows in design.chunks():
-            residual = self.loss.residual(rows.scores(inside), y[piece])
-            total += rows.pull(clip_residuals(residual, limits[piece]))
-        return receipt.release(np.ascontiguousarray(root.T @ total)) / self.n
 
     def _shrunk(self, theta: Array, root: Array) -> Array:
         """The proximal map of alpha/2 |w|^2 in whitened coordinates, intercept left alone."""
@@ -332,12 +322,3 @@ class RangeCounts:
         """Count rows below, between and above the edges of each."""
         columns = [features[:, self.columns], *([target] if self.target else [])]
         return counts_between(np.column_stack(columns), self.edges, self.width)
-
-
-def _lengths(design: Design, root: Array) -> Array:
-    """|v_i| of every row, a chunk at a time."""
-    lengths = np.empty(design.n)
-    for piece, rows in design.chunks():
-        whitened = rows.scores(root)
-        lengths[piece] = np.sqrt(np.einsum("ij,ij->i", whitened, whitened))
-    return lengths

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from winsor.core.arithmetic.rows import clip_rows, quiet, sum_rows
 from winsor.core.checks import at_least, positive, probability
 from winsor.core.contract import Neighbouring, Sensitivity
 from winsor.core.randomness import key_for
@@ -43,10 +44,8 @@ if TYPE_CHECKING:
 
 Array = NDArray[np.float64]
 
-ROUNDING = 1e-12
-"""Averages are clipped to lambda/(1+ROUNDING): float64 norms carry relative errors near 1e-15."""
 
-
+@quiet
 def averaged_mean(
     x: ArrayLike,
     *,
@@ -113,7 +112,7 @@ def averaged_mean(
         error_bound=_error_bound(clip, sampler, receipt.std, d, deviation, beta),
         radius=clip,
         noise_std=receipt.std,
-        rho=(sensitivity.under(target.relation) / receipt.std) ** 2 / 2 if whole else None,
+        rho=(receipt.sensitivity.under(target.relation) / receipt.std) ** 2 / 2 if whole else None,
         ledger=session.ledger,
     )
 
@@ -126,19 +125,7 @@ def averaged_sensitivity(clip: float) -> Sensitivity:
 
 def clipped_average(rows: Array, size: float, clip: float) -> Array:
     """Return AClip (2) of the rows' sum over the public ``size``; zero where it is not finite."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        average: Array = rows.sum(axis=0) / size
-        length = math.sqrt(np.vdot(average, average))
-    if not math.isfinite(length):
-        largest = float(np.abs(average).max())
-        if not math.isfinite(largest):
-            return np.zeros(rows.shape[1])
-        average = average / largest  # squares overflowed, the average itself did not
-        length = math.sqrt(np.vdot(average, average))
-        return average * (clip / (length * (1 + ROUNDING)))
-    if length > clip / (1 + ROUNDING):
-        average = average * (clip / (length * (1 + ROUNDING)))
-    return average
+    return clip_rows(sum_rows(rows)[None] / size, clip)[0]
 
 
 def _sampler(n: int, batch_size: float | None) -> Sampler:

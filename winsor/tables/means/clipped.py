@@ -40,11 +40,6 @@ if TYPE_CHECKING:
 
 Array = NDArray[np.float64]
 
-ROUNDING = 1e-12
-"""Rows are clipped to R/(1+ROUNDING): float64 norms carry relative errors near 1e-15."""
-
-_CHUNK = 1 << 20  # numbers per chunk, so that clipping never copies the whole data
-
 
 class Moments(NamedTuple):
     """E|<u, x>|^p <= moment^p in d dimensions; ``groups`` noisy means will be averaged."""
@@ -75,6 +70,7 @@ class Moments(NamedTuple):
         return Moments(float(p), float(moment), d, groups)
 
 
+@arithmetic.quiet
 def clipped_mean(
     x: ArrayLike,
     *,
@@ -132,15 +128,14 @@ def clipped_mean(
     probability("beta", beta)
     target = Target.of(n, epsilon, delta, relation, allow_large_delta, rho)
     point = as_centre(centre, d)
-    norms = distances(rows, point)
+    norms = arithmetic.row_norms(rows, point)
     key = key_for(random_state, None, "clipped mean", target, radius, moments, point, rows)
     session = Session.open(target, key, {"method": "clipped_mean", "n": n, "d": d})
     assumed, main = Moments.of(moments, d), Payment(FullBatch(n), mean_sensitivity(1.0, n), 1)
     reach, multiplier = settle_radius(radius, main, session, norms, d, assumed)
-    sensitivity = mean_sensitivity(reach, n)
-    receipt = session.door.pay(Gaussian(multiplier), FullBatch(n), sensitivity, 1, d)
-    estimate = receipt.release(clipped_sum(rows, point, norms, reach) / n) + point
-    spent_rho = (sensitivity.under(target.relation) / receipt.std) ** 2 / 2
+    receipt = session.door.pay(Gaussian(multiplier), FullBatch(n), mean_sensitivity(reach, n), 1, d)
+    estimate = receipt.release(clipped_sum(rows, point, reach) / n) + point
+    spent_rho = (receipt.sensitivity.under(target.relation) / receipt.std) ** 2 / 2
     return MeanEstimate(
         estimate=estimate[0] if column else estimate,
         guarantee=session.guarantee(*conditions),
@@ -173,30 +168,10 @@ def mean_sensitivity(radius: float, divisor: float) -> Sensitivity:
     )
 
 
-def distances(rows: Array, point: Array) -> Array:
-    """Return (n,) distances from the public point, without a copy of the data."""
-    if not point.any():
-        return arithmetic.row_norms(rows)
-    step = max(1, _CHUNK // rows.shape[1])
-    starts = range(0, len(rows), step)
-    return np.concatenate([arithmetic.row_norms(rows[i : i + step], point) for i in starts])
-
-
-def clip_factors(norms: Array, radius: float) -> Array:
-    """Return min(1, R/|x|) for each row, safe at 0 and where a norm overflowed."""
-    return arithmetic.clip_factors(norms, radius / (1 + ROUNDING))
-
-
-def clipped_sum(rows: Array, point: Array, norms: Array, radius: float) -> Array:
+def clipped_sum(rows: Array, point: Array, radius: float) -> Array:
     """Return sum_i min(1, R/|x_i - c|) (x_i - c), without a copy of the data."""
-    factors = clip_factors(norms, radius)
-    if not point.any():
-        return factors @ rows
-    total = np.zeros(rows.shape[1])
-    step = max(1, _CHUNK // rows.shape[1])
-    for start in range(0, len(rows), step):  # subtract first: far centres would cancel digits
-        total += factors[start : start + step] @ (rows[start : start + step] - point)
-    return total
+    pieces = (rows[own] for own in arithmetic.blocks(len(rows)))
+    return arithmetic.summed(arithmetic.clip_rows(x, radius, point).sum(axis=0) for x in pieces)
 
 
 def settle_radius(

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from winsor.core.arithmetic.rows import quiet, squares
 from winsor.core.checks import all_probabilities, probability
 from winsor.core.contract import Guarantee, Neighbouring
 from winsor.core.ledger.ledger import Ledger
@@ -50,6 +51,7 @@ class Description:
     ledger: Ledger = field(repr=False)
 
 
+@quiet
 def describe(
     x: ArrayLike,
     *,
@@ -92,7 +94,7 @@ def describe(
     cuts, totals, _ = mean.release(rows, shares, codes)
     estimate, low, high, groups = read(totals, cuts, n, level, labels, column)
     middle = np.atleast_1d(estimate)
-    spread, sums, _ = square.release((rows - middle) ** 2, shares)
+    spread, sums, _ = square.release(squares(rows - middle), shares)
     variance = np.maximum(spread.mean(sums.sums[0] / n), 0.0)
     found = zoom.release(rows, *shares["quantiles"])
     at = {each: np.array([one.quantile(each) for one in found]) for each in quantiles}

@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from winsor.core.arithmetic.rows import quiet, row_norms
 from winsor.core.checks import probability
 from winsor.core.contract import Neighbouring
 from winsor.core.noise.gaussian import Gaussian
@@ -39,7 +40,7 @@ from winsor.core.randomness import key_for
 from winsor.planning.budget import Target
 from winsor.planning.shares import Session
 from winsor.tables.inputs import as_centre
-from winsor.tables.means.clipped import Moments, clip_factors, distances, settle_radius
+from winsor.tables.means.clipped import Moments, clipped_sum, settle_radius
 from winsor.tables.means.groups import Groups
 from winsor.tables.means.radius import PrivateRadius
 from winsor.tables.means.result import MeanEstimate
@@ -60,6 +61,7 @@ def default_groups(beta: float, n: int) -> int:
     return min(n, max(10, min(iterative_groups(beta), n // 10)))
 
 
+@quiet
 def iterative_mean(
     x: ArrayLike,
     *,
@@ -117,20 +119,19 @@ def iterative_mean(
     parts = Groups(
         n, default_groups(beta, n) if groups is None else groups, grouping, target.relation
     )
-    norms = distances(rows, point)
+    norms = row_norms(rows, point)
     config = {"method": "iterative_mean", "n": n, "d": d, "k": parts.k, "grouping": grouping}
     session = Session.open(target, key, config)
     assumed = Moments.of(moments, d, parts.k)
     reach, multiplier = settle_radius(radius, parts.payment(1.0), session, norms, d, assumed)
     receipt = parts.pay(session.door, Gaussian(multiplier), reach, d)
     members = parts.members(key, receipt.first)
-    factors = clip_factors(norms, reach)
-    sums = np.stack([factors[who] @ (rows[who] - point) for who in members])
+    sums = np.stack([clipped_sum(rows[who], point, reach) for who in members])
     means = parts.released_means(sums, receipt)
     found = combined(means, combine, first if isinstance(first, str) else first - point, updates)
     estimate = found.point + point
+    shift = receipt.sensitivity.under(target.relation)
     amplified = parts.poisson or isinstance(radius, PrivateRadius)
-    shift = parts.sensitivity(reach).under(target.relation)
     return MeanEstimate(
         estimate=estimate[0] if column else estimate,
         guarantee=session.guarantee(*conditions),

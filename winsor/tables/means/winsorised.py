@@ -32,6 +32,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtri
 
+from winsor.core.arithmetic.rows import quiet, sum_rows, sum_weights
 from winsor.core.checks import probability
 from winsor.core.contract import ConfigurationError, Guarantee, Neighbouring, Sensitivity
 from winsor.core.ledger.ledger import Ledger
@@ -41,6 +42,7 @@ from winsor.core.randomness import key_for
 from winsor.core.sampling.samplers import FullBatch
 from winsor.planning.budget import Target
 from winsor.planning.shares import Part, Session, Shares
+from winsor.tables.inputs import within
 from winsor.tables.means.tail_cut import DOUBLINGS, Tail, distance_edges
 from winsor.tables.ranges.distribution import Distribution
 from winsor.tables.ranges.zoom import Zoom
@@ -52,7 +54,6 @@ ZOOM, TAILS = 0.10, 0.30
 """Shares of the budget, in units of 1/nm^2; the mean itself has the rest."""
 
 _SIZES = 0.2  # of the last step's share, for the sizes of groups
-_ROUNDING = 1 + 1e-9
 
 
 @dataclass(frozen=True)
@@ -84,6 +85,7 @@ class WinsorisedGroup:
     size: float
 
 
+@quiet
 def winsorised_mean(
     x: ArrayLike,
     *,
@@ -234,15 +236,15 @@ class HeavyMean:
     ) -> Totals:
         """Release sums of u, with sizes if there are groups: |(sqrt(1-s) u, sqrt(s d))| <=
         sqrt(d)."""
-        u = (np.clip(rows, cuts.low, cuts.high) - cuts.centre) / (cuts.width * _ROUNDING)
+        u = within((np.clip(rows, cuts.low, cuts.high) - cuts.centre) / cuts.width)
         sampler, bound = FullBatch(self.n), self._bounded()
         if codes is None:
             receipt = door.pay(mechanism, sampler, bound, 1, (1, self.d))
-            return Totals(receipt.release(u.sum(axis=0)[None]), receipt.std)
-        values, sizes = math.sqrt(1 - _SIZES), math.sqrt(_SIZES * self.d) / _ROUNDING
+            return Totals(receipt.release(sum_rows(u)[None]), receipt.std)
+        values, sizes = math.sqrt(1 - _SIZES), math.sqrt(_SIZES * self.d)
         table = np.zeros((self.groups, self.d + 1))
         for j in range(self.d):
-            table[:, j] = values * np.bincount(codes, weights=u[:, j], minlength=self.groups)
+            table[:, j] = values * sum_weights(codes, u[:, j], self.groups)
         table[:, -1] = sizes * np.bincount(codes, minlength=self.groups)
         receipt = door.pay(mechanism, sampler, bound, 1, table.shape)
         released = receipt.release(table)

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from winsor.core.arithmetic.rows import summed
 from winsor.core.contract import ConfigurationError, ProtocolError
 from winsor.tables.inputs import as_rows
 from winsor.tables.partitions.on_dask import DaskMap, DelayedMap, delayed_parts
@@ -56,7 +57,8 @@ class OnPartition:
             raise ConfigurationError(
                 f"every partition must have {self.columns} columns. Got {rows.shape[1]} instead."
             )
-        return len(rows), self.bounded(rows)
+        with np.errstate(all="ignore"):
+            return len(rows), self.bounded(rows)
 
 
 class Partitions:
@@ -112,20 +114,18 @@ class Partitions:
 
     def sum(self, bounded: Callable[[Array], Array]) -> tuple[int, Array]:
         """Return number of rows, and the sum of ``bounded(rows)`` over all partitions."""
-        n, total, lost = 0, np.zeros(0), np.zeros(0)
-        for count, part in self._map(OnPartition(bounded, self.columns), self._loaders()):  # type: ignore[arg-type]
-            n += int(count)
-            if part is None:
-                continue
-            if not total.size:
-                total, lost = np.zeros_like(part), np.zeros_like(part)
-            larger = total + part
-            swapped = np.abs(total) >= np.abs(part)
-            lost += np.where(swapped, (total - larger) + part, (part - larger) + total)
-            total = larger
-        if n == 0:
+        counts: list[int] = []
+
+        def parts() -> Iterator[Array]:
+            for count, part in self._map(OnPartition(bounded, self.columns), self._loaders()):  # type: ignore[arg-type]
+                counts.append(int(count))
+                if part is not None:
+                    yield part
+
+        total = summed(parts())
+        if not any(counts):
             raise ConfigurationError("the partitions must have rows. Got none in any of them.")
-        return n, total + lost
+        return sum(counts), total
 
 
 @dataclass(frozen=True)

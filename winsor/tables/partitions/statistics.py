@@ -25,6 +25,7 @@ from typing import Any, Unpack
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from winsor.core.arithmetic.rows import blocks, clip_rows, summed
 from winsor.core.checks import fraction, positive, whole
 from winsor.core.contract import ConfigurationError, Guarantee, Neighbouring, Sensitivity
 from winsor.core.ledger.ledger import Ledger
@@ -37,7 +38,7 @@ from winsor.planning.budget import Payment, Target
 from winsor.planning.shares import Session
 from winsor.tables.inputs import as_bounds, as_centre
 from winsor.tables.linear.metric import packed_triangle, unpacked_triangle
-from winsor.tables.means.clipped import clip_factors, clipped_sum, distances, mean_sensitivity
+from winsor.tables.means.clipped import clipped_sum, mean_sensitivity
 from winsor.tables.means.result import MeanEstimate
 from winsor.tables.partitions.source import Partitions, Passes
 from winsor.tables.ranges.bins import Bins
@@ -57,7 +58,7 @@ class ClippedSum:
     radius: float
 
     def __call__(self, rows: Array) -> Array:
-        return clipped_sum(rows, self.point, distances(rows, self.point), self.radius)
+        return clipped_sum(rows, self.point, self.radius)
 
 
 def clipped_mean(
@@ -101,7 +102,7 @@ def clipped_mean(
         error_bound=None,
         radius=reach,
         noise_std=receipt.std,
-        rho=(sensitivity.under(target.relation) / receipt.std) ** 2 / 2,
+        rho=(receipt.sensitivity.under(target.relation) / receipt.std) ** 2 / 2,
         ledger=session.ledger,
     )
 
@@ -216,12 +217,9 @@ class Triangle:
     reach: float
 
     def __call__(self, rows: Array) -> Array:
-        table = np.empty((len(rows), rows.shape[1] + 1))
-        table[:, :-1] = rows - self.point
-        table[:, -1] = self.reach
-        norms = np.sqrt(np.einsum("ij,ij->i", table, table))
-        table *= clip_factors(norms, self.bound)[:, None]
-        return packed_triangle(table.T @ table)
+        table = np.column_stack([rows - self.point, np.full(len(rows), self.reach)])
+        pieces = (clip_rows(table[own], self.bound) for own in blocks(len(rows)))
+        return packed_triangle(summed(piece.T @ piece for piece in pieces))
 
 
 def second_moments(

@@ -74,6 +74,10 @@ class UnitRows:
         return np.sort(coins.choice(rows, self.rows_per_unit, replace=False))
 
 
+MISSING = ("", "nan", "NaN", "NaT", "None", "<NA>")
+"""Texts that missing identifiers become on their way through NumPy and pandas."""
+
+
 def _places(ids: Sequence[Any] | NDArray[Any]) -> NDArray[np.int64]:
     """Units numbered from 0, by identifier."""
     values = np.asarray(ids)
@@ -82,16 +86,39 @@ def _places(ids: Sequence[Any] | NDArray[Any]) -> NDArray[np.int64]:
             "unit must give one identifier for each row. Got something of shape "
             f"{values.shape} instead. Pass a list or an array as long as the dataset."
         )
-    if values.dtype.kind == "f" and np.isnan(values).any():
+    if np.any(np.ma.getmask(ids)) or _misses_some(values):
         raise ConfigurationError(
-            "unit must give an identifier for every row. Got NaN for "
-            f"{int(np.isnan(values).sum())} of them instead. A row whose person is not known must "
-            "be a unit of its own, or be left out."
+            "unit must give an identifier for every row. Got None, NaN, NaT, NA or an empty text "
+            "for some instead. A row whose person is not known must be a unit of its own, or be "
+            "left out."
         )
-    if values.dtype.kind == "O" and any(value is None for value in values):
+    try:
+        if values.dtype.kind == "V":
+            raise TypeError
+        places: NDArray[np.int64] = np.unique(values, return_inverse=True)[1].astype(np.int64)
+    except TypeError:
         raise ConfigurationError(
-            "unit must give an identifier for every row. Got None for some instead. A row whose "
-            "person is not known must be a unit of its own, or be left out."
-        )
-    places: NDArray[np.int64] = np.unique(values, return_inverse=True)[1].astype(np.int64)
+            "unit must give identifiers that can be sorted: numbers, dates or texts. Got a mixture "
+            f"or others of dtype {values.dtype} instead. Convert them to texts."
+        ) from None  # it may quote one
     return places.reshape(-1)
+
+
+def _misses_some(values: NDArray[Any]) -> bool:
+    """Return whether an identifier is missing; such a one would be a person of its own, or one that
+    many rows share."""
+    kind = values.dtype.kind
+    if kind == "O":
+        return not all(map(_known, values))
+    if kind in "US":
+        return bool(np.isin(values, np.array(MISSING).astype(values.dtype.type)).any())
+    return kind in "fcmM" and bool((values != values).any())
+
+
+def _known(one: Any) -> bool:
+    """Return whether an identifier is one value, and equal to itself."""
+    single = isinstance(one, str | bytes) or not hasattr(one, "__len__")
+    try:
+        return single and one is not None and bool(one == one) and one not in MISSING
+    except Exception:  # NA is neither equal nor different, and a signalling NaN raises
+        return False

@@ -130,6 +130,11 @@ class PrivacyBudget:
                 "integer seed for experiments."
             )
         elif not repeated:
+            if self.epsilon is not None and ledger.runs and not self._planned.keys() & ledger.runs:
+                raise ProtocolError(
+                    "fits under a ceiling must be admitted before they release. Got one that was "
+                    "not. Give it budget= of an estimator of winsor."
+                )
             self._fits.append((ledger, reached))
         for run in ledger.runs:
             self._planned.pop(run, None)

@@ -126,11 +126,14 @@ class Session:
     def multiplier(self, plan: Sequence[Payment]) -> float:
         """Return the noise multiplier of ``plan``: calibrated to the target, or given by hand."""
         found = self.noise_multiplier
-        if found is None:
-            found = noise_multiplier(plan, self.target)
+        return self.admitted(plan, noise_multiplier(plan, self.target) if found is None else found)
+
+    def admitted(self, plan: Sequence[Payment], multiplier: float) -> float:
+        """Return the noise multiplier of the whole of a fit, if its budget has room for it."""
         if self.admit is not None:
-            self.admit([(line.event(found, self.target.relation), line.steps) for line in plan])
-        return found
+            relation = self.target.relation
+            self.admit([(line.event(multiplier, relation), line.steps) for line in plan])
+        return multiplier
 
     def shares(self, n: int, parts: Mapping[str, Part]) -> Shares:
         """Return ``parts`` of ``n`` rows with the noise that the budget allows."""

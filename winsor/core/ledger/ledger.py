@@ -48,26 +48,18 @@ def config_hash(config: Mapping[str, Any]) -> str:
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
-PUBLIC = ("unit", "relation")
-"""Of what a guarantee is about, the parts whose values may stand in a message."""
+ABOUT = ("unit", "relation")
+"""What the numbers of a guarantee are about; headers of older ledgers may not say it."""
 
 
 def agree(known: Mapping[str, str], said: Mapping[str, str]) -> dict[str, str]:
-    """Return all that is known of what a guarantee is about; refuse what differs, by name.
-
-    >>> agree({"unit": "row"}, {"relation": "replace_one"})
-    {'unit': 'row', 'relation': 'replace_one'}
-    """
-    differ = [
-        f"{name} ({value} and {known[name]})" if name in PUBLIC else name
-        for name, value in said.items()
-        if known.get(name, value) != value
-    ]
+    """Return what is known and what is said of a guarantee; refuse what differs, by name."""
+    differ = [name for name in said if known.get(name, said[name]) != said[name]]
     if differ:
         raise ConfigurationError(
             "releases that are added up must be about one unit, one neighbouring relation and the "
-            f"same settings. Got different ones instead: {', '.join(differ)}. Their events bound "
-            "different things, and have no sum: report each by itself, or fit anew."
+            f"same public settings. Got another {', another '.join(differ)} instead: their sum "
+            "bounds nothing. Report each by itself, or fit anew."
         )
     return {**known, **said}
 
@@ -149,7 +141,7 @@ class Ledger:
         self.hash = config_hash(self.config)
         self.path = Path(path) if path is not None else None
         self.before = [_earlier(*pair) for pair in self.config.get("before", ())]
-        self._about = {name: str(self.config[name]) for name in PUBLIC if name in self.config}
+        self._about = {name: str(self.config[name]) for name in ABOUT if name in self.config}
         if "rows_per_unit" in self.config:
             self._about["unit"] = "person"
         self._kinds: list[dp_event.DpEvent] = []
@@ -208,7 +200,7 @@ class Ledger:
     @property
     def about(self) -> dict[str, str]:
         """The unit and the relation of its guarantee; the unit is a row unless another is named."""
-        return {"unit": "row"} | {name: self._about[name] for name in PUBLIC if name in self._about}
+        return {"unit": "row"} | {name: self._about[name] for name in ABOUT if name in self._about}
 
     def be_about(self, **said: str) -> None:
         """Refuse releases of another unit, relation or settings than those that it has."""
@@ -380,8 +372,7 @@ class Ledger:
         differences = [
             f"{key}: ledger {theirs.get(key)!r}, run {self.config.get(key)!r}"
             for key in sorted(set(theirs) | set(self.config))
-            if theirs.get(key) != self.config.get(key)
-            and not (key in PUBLIC and key not in theirs)  # an old header
+            if theirs.get(key) != self.config.get(key) and (key in theirs or key not in ABOUT)
         ]
         if not differences:
             return

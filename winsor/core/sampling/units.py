@@ -86,37 +86,33 @@ def _places(ids: Sequence[Any] | NDArray[Any]) -> NDArray[np.int64]:
             "unit must give one identifier for each row. Got something of shape "
             f"{values.shape} instead. Pass a list or an array as long as the dataset."
         )
-    if np.any(np.ma.getmask(ids)) or _misses_some(values):
+    if np.any(np.ma.getmask(ids)) or not _all_known(values):
         raise ConfigurationError(
-            "unit must give an identifier for every row. Got None, NaN, NaT, NA or an empty text "
-            "for some instead. A row whose person is not known must be a unit of its own, or be "
-            "left out."
+            "unit must give an identifier for every row: numbers, dates or texts. Got None, NaN, "
+            "NaT, NA, an empty text or something else for some instead. A row whose person is not "
+            "known must be a unit of its own, or be left out."
         )
     try:
-        if values.dtype.kind == "V":
-            raise TypeError
-        places: NDArray[np.int64] = np.unique(values, return_inverse=True)[1].astype(np.int64)
+        return np.unique(values, return_inverse=True)[1].astype(np.int64).reshape(-1)
     except TypeError:
         raise ConfigurationError(
-            "unit must give identifiers that can be sorted: numbers, dates or texts. Got a mixture "
-            f"or others of dtype {values.dtype} instead. Convert them to texts."
+            "unit must give identifiers that can be sorted. Got a mixture instead. Convert them to "
+            "texts."
         ) from None  # it may quote one
-    return places.reshape(-1)
 
 
-def _misses_some(values: NDArray[Any]) -> bool:
-    """Return whether an identifier is missing; such a one would be a person of its own, or one that
-    many rows share."""
+def _all_known(values: NDArray[Any]) -> bool:
+    """Return whether every identifier is one value that is equal to itself: a missing one would be
+    a person of its own, or one that strangers share."""
     kind = values.dtype.kind
-    if kind == "O":
-        return not all(map(_known, values))
     if kind in "US":
-        return bool(np.isin(values, np.array(MISSING).astype(values.dtype.type)).any())
-    return kind in "fcmM" and bool((values != values).any())
+        return not np.isin(values, np.array(MISSING).astype(values.dtype.type)).any()
+    if kind != "O":
+        return kind != "V" and bool((values == values).all())
+    return all(map(_known, values))
 
 
 def _known(one: Any) -> bool:
-    """Return whether an identifier is one value, and equal to itself."""
     single = isinstance(one, str | bytes) or not hasattr(one, "__len__")
     try:
         return single and one is not None and bool(one == one) and one not in MISSING

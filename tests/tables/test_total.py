@@ -147,11 +147,11 @@ def composites(one):
     head = StackingClassifier([("a", one)], final_estimator=clone(one), cv=2)
     yield "own head", head, None, 4, "budget", None
     yield "stacking", StackingClassifier([("a", one)]), None, 6, *["LogisticRegression"] * 2
-    yield "calibrated", CalibratedClassifierCV(one, cv=2), None, 2, *["its calibrators"] * 2
+    yield "calibrated", CalibratedClassifierCV(one, cv=2), None, 2, *["the calibrators of"] * 2
     tuned = TunedThresholdClassifierCV(one, cv=2)
-    yield "tuned", tuned, None, 3, *["its threshold"] * 2
+    yield "tuned", tuned, None, 3, *["the threshold of"] * 2
     some = np.where(np.arange(400) < 300, np.arange(400) % 2, -1)
-    yield "self", SelfTrainingClassifier(one, max_iter=1), some, 2, *["its choice of rows"] * 2
+    yield "self", SelfTrainingClassifier(one, max_iter=1), some, 2, *["the choice of rows of"] * 2
     beside = VotingClassifier([("a", one), ("b", LogisticRegression())])
     yield "beside", beside, None, 1, *["LogisticRegression"] * 2
     yield "scaled", make_pipeline(StandardScaler(), one), None, 1, *["StandardScaler"] * 2

@@ -69,23 +69,35 @@ class PrivacyBudget:
         ceiling = "" if self.epsilon is None else f", at most epsilon={self.epsilon:g}"
         return f"<PrivacyBudget of {len(self)} fits{ceiling}>"
 
-    def opened_by(self, door: PrepaidDoor, delta: float) -> Callable[[History], None]:
+    def opened_by(
+        self, door: PrepaidDoor, delta: float, own_key: bool = False
+    ) -> Callable[[History], None]:
         """Return what admits or refuses the plan of a fit that is to be certified at ``delta``.
 
-        A fit that another process makes, or that is about another unit or relation, is refused.
+        A fit that was repeated to the letter releases the same values and costs nothing: keys from
+        seeds belong to the rows and the settings. An ``own_key`` belongs to nothing.
         """
-        self._refuse_other_process()
+        if os.getpid() != self._process:
+            raise ProtocolError(
+                "fits must register in the process of their PrivacyBudget. Got one in another "
+                "process, whose spending would be lost. Use n_jobs=1 (or n_jobs=None)."
+            )
         others = [ledger for ledger, _ in self._fits if ledger is not door.ledger]
         about_of(others, **door.ledger.about)
+        repeated = any(door.run in ledger.runs for ledger in others)
+        if repeated and own_key:
+            raise ProtocolError(
+                "a key of one's own must be used for one fit. Got it for a second one, perhaps of "
+                "other rows: the difference of the two has no noise. Use random_state=None, or an "
+                "integer seed for experiments."
+            )
         before = door.ledger.history()
-        repeated = any(door.run in ledger.runs for ledger in others)  # to the letter: it is free
 
         def admit(plan: History) -> None:
-            if self.epsilon is None or repeated:
-                return
-            with _ONE_AT_A_TIME:
-                self._refuse_beyond(door, [*before, *plan], delta)
-                self._planned[door.run] = [*before, *plan], delta
+            if self.epsilon is not None and not repeated:
+                with _ONE_AT_A_TIME:
+                    self._refuse_beyond(door, [*before, *plan], delta)
+                    self._planned[door.run] = [*before, *plan], delta
 
         return admit
 
@@ -93,10 +105,9 @@ class PrivacyBudget:
         """Raise `BudgetExceeded` if ``history`` on top of all other fits passes the ceiling."""
         known = [(ledger, reached) for ledger, reached in self._fits if ledger is not door.ledger]
         planned = [each for run, each in self._planned.items() if run != door.run]
+        whole = [*together(ledger for ledger, _ in known), *history]
+        whole += [event for events, _ in planned for event in events]
         deltas = [delta, *(reached.delta for _, reached in known), *(own for _, own in planned)]
-        whole = together(ledger for ledger, _ in known)
-        for events in (history, *(events for events, _ in planned)):
-            whole = [*whole, *events]
         level = min(deltas) if self.delta is None else self.delta
         spent = spent_by(whole, level, door.relation).epsilon
         assert self.epsilon is not None
@@ -107,29 +118,12 @@ class PrivacyBudget:
                 "of it was released. Fit with a smaller epsilon, or fewer settings and folds."
             )
 
-    def _refuse_other_process(self) -> None:
-        if os.getpid() != self._process:
-            raise ProtocolError(
-                "fits must register in the process of their PrivacyBudget. Got one in another "
-                "process, whose spending would be lost. Use n_jobs=1 (or n_jobs=None)."
-            )
-
-    def register(self, ledger: Ledger, reached: Guarantee, own_key: bool = False) -> None:
-        """Count a fit, once. A fit that was repeated to the letter released the same values: keys
-        from seeds belong to the rows and the settings. An ``own_key`` belongs to nothing."""
-        self._refuse_other_process()
+    def register(self, ledger: Ledger, reached: Guarantee) -> None:
+        """Count a fit that was opened here, once."""
         known = [each for each, _ in self._fits]
-        about_of([*known, ledger])
-        repeated = any(set(each.runs) & set(ledger.runs) for each in known)
         if any(each is ledger for each in known):
             self._fits = [(each, reached if each is ledger else old) for each, old in self._fits]
-        elif repeated and own_key:
-            raise ProtocolError(
-                "a key of one's own must be used for one fit. Got it for a second one, perhaps of "
-                "other rows: the difference of the two has no noise. Use random_state=None, or an "
-                "integer seed for experiments."
-            )
-        elif not repeated:
+        elif not any(set(each.runs) & set(ledger.runs) for each in known):
             if self.epsilon is not None and ledger.runs and not self._planned.keys() & ledger.runs:
                 raise ProtocolError(
                     "fits under a ceiling must be admitted before they release. Got one that was "

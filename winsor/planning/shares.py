@@ -107,15 +107,16 @@ class Session:
         key: bytes,
         ledger: Ledger | Mapping[str, Any],
         noise_multiplier: float | None = None,
-        unit: str = "row",
-        **settings: str,
+        unit: Any = None,
+        **facts: str,
     ) -> Session:
         """Open the door of ``ledger``, or of a new one with this configuration.
 
-        A ledger that goes on must be one of the same ``unit``, relation and ``settings``.
+        A ledger that goes on must be about persons if ``unit`` says whose rows are, and not if it
+        is None, and about the same ``facts``.
         """
         book = ledger if isinstance(ledger, Ledger) else Ledger(dict(ledger))
-        book.be_about(unit=unit, **settings)
+        book.be_about(unit="row" if unit is None else "person", **facts)
         return Session(PrepaidDoor(book, target.relation, key), target, key, noise_multiplier)
 
     @property

@@ -21,26 +21,31 @@ SEARCHED = (
     "the scores of a search, and its choice by them, read the rows without privacy: not covered "
     "(winsor.tuning chooses privately)"
 )
-CLASSES = "the classes are public: they were read off y"
-KEEPS_ALL = frozenset(
-    {
-        "BaggingClassifier", "BaggingRegressor", "ColumnTransformer", "FeatureUnion",
-        "FixedThresholdClassifier", "FrozenEstimator", "MultiOutputClassifier",
-        "MultiOutputRegressor", "OneVsRestClassifier", "Pipeline", "SelectFromModel",
-        "TransformedTargetRegressor", "VotingClassifier", "VotingRegressor",
-    }
-)  # fmt: skip
+CLASSES, READ_CLASSES = (
+    "the classes are public: they were read off y",
+    ("LabelBinarizer", "LabelEncoder"),
+)
+KEEPS_ALL = {
+    "BaggingClassifier", "BaggingRegressor", "ColumnTransformer", "FeatureUnion",
+    "FixedThresholdClassifier", "FrozenEstimator", "MultiOutputClassifier", "MultiOutputRegressor",
+    "OneVsRestClassifier", "Pipeline", "SelectFromModel", "TransformedTargetRegressor",
+    "VotingClassifier", "VotingRegressor",
+}  # fmt: skip
 """Composites of scikit-learn that fit every part once, and keep it."""
-ONLY_REFITS = frozenset({"RFE", "ClassifierChain", "RegressorChain"} | {
-    f"Stacking{kind}" for kind in ("Classifier", "Regressor")
-})  # fmt: skip
+ONLY_REFITS = (
+    "ClassifierChain",
+    "RegressorChain",
+    "RFE",
+    "StackingClassifier",
+    "StackingRegressor",
+)
 """Those that fit parts several times, and learn nothing from rows but by their parts."""
 READS_ROWS = {
-    "AdaBoostClassifier": "its weights of rows",
-    "AdaBoostRegressor": "its weights of rows",
-    "CalibratedClassifierCV": "its calibrators",
-    "SelfTrainingClassifier": "its choice of rows",
-    "TunedThresholdClassifierCV": "its threshold",
+    "AdaBoostClassifier": "weights of rows",
+    "AdaBoostRegressor": "weights of rows",
+    "CalibratedClassifierCV": "calibrators",
+    "SelfTrainingClassifier": "choice of rows",
+    "TunedThresholdClassifierCV": "threshold",
 }
 """Those that learn something from rows themselves, and what."""
 
@@ -70,7 +75,13 @@ def total_guarantee(*fitted: Any, delta: float | None = None) -> Guarantee:
     True
     """
     inside = list(_within(fitted))
-    _refuse_learners(inside)
+    if named := sorted({*_learners(inside)}):
+        raise ConfigurationError(
+            "every part that learns from the rows must be private to be added up. Got "
+            f"{', '.join(named)} instead: no guarantee covers them. Use PrivateScaler, "
+            "PrivateBinner or PrivateEncoder, leave them out, or fit them on public rows and pass "
+            "them in sklearn.frozen.FrozenEstimator."
+        )
     conditions = [condition for each in inside for condition in _conditions_of(each)]
     parts = _parts(inside)
     if not parts:
@@ -120,15 +131,16 @@ def learns(step: Any) -> bool:
 
     An encoder whose categories are written down has nothing left to learn.
     """
-    options = vars(step)
+    options, tags = vars(step), getattr(step, "__sklearn_tags__", None)
     declared = (
         _sklearn_name(step) in ("OneHotEncoder", "OrdinalEncoder")
         and not isinstance(options["categories"], str)
         and options["min_frequency"] is None
         and options["max_categories"] is None
     )
-    tags = getattr(step, "__sklearn_tags__", None)
-    return not is_private(step) and not declared and (tags is None or tags().requires_fit)
+    if is_private(step) or declared or not hasattr(step, "fit"):
+        return False
+    return tags is None or bool(tags().requires_fit)
 
 
 def _sklearn_name(thing: Any) -> str:
@@ -136,24 +148,36 @@ def _sklearn_name(thing: Any) -> str:
     return type(thing).__name__ if type(thing).__module__.startswith("sklearn.") else ""
 
 
+def _learners(inside: list[Any]) -> Iterator[str]:
+    """Name what learns from rows without privacy, beside or around private estimators."""
+    frozen = [each for each in inside if _sklearn_name(each) == "FrozenEstimator"]
+    public = {id(each) for one in frozen for each in _within(one)}  # fitted elsewhere
+    for each in filter(_is_estimator, inside):
+        name = _sklearn_name(each)
+        if id(each) in public:
+            continue
+        if not _is_composite(each):
+            if learns(each) and name not in READ_CLASSES:
+                yield type(each).__name__
+        elif getattr(each, "bootstrap", False):
+            yield f"{type(each).__name__}, which repeats rows"
+        elif name in READS_ROWS:
+            yield f"the {READS_ROWS[name]} of {name}"
+
+
+def _is_composite(thing: Any) -> bool:
+    """Return whether ``thing`` is another's estimator with private estimators inside."""
+    return not is_private(thing) and any(
+        is_private(each) for each in _within(thing) if _is_estimator(each)
+    )
+
+
 def _conditions_of(composite: Any) -> Iterator[str]:
-    """Refuse a composite of private estimators whose fits cannot be counted; yield what the total
-    does not cover of the others."""
+    """Yield what the total does not cover; refuse a composite whose fits cannot be counted."""
     name = _sklearn_name(composite)
-    if name in ("LabelBinarizer", "LabelEncoder") and _is_fitted(composite):
+    if name in READ_CLASSES:
         yield CLASSES
-    if not _is_composite(composite) or is_private(composite):
-        return
-    reads = READS_ROWS.get(name)
-    if getattr(composite, "bootstrap", False):
-        reads = "the rows that it repeats (bootstrap=True)"
-    if reads is not None and _is_fitted(composite):
-        raise ConfigurationError(
-            "every part that learns from the rows must be private to be added up. Got a "
-            f"{type(composite).__name__} instead: {reads} have no guarantee. Leave it out, or "
-            "fit it on public rows."
-        )
-    if name in KEEPS_ALL or not (_is_fitted(composite) or hasattr(composite, "cv_results_")):
+    if not _is_estimator(composite) or not _is_composite(composite) or name in KEEPS_ALL:
         return
     _check_counted(composite)
     if hasattr(composite, "cv_results_") or name == "SequentialFeatureSelector":
@@ -162,50 +186,17 @@ def _conditions_of(composite: Any) -> Iterator[str]:
         yield f"{type(composite).__name__} itself reads no row: winsor cannot see inside"
 
 
-def _is_composite(thing: Any) -> bool:
-    """Return whether ``thing`` is an estimator with private estimators inside."""
-    return _is_estimator(thing) and any(
-        each is not thing and is_private(each) for each in _within(thing)
-    )
-
-
-def _is_fitted(thing: Any) -> bool:
-    return any(name.endswith("_") and not name.startswith("_") for name in vars(thing))
-
-
 def _check_counted(composite: Any) -> None:
     """Every private estimator inside must have a budget: the composite keeps some fits of many."""
-    for each in _within(composite):
-        if not _is_estimator(each):
-            continue
+    for each in filter(_is_estimator, _within(composite)):
         own = each.get_params(deep=False)
         if "epsilon" in own and own.get("budget") is None:
             raise ConfigurationError(
-                f"every private step of a {type(composite).__name__} must have a budget to be "
-                "added up: many clones were fitted, and some were kept. Got a "
-                f"{type(each).__name__} in a {type(composite).__name__} without instead. Give it "
-                "budget=PrivacyBudget() (the same object for all steps will do) and fit again."
+                "every private step must have a budget to be added up where clones are fitted and "
+                f"not all are kept. Got a {type(each).__name__} in a {type(composite).__name__} "
+                "without instead. Give it budget=PrivacyBudget() (the same object for all steps "
+                "will do) and fit again."
             )
-
-
-def _refuse_learners(inside: list[Any]) -> None:
-    """Refuse fitted parts beside private ones that learned from rows without privacy."""
-    frozen = [each for each in inside if _sklearn_name(each) == "FrozenEstimator"]
-    known = {id(each) for thing in frozen for each in _within(thing)}  # fitted elsewhere
-    named = {
-        type(each).__name__
-        for each in inside
-        if id(each) not in known and _is_estimator(each) and _is_fitted(each)
-        if learns(each) and not _is_composite(each)
-        if _sklearn_name(each) not in ("LabelBinarizer", "LabelEncoder")  # CLASSES
-    }
-    if named:
-        raise ConfigurationError(
-            "every part that learns from the rows must be private to be added up. Got "
-            f"{', '.join(sorted(named))} instead, fitted without a guarantee. Use PrivateScaler, "
-            "PrivateBinner or PrivateEncoder, or fit it on public rows and pass it in "
-            "sklearn.frozen.FrozenEstimator."
-        )
 
 
 def _parts(inside: list[Any]) -> list[Part]:

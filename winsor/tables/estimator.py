@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Self
 
-import numpy as np
 from sklearn.base import BaseEstimator
 
 from winsor.core.contract import Guarantee
@@ -20,12 +19,6 @@ from winsor.tables.surroundings import begin_fit, count_fit
 FACTS = ("bounds", "feature_bound", "target_range", "classes_")
 """Parameters and classes that a fit takes for public, and that a continued fit must not change."""
 SEEDED = "noise from a known seed: whoever knows the seed can subtract it"
-
-
-def _named(value: Any) -> str:
-    """Name a setting, whatever it is made of."""
-    plain = value.tolist() if isinstance(value, np.ndarray) else value
-    return bound_key(bytes(KEY_BYTES), plain).hex()
 
 
 class PrivateEstimator(BaseEstimator):
@@ -74,7 +67,7 @@ class PrivateEstimator(BaseEstimator):
         resumed: Ledger | None = None,
         key_of: Callable[[Target], bytes] | None = None,
         noise_multiplier: float | None = None,
-        unit: str = "row",
+        unit: Any = None,
     ) -> Session:
         """Open the door of a fit of ``n`` rows, with a new ledger unless a fit is ``resumed``.
 
@@ -87,11 +80,16 @@ class PrivateEstimator(BaseEstimator):
             key = key_of(target)
         else:
             key = key_for(self.random_state, len(ledger), settings_of(self), *data)
-        facts = {name: _named(getattr(self, name, None)) for name in FACTS}
+        facts = {}
+        for name in FACTS:
+            fact: Any = getattr(self, name, None)
+            plain = fact.tolist() if hasattr(fact, "tolist") else fact  # of any dtype
+            facts[name] = bound_key(bytes(KEY_BYTES), plain).hex()
         session = Session.open(target, key, ledger, noise_multiplier, unit=unit, **facts)
         if self.budget is None:
             return session
-        return replace(session, admit=self.budget.opened_by(session.door, target.delta))
+        own = isinstance(self.random_state, bytes)
+        return replace(session, admit=self.budget.opened_by(session.door, target.delta, own))
 
     def _close(
         self,

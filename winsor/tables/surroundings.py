@@ -57,8 +57,7 @@ def count_fit(estimator: Any, X: Any, resumed: bool = False) -> None:
     budget = getattr(estimator, "budget", None)
     _warn_of_reuse(X, estimator.random_state is not None or resumed, budget is not None)
     if budget is not None:
-        own_key = isinstance(estimator.random_state, bytes)
-        budget.register(estimator.ledger_, estimator.guarantee_, own_key)
+        budget.register(estimator.ledger_, estimator.guarantee_)
 
 
 def _warn_of_surroundings(estimator: Any, has_budget: bool) -> None:

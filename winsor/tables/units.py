@@ -32,11 +32,6 @@ ONE_ROW_EACH = "one unit with all its rows is protected: one row of each, drawn 
 MEAN_OF_ROWS = "one unit with all its rows is protected, by the mean of its rows"
 
 
-def unit_of(unit: Unit | None) -> str:
-    """Return who is protected, as ledgers name it."""
-    return "row" if unit is None else "person"
-
-
 def protected_rows(x: ArrayLike, unit: Unit | None) -> tuple[Array, bool, tuple[str, ...]]:
     """Return what is protected one by one (rows, or means of persons), whether ``x`` was a plain
     column, and what the guarantee must say.

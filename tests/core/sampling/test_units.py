@@ -10,7 +10,6 @@ import pytest
 
 from winsor.core.contract import ConfigurationError
 from winsor.core.sampling.units import UnitRows
-from winsor.tables.means import clipped_mean
 
 pandas = pytest.importorskip("pandas")
 NAN = float("nan")
@@ -79,8 +78,3 @@ def test_known_ones_are_numbered(ids, units):
 def test_a_mixture_is_refused_without_quoting_it():
     with pytest.raises(ConfigurationError, match="sorted"):
         UnitRows(np.array([1, "secret"], object), 1)
-
-
-def test_tables_refuse_before_anything_is_computed():
-    with pytest.raises(ConfigurationError, match="unit must give"):
-        clipped_mean([1.0, 2.0], unit=["a", NAN], epsilon=1.0, delta=1e-3, radius=1.0)

@@ -30,7 +30,7 @@ from winsor.tables.linear.task import BoundedSolution, BoundedTask, Method
 from winsor.tables.linear.whitened import Whitened
 from winsor.tables.losses import Loss
 from winsor.tables.refused_tables import in_own_words, refuse_odd_sparse
-from winsor.tables.units import ONE_ROW_EACH, Unit, one_row_each, unit_of
+from winsor.tables.units import ONE_ROW_EACH, Unit, one_row_each
 
 Array = NDArray[np.float64]
 
@@ -133,7 +133,7 @@ class PrivateLinearModel(PrivateEstimator, ABC):
             X, y, conditions = X[kept], y[kept], (*conditions, ONE_ROW_EACH)
         design, data = Design(X, bool(self.fit_intercept), self._unit()), (*data_of(X), y)
         method = method_of(self.method)
-        return self._fit_design(method, design, y, loss, data, X, resume, conditions, unit_of(unit))
+        return self._fit_design(method, design, y, loss, data, X, resume, conditions, unit)
 
     def _unit(self) -> float:
         """What features are multiplied by: one over their public bound."""
@@ -150,10 +150,10 @@ class PrivateLinearModel(PrivateEstimator, ABC):
         rows: Any = None,
         resume: bool = False,
         conditions: tuple[str, ...] = (),
-        protects: str = "row",
+        unit_ids: Unit | None = None,
     ) -> Self:
         """A fit by ``method``, whose rows may be elsewhere than in ``design``; a key from a seed
-        belongs to ``data``, and reuse of ``rows`` is warned of. ``protects`` is a unit."""
+        belongs to ``data``, and reuse of ``rows`` is warned of. ``unit_ids`` say whose each is."""
         at_least("alpha", self.alpha, 0)
         goes_on = resume and hasattr(self, "_theta")
         start = self._theta if goes_on else np.zeros(design.shape(loss.outputs))
@@ -166,7 +166,7 @@ class PrivateLinearModel(PrivateEstimator, ABC):
             *data,
             resumed=self.ledger_ if goes_on else None,
             noise_multiplier=multiplier,
-            unit=protects,
+            unit=unit_ids,
         )
         solution = method.solve(self._task(design, y, loss, start), session)
         self._theta, self.n_iter_ = solution.theta, solution.steps

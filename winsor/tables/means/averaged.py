@@ -36,7 +36,7 @@ from winsor.planning.budget import Payment, Target
 from winsor.planning.shares import Session
 from winsor.tables.inputs import as_centre
 from winsor.tables.means.result import MeanEstimate
-from winsor.tables.units import Unit, protected_rows, unit_of
+from winsor.tables.units import Unit, protected_rows
 
 if TYPE_CHECKING:
     from winsor.tails.theorems import MeanError
@@ -100,9 +100,7 @@ def averaged_mean(
     target = Target.of(n, epsilon, delta, relation, allow_large_delta, rho)
     point = as_centre(centre, d)
     key = key_for(random_state, None, "averaged mean", target, clip, batch_size, point, rows)
-    session = Session.open(
-        target, key, {"method": "averaged_mean", "n": n, "d": d}, unit=unit_of(unit)
-    )
+    session = Session.open(target, key, {"method": "averaged_mean", "n": n, "d": d}, unit=unit)
     sensitivity = averaged_sensitivity(clip)
     receipt = session.pay(Payment(sampler, sensitivity, 1), d)
     picked = rows if isinstance(sampler, FullBatch) else rows[sampler.indices(key, receipt.first)]

@@ -33,7 +33,7 @@ from winsor.planning.shares import Session
 from winsor.tables.inputs import as_centre
 from winsor.tables.means.radius import PrivateRadius
 from winsor.tables.means.result import MeanEstimate
-from winsor.tables.units import Unit, protected_rows, unit_of
+from winsor.tables.units import Unit, protected_rows
 
 if TYPE_CHECKING:
     from winsor.tails.theorems import MeanError
@@ -134,9 +134,7 @@ def clipped_mean(
     point = as_centre(centre, d)
     norms = distances(rows, point)
     key = key_for(random_state, None, "clipped mean", target, radius, moments, point, rows)
-    session = Session.open(
-        target, key, {"method": "clipped_mean", "n": n, "d": d}, unit=unit_of(unit)
-    )
+    session = Session.open(target, key, {"method": "clipped_mean", "n": n, "d": d}, unit=unit)
     assumed, main = Moments.of(moments, d), Payment(FullBatch(n), mean_sensitivity(1.0, n), 1)
     reach, multiplier = settle_radius(radius, main, session, norms, d, assumed)
     sensitivity = mean_sensitivity(reach, n)

@@ -44,7 +44,7 @@ from winsor.tables.means.groups import Groups
 from winsor.tables.means.radius import PrivateRadius
 from winsor.tables.means.result import MeanEstimate
 from winsor.tables.means.updating import checked_updating, combined, least_constant
-from winsor.tables.units import Unit, protected_rows, unit_of
+from winsor.tables.units import Unit, protected_rows
 
 if TYPE_CHECKING:
     from winsor.tails.theorems import MeanError
@@ -119,7 +119,7 @@ def iterative_mean(
     )
     norms = distances(rows, point)
     config = {"method": "iterative_mean", "n": n, "d": d, "k": parts.k, "grouping": grouping}
-    session = Session.open(target, key, config, unit=unit_of(unit))
+    session = Session.open(target, key, config, unit=unit)
     assumed = Moments.of(moments, d, parts.k)
     reach, multiplier = settle_radius(radius, parts.payment(1.0), session, norms, d, assumed)
     receipt = parts.pay(session.door, Gaussian(multiplier), reach, d)

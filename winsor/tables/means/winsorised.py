@@ -44,7 +44,7 @@ from winsor.planning.shares import Part, Session, Shares
 from winsor.tables.means.tail_cut import DOUBLINGS, Tail, distance_edges
 from winsor.tables.ranges.distribution import Distribution
 from winsor.tables.ranges.zoom import Zoom
-from winsor.tables.units import Unit, protected_rows, unit_of
+from winsor.tables.units import Unit, protected_rows
 
 Array = NDArray[np.float64]
 
@@ -131,9 +131,7 @@ def winsorised_mean(
     target = Target.of(n, epsilon, delta, relation, allow_large_delta, rho)
     labels, codes = as_groups(by, n)
     key = key_for(random_state, None, "winsorised mean", target, rows, codes)
-    session = Session.open(
-        target, key, {"method": "winsorised_mean", "n": n, "d": d}, unit=unit_of(unit)
-    )
+    session = Session.open(target, key, {"method": "winsorised_mean", "n": n, "d": d}, unit=unit)
     plan = HeavyMean(n, d, len(labels))
     last, totals, found = plan.release(rows, session.shares(n, plan.parts()), codes)
     estimate, low, high, groups = read(totals, last, n, level, labels, column)

@@ -54,12 +54,11 @@ ABOUT = ("unit", "relation")
 
 def agree(known: Mapping[str, str], said: Mapping[str, str]) -> dict[str, str]:
     """Return what is known and what is said of a guarantee; refuse what differs, by name."""
-    differ = [name for name in said if known.get(name, said[name]) != said[name]]
-    if differ:
+    if differ := [name for name in said if known.get(name, said[name]) != said[name]]:
         raise ConfigurationError(
             "releases that are added up must be about one unit, one neighbouring relation and the "
-            f"same public settings. Got another {', another '.join(differ)} instead: their sum "
-            "bounds nothing. Report each by itself, or fit anew."
+            f"same public settings. Got another {', another '.join(differ)} instead. Report each "
+            "by itself, or fit anew."
         )
     return {**known, **said}
 

@@ -88,24 +88,21 @@ def _places(ids: Sequence[Any] | NDArray[Any]) -> NDArray[np.int64]:
         )
     if np.any(np.ma.getmask(ids)) or not _all_known(values):
         raise ConfigurationError(
-            "unit must give an identifier for every row: numbers, dates or texts. Got None, NaN, "
-            "NaT, NA, an empty text or something else for some instead. A row whose person is not "
-            "known must be a unit of its own, or be left out."
+            "unit must give an identifier for every row: numbers, dates or texts. Got None, NaN "
+            "or the like for some instead. Make each such row a unit of its own, or leave it out."
         )
     try:
         return np.unique(values, return_inverse=True)[1].astype(np.int64).reshape(-1)
     except TypeError:
         raise ConfigurationError(
-            "unit must give identifiers that can be sorted. Got a mixture instead. Convert them to "
-            "texts."
+            "unit must give identifiers that can be sorted. Got others instead. Make them texts."
         ) from None  # it may quote one
 
 
 def _all_known(values: NDArray[Any]) -> bool:
     """Return whether every identifier is one value that is equal to itself: a missing one would be
     a person of its own, or one that strangers share."""
-    kind = values.dtype.kind
-    if kind in "US":
+    if (kind := values.dtype.kind) in "US":
         return not np.isin(values, np.array(MISSING).astype(values.dtype.type)).any()
     if kind != "O":
         return kind != "V" and bool((values == values).all())

@@ -12,7 +12,6 @@ import json
 import os
 import subprocess
 import sys
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -81,8 +80,8 @@ row("ids: NaN in a list of texts", "refused")(lambda: units_of("nan", ["a", NAN,
 
 def continued(changed: Any, unit: Any = None, **first: Any) -> Any:
     """Epsilon of a fit that goes on after `set_params`."""
-    fitted = PrivateLogisticRegression(**first).fit(X, Y, unit=unit).set_params(**changed)
-    return fitted.partial_fit(X, Y).epsilon_
+    model = PrivateLogisticRegression(**first).fit(X, Y, unit=unit)
+    return model.set_params(**changed).partial_fit(X, Y).epsilon_
 
 
 OTHER, WIDER = {"relation": "add_or_remove_one"}, {"bounds": (-9, 9)}
@@ -131,14 +130,13 @@ def of_checkout(place: Path) -> dict[str, str]:
     """Every row, by the winsor of a checkout."""
     known, command = (
         os.environ | {"PYTHONPATH": str(place)},
-        [sys.executable, str(HERE / "benchmarks/books.py"), "--json"],
+        [sys.executable, "-W", "ignore", str(HERE / "benchmarks/books.py"), "--json"],
     )
     said = subprocess.run(command, check=True, capture_output=True, env=known, cwd="/").stdout
     return dict(json.loads(said.splitlines()[-1]))
 
 
 if __name__ == "__main__":
-    warnings.simplefilter("ignore")
     if "--json" in sys.argv:  # this process's winsor alone
         sys.exit(print(json.dumps({case: shown(each[1]) for case, each in ROWS.items()})))
     other = Path(

@@ -67,6 +67,7 @@ class Door(HoldsKey):
         key: bytes,
         source: Callable[[bytes], NoiseSource] | None = None,
     ) -> None:
+        ledger.be_about(relation=relation.value)
         self.ledger = ledger
         self._source = NoiseSource if source is None else source
         self.mechanism = mechanism

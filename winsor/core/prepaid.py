@@ -48,6 +48,7 @@ class PrepaidDoor:
     """Releases NumPy values of one run under one key, and pays for them in advance."""
 
     def __init__(self, ledger: Ledger, relation: Neighbouring, key: bytes) -> None:
+        ledger.be_about(relation=relation.value)
         self.ledger = ledger
         self.relation = relation
         self.run = fingerprint(key)

@@ -82,7 +82,7 @@ class ReleasedMoments(ABC):
         noise = noise_of(plan, self.epsilon, self.noise_multiplier, delta, self.relation)
         key = key_for(self.seed, None, *bound_to, noise)
         settings = {"method": type(self).__name__, "n": n, "numbers": size, "releases": steps}
-        ledger = Ledger(settings, self.ledger)
+        ledger = Ledger({**settings, "relation": self.relation.value}, self.ledger)
         self._door, receipt = single_payment(plan, size, noise, self.relation, key, ledger)
         return receipt
 

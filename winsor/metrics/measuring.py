@@ -145,7 +145,7 @@ def measure_sums(
 
 
 def _refuse_units(ledger: Ledger | None) -> None:
-    if ledger is not None and "rows_per_unit" in ledger.config:
+    if ledger is not None and ledger.about["unit"] != "row":
         raise ConfigurationError(
             "ledger must be one of rows. Got that of a run with unit=... instead: a metric bounds "
             "what one row adds, and a person has several. Measure on public rows."

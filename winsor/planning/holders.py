@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from winsor.core.contract import ConfigurationError, Guarantee, Neighbouring
+from winsor.core.ledger.guarantee import about_of
 from winsor.core.ledger.ledger import Ledger
 
 
@@ -34,7 +35,7 @@ def relation_of(thing: Any) -> Neighbouring:
     return found if isinstance(found, Neighbouring) else guarantee_of(thing).relation
 
 
-def earlier_ledgers(things: Any, relation: Neighbouring) -> list[Ledger]:
+def earlier_ledgers(things: Any, relation: Neighbouring, unit: str = "row") -> list[Ledger]:
     """The ledgers of what has already been spent on the rows of a run that is planned."""
     found = []
     for thing in things:
@@ -49,5 +50,6 @@ def earlier_ledgers(things: Any, relation: Neighbouring) -> list[Ledger]:
                 f"after must list releases under the run's relation, {relation.value}. Got "
                 f"{relation_of(thing).value} instead."
             )
+        about_of([ledger], unit=unit, relation=relation.value)
         found.append(ledger)
     return found

@@ -12,12 +12,13 @@ accountant certifies the whole list, and the ledger records it line by line.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from winsor.core.checks import positive
 from winsor.core.contract import ConfigurationError, Guarantee, Neighbouring, Sensitivity
+from winsor.core.events.registry import History
 from winsor.core.ledger.ledger import Ledger
 from winsor.core.noise.gaussian import Gaussian
 from winsor.core.prepaid import PrepaidDoor, Receipt
@@ -97,6 +98,8 @@ class Session:
     target: Target
     key: bytes = field(repr=False)
     noise_multiplier: float | None = None
+    admit: Callable[[History], None] | None = None
+    """What refuses a plan before its first release: a budget with a ceiling."""
 
     @staticmethod
     def open(
@@ -104,9 +107,16 @@ class Session:
         key: bytes,
         ledger: Ledger | Mapping[str, Any],
         noise_multiplier: float | None = None,
+        unit: Any = None,
+        **facts: str,
     ) -> Session:
-        """Open the door of ``ledger``, or of a new one with this configuration."""
+        """Open the door of ``ledger``, or of a new one with this configuration.
+
+        A ledger that goes on must be about persons if ``unit`` says whose rows are, and not if it
+        is None, and about the same ``facts``.
+        """
         book = ledger if isinstance(ledger, Ledger) else Ledger(dict(ledger))
+        book.be_about(unit="row" if unit is None else "person", **facts)
         return Session(PrepaidDoor(book, target.relation, key), target, key, noise_multiplier)
 
     @property
@@ -116,9 +126,15 @@ class Session:
 
     def multiplier(self, plan: Sequence[Payment]) -> float:
         """Return the noise multiplier of ``plan``: calibrated to the target, or given by hand."""
-        if self.noise_multiplier is not None:
-            return self.noise_multiplier
-        return noise_multiplier(plan, self.target)
+        found = self.noise_multiplier
+        return self.admitted(plan, noise_multiplier(plan, self.target) if found is None else found)
+
+    def admitted(self, plan: Sequence[Payment], multiplier: float) -> float:
+        """Return the noise multiplier of the whole of a fit, if its budget has room for it."""
+        if self.admit is not None:
+            relation = self.target.relation
+            self.admit([(line.event(multiplier, relation), line.steps) for line in plan])
+        return multiplier
 
     def shares(self, n: int, parts: Mapping[str, Part]) -> Shares:
         """Return ``parts`` of ``n`` rows with the noise that the budget allows."""

@@ -1,4 +1,9 @@
-"""What several fits of the same records have spent together."""
+"""What several fits of the same records have spent together.
+
+Fits inside a composite count where each is found: the composite is known to fit every part once and
+to keep it, or a `PrivacyBudget` has counted its fits. Whatever else learns from the rows has no
+guarantee, and the composite with it has none: it is refused by name.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +12,42 @@ from typing import Any
 
 import numpy as np
 
-from winsor.core.contract import ConfigurationError, Guarantee, Neighbouring
-from winsor.core.ledger.guarantee import guarantee
+from winsor.core.contract import ConfigurationError, Guarantee
 from winsor.core.ledger.ledger import Ledger
 from winsor.planning.holders import guarantee_of, ledger_of
-from winsor.planning.shared_budget import PrivacyBudget
+from winsor.planning.shared_budget import PrivacyBudget, added_up
 
 SEARCHED = (
     "the scores of a search, and its choice by them, read the rows without privacy: not covered "
     "(winsor.tuning chooses privately)"
 )
+CLASSES, READ_CLASSES = (
+    "the classes are public: they were read off y",
+    ("LabelBinarizer", "LabelEncoder"),
+)
+KEEPS_ALL = {
+    "BaggingClassifier", "BaggingRegressor", "ColumnTransformer", "FeatureUnion",
+    "FixedThresholdClassifier", "FrozenEstimator", "MultiOutputClassifier", "MultiOutputRegressor",
+    "OneVsRestClassifier", "Pipeline", "SelectFromModel", "TransformedTargetRegressor",
+    "VotingClassifier", "VotingRegressor",
+}  # fmt: skip
+"""Composites of scikit-learn that fit every part once, and keep it."""
+ONLY_REFITS = (
+    "ClassifierChain",
+    "RegressorChain",
+    "RFE",
+    "StackingClassifier",
+    "StackingRegressor",
+)
+"""Those that fit parts several times, and learn nothing from rows but by their parts."""
+READS_ROWS = {
+    "AdaBoostClassifier": "weights of rows",
+    "AdaBoostRegressor": "weights of rows",
+    "CalibratedClassifierCV": "calibrators",
+    "SelfTrainingClassifier": "choice of rows",
+    "TunedThresholdClassifierCV": "threshold",
+}
+"""Those that learn something from rows themselves, and what."""
 
 Part = tuple[Ledger, Guarantee]
 
@@ -25,9 +56,10 @@ def total_guarantee(*fitted: Any, delta: float | None = None) -> Guarantee:
     """Compose the ledgers of winsor objects into one guarantee; also called `winsor.total`.
 
     Fitted estimators, `PrivateNorm`, private means, training runs: whatever is found inside a
-    pipeline or another composite, and all fits that registered in a budget. A search must have one,
-    and its scores are named among the conditions, for no ledger covers them. Two ledgers with one
-    key are refused: their noise is the same.
+    pipeline or another composite, and all fits that registered in a budget. A composite that fits
+    its parts several times must have one; the scores of a search are named among the conditions,
+    for no ledger covers them. Other parts that learned from the rows without privacy are refused,
+    as are two ledgers with one key, and ledgers of different units or relations.
 
     Sequential composition: right for any overlap of the records. ``delta`` is the one to certify
     at; None takes the smallest of the parts.
@@ -43,30 +75,21 @@ def total_guarantee(*fitted: Any, delta: float | None = None) -> Guarantee:
     True
     """
     inside = list(_within(fitted))
-    searches = [each for each in inside if hasattr(each, "cv_results_")]
-    for search in searches:
-        _check_counted(search)
+    if named := sorted({*_learners(inside)}):
+        raise ConfigurationError(
+            "every part that learns from the rows must be private to be added up. Got "
+            f"{', '.join(named)} instead: no guarantee covers them. Use PrivateScaler, "
+            "PrivateBinner or PrivateEncoder, leave them out, or fit them on public rows and pass "
+            "them in sklearn.frozen.FrozenEstimator."
+        )
+    conditions = [condition for each in inside for condition in _conditions_of(each)]
     parts = _parts(inside)
     if not parts:
         raise ConfigurationError(
             "give at least one fitted winsor estimator, run or estimate. Got none with a ledger "
             "instead."
         )
-    guarantees = [reached for _, reached in parts]
-    relation: Neighbouring = guarantees[0].relation
-    if any(each.relation is not relation for each in guarantees):
-        raise ConfigurationError(
-            "all parts must use one neighbouring relation. Got "
-            f"{sorted({each.relation.value for each in guarantees})} instead."
-        )
-    conditions = [condition for each in guarantees for condition in each.conditions]
-    return guarantee(
-        [ledger for ledger, _ in parts],
-        min(each.delta for each in guarantees) if delta is None else delta,
-        relation,
-        samplers=[each.sampler for each in guarantees],
-        conditions=[*conditions, *([SEARCHED] if searches else [])],
-    )
+    return added_up(parts, delta, tuple(conditions))
 
 
 def _within(thing: Any, seen: set[int] | None = None) -> Iterator[Any]:
@@ -98,18 +121,81 @@ def _is_estimator(thing: Any) -> bool:
     return not isinstance(thing, type) and hasattr(thing, "get_params")
 
 
-def _check_counted(search: Any) -> None:
-    """Every private estimator of a search must have a budget: the search keeps one fit of many."""
-    for each in _within(search):
-        if not _is_estimator(each):
+def is_private(thing: Any) -> bool:
+    """Return whether what an estimator learns is a release, which its ledger has paid for."""
+    return type(thing).__module__.split(".")[0] == "winsor" or ledger_of(thing) is not None
+
+
+def learns(step: Any) -> bool:
+    """Return whether an estimator learns from rows without privacy, as far as its tags say.
+
+    An encoder whose categories are written down has nothing left to learn.
+    """
+    options, tags = vars(step), getattr(step, "__sklearn_tags__", None)
+    declared = (
+        _sklearn_name(step) in ("OneHotEncoder", "OrdinalEncoder")
+        and not isinstance(options["categories"], str)
+        and options["min_frequency"] is None
+        and options["max_categories"] is None
+    )
+    if is_private(step) or declared or not hasattr(step, "fit"):
+        return False
+    return tags is None or bool(tags().requires_fit)
+
+
+def _sklearn_name(thing: Any) -> str:
+    """The name of a class of scikit-learn; nothing for a subclass, which may do anything."""
+    return type(thing).__name__ if type(thing).__module__.startswith("sklearn.") else ""
+
+
+def _learners(inside: list[Any]) -> Iterator[str]:
+    """Name what learns from rows without privacy, beside or around private estimators."""
+    frozen = [each for each in inside if _sklearn_name(each) == "FrozenEstimator"]
+    public = {id(each) for one in frozen for each in _within(one)}  # fitted elsewhere
+    for each in filter(_is_estimator, inside):
+        name = _sklearn_name(each)
+        if id(each) in public:
             continue
+        if not _is_composite(each):
+            if learns(each) and name not in READ_CLASSES:
+                yield type(each).__name__
+        elif getattr(each, "bootstrap", False):
+            yield f"{type(each).__name__}, which repeats rows"
+        elif name in READS_ROWS:
+            yield f"the {READS_ROWS[name]} of {name}"
+
+
+def _is_composite(thing: Any) -> bool:
+    """Return whether ``thing`` is another's estimator with private estimators inside."""
+    return not is_private(thing) and any(
+        is_private(each) for each in _within(thing) if _is_estimator(each)
+    )
+
+
+def _conditions_of(composite: Any) -> Iterator[str]:
+    """Yield what the total does not cover; refuse a composite whose fits cannot be counted."""
+    name = _sklearn_name(composite)
+    if name in READ_CLASSES:
+        yield CLASSES
+    if not _is_estimator(composite) or not _is_composite(composite) or name in KEEPS_ALL:
+        return
+    _check_counted(composite)
+    if hasattr(composite, "cv_results_") or name == "SequentialFeatureSelector":
+        yield SEARCHED
+    elif name not in ONLY_REFITS:
+        yield f"{type(composite).__name__} itself reads no row: winsor cannot see inside"
+
+
+def _check_counted(composite: Any) -> None:
+    """Every private estimator inside must have a budget: the composite keeps some fits of many."""
+    for each in filter(_is_estimator, _within(composite)):
         own = each.get_params(deep=False)
         if "epsilon" in own and own.get("budget") is None:
             raise ConfigurationError(
-                "every private step of a search must have a budget to be added up: many clones "
-                f"were fitted, and one was kept. Got a {type(each).__name__} in a "
-                f"{type(search).__name__} without instead. Give it budget=PrivacyBudget() (the "
-                "same object for all steps will do) and search again."
+                "every private step must have a budget to be added up where clones are fitted and "
+                f"not all are kept. Got a {type(each).__name__} in a {type(composite).__name__} "
+                "without instead. Give it budget=PrivacyBudget() (the same object for all steps "
+                "will do) and fit again."
             )
 
 

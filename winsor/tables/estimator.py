@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Self
 
 from sklearn.base import BaseEstimator
@@ -10,12 +11,14 @@ from sklearn.base import BaseEstimator
 from winsor.core.arithmetic.rows import quiet
 from winsor.core.contract import Guarantee
 from winsor.core.ledger.ledger import Ledger
-from winsor.core.randomness import key_for
+from winsor.core.randomness import KEY_BYTES, bound_key, key_for
 from winsor.planning.budget import Target
 from winsor.planning.shared_budget import PrivacyBudget, settings_of
 from winsor.planning.shares import Session
 from winsor.tables.surroundings import begin_fit, count_fit
 
+FACTS = ("bounds", "feature_bound", "target_range", "classes_")
+"""Parameters and classes that a fit takes for public, and that a continued fit must not change."""
 SEEDED = "noise from a known seed: whoever knows the seed can subtract it"
 
 
@@ -71,6 +74,7 @@ class PrivateEstimator(BaseEstimator):
         resumed: Ledger | None = None,
         key_of: Callable[[Target], bytes] | None = None,
         noise_multiplier: float | None = None,
+        unit: Any = None,
     ) -> Session:
         """Open the door of a fit of ``n`` rows, with a new ledger unless a fit is ``resumed``.
 
@@ -83,7 +87,16 @@ class PrivateEstimator(BaseEstimator):
             key = key_of(target)
         else:
             key = key_for(self.random_state, len(ledger), settings_of(self), *data)
-        return Session.open(target, key, ledger, noise_multiplier)
+        facts = {}
+        for name in FACTS:
+            fact: Any = getattr(self, name, None)
+            plain = fact.tolist() if hasattr(fact, "tolist") else fact  # of any dtype
+            facts[name] = bound_key(bytes(KEY_BYTES), plain).hex()
+        session = Session.open(target, key, ledger, noise_multiplier, unit=unit, **facts)
+        if self.budget is None:
+            return session
+        own = isinstance(self.random_state, bytes)
+        return replace(session, admit=self.budget.opened_by(session.door, target.delta, own))
 
     def _close(
         self,

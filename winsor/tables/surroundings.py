@@ -24,10 +24,9 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.compose import ColumnTransformer
 from sklearn.pipeline import FeatureUnion, Pipeline
-from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder
-from sklearn.utils import get_tags
 
-from winsor.core.contract import PrivacyLeakWarning
+from winsor.core.contract import ConfigurationError, PrivacyLeakWarning
+from winsor.planning.total import learns
 
 _SKETCH = 64
 _KEY = np.random.default_rng(secrets.randbits(128))
@@ -58,8 +57,7 @@ def count_fit(estimator: Any, X: Any, resumed: bool = False) -> None:
     budget = getattr(estimator, "budget", None)
     _warn_of_reuse(X, estimator.random_state is not None or resumed, budget is not None)
     if budget is not None:
-        own_key = isinstance(estimator.random_state, bytes)
-        budget.register(estimator.ledger_, estimator.guarantee_, own_key)
+        budget.register(estimator.ledger_, estimator.guarantee_)
 
 
 def _warn_of_surroundings(estimator: Any, has_budget: bool) -> None:
@@ -76,6 +74,8 @@ def _warn_of_surroundings(estimator: Any, has_budget: bool) -> None:
                 "budget=PrivacyBudget() and ask total_guarantee(search)."
             )
         owner = frame.f_locals.get("self")
+        if name.startswith("sklearn.ensemble"):
+            _refuse_repeated_rows(frame.f_locals.get("ensemble", owner))
         if (
             name == "sklearn.pipeline"
             and isinstance(owner, Pipeline)
@@ -87,6 +87,17 @@ def _warn_of_surroundings(estimator: Any, has_budget: bool) -> None:
         frame = frame.f_back  # type: ignore[assignment]
 
 
+def _refuse_repeated_rows(ensemble: Any) -> None:
+    """Refuse an ensemble that fits rows several times in one fit: a row is then bounded more than
+    once."""
+    if getattr(ensemble, "bootstrap", False) or type(ensemble).__name__ == "AdaBoostRegressor":
+        raise ConfigurationError(
+            "every row must be in a fit once. Got a fit by a "
+            f"{type(ensemble).__name__}, which draws rows with replacement, instead. Use "
+            "bootstrap=False."
+        )
+
+
 def _warn_of_step(label: str, step: Any) -> None:
     """Warn of a step that learns from rows without privacy, or of such a part of it."""
     if step is None or isinstance(step, str):  # "passthrough", "drop"
@@ -94,7 +105,7 @@ def _warn_of_step(label: str, step: Any) -> None:
     if (parts := _parts_of(step)) is not None:
         for inner, part in parts:
             _warn_of_step(f"{label}: {inner}", part)
-    elif not _is_private(step) and not _is_declared(step) and get_tags(step).requires_fit:
+    elif learns(step):
         _warn(
             f"step {label!r} ({type(step).__name__}) of the pipeline learns from the rows "
             "without privacy: no guarantee covers what it passes on. Use PrivateScaler or "
@@ -113,17 +124,6 @@ def _parts_of(step: Any) -> list[tuple[str, Any]] | None:
         given = [(name, part) for name, part, _ in step.transformers]
         return [*given, ("remainder", step.remainder)]
     return None
-
-
-def _is_private(step: Any) -> bool:
-    return type(step).__module__.startswith("winsor") or hasattr(step, "ledger_")
-
-
-def _is_declared(step: Any) -> bool:
-    """An encoder whose categories are written down: it has nothing left to learn."""
-    if not isinstance(step, OneHotEncoder | OrdinalEncoder) or isinstance(step.categories, str):
-        return False
-    return step.min_frequency is None and step.max_categories is None
 
 
 def _warn_of_reuse(X: Any, seeded: bool, has_budget: bool) -> None:

@@ -268,7 +268,8 @@ class PrivateEncoder(TransformerMixin, PrivateEstimator):
         session = self._open(n, {"method": "encoder", "n": n, "d": k}, key_of=key_of)
         target = session.target
         if unknown:
-            mechanism = calibrated(len(unknown), n, self.epsilon, target.delta, target.relation)
+            terms = n, self.epsilon, target.delta, target.relation
+            mechanism = calibrated(len(unknown), *terms, admit=session.admit)
             found, _ = release(table[:, unknown], session.door, mechanism)
             for number, names in zip(unknown, found, strict=True):
                 known[number] = names

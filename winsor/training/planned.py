@@ -44,6 +44,8 @@ def planned_run(arguments: Arguments, units: UnitRows | None = None) -> PlannedR
         sampling = cyclic(sampling, n, size, mechanism)
     relation = as_relation(arguments.get("relation", Neighbouring.ADD_OR_REMOVE_ONE))
 
+    unit = "row" if units is None else "person"
+
     def parts(expected_size: float) -> dict[str, Bounded]:
         refuse_unsupported(arguments["model"])
         parameters = trainable_parameters(arguments["model"])
@@ -60,7 +62,7 @@ def planned_run(arguments: Arguments, units: UnitRows | None = None) -> PlannedR
         sampling_rate=arguments.get("sampling_rate"),
         mechanism=mechanism,
         parts_of=parts,
-        before=together(earlier_ledgers(arguments.get("after", ()), relation)),
+        before=together(earlier_ledgers(arguments.get("after", ()), relation, unit)),
     )
 
 

@@ -172,6 +172,7 @@ class _Tuning:
     def header(self) -> dict[str, Any]:
         return {
             "method": "tuning",
+            "relation": self.job.relation.value,
             "space": self.space_in_words,
             "release": "all" if self.price.releases_all else "best",
             "trials": str(self.price.law),

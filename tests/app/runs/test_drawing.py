@@ -123,11 +123,12 @@ def test_a_unit_that_is_not_there_is_refused(tmp_path, changes, words):
         go(tmp_path / "run", data=data_of(source) | changes)
 
 
-def test_a_row_of_nobody_is_refused(tmp_path):
+@pytest.mark.parametrize("gap", ["", " ", "NA", "null", "NaN"])
+def test_a_row_of_nobody_is_refused(tmp_path, gap):
     source = visits(tmp_path / "visits.csv")
     text = (tmp_path / "visits.csv").read_text()
-    (tmp_path / "visits.csv").write_text(text.replace("p03,", ",", 1))
-    with pytest.raises(ConfigurationError, match="name somebody"):
+    (tmp_path / "visits.csv").write_text(text.replace("p03,", f"{gap},", 1))
+    with pytest.raises(ConfigurationError, match="name somebody.*'person' with gaps"):
         load_data(DataSettings(source, target="ill", classes=2, unit="person"))
 
 

@@ -73,3 +73,8 @@ def test_rows_of_nobody_are_refused(unit, words):
 def test_groups_of_rows_and_persons_do_not_mix():
     with pytest.raises(ConfigurationError, match="without by"):
         winsorised_mean(X[:, 0], epsilon=1.0, unit=IDS, by=IDS % 2)
+
+
+def test_a_missing_identifier_is_refused_before_anything_is_computed():
+    with pytest.raises(ConfigurationError, match="unit must give an identifier"):
+        clipped_mean([1.0, 2.0], unit=["a", float("nan")], epsilon=1.0, delta=1e-3, radius=1.0)

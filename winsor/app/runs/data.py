@@ -26,9 +26,10 @@ from torch import Tensor
 from torch.utils.data import Dataset, Subset, TensorDataset
 
 from winsor.app.runs.config import DataSettings, is_file
-from winsor.app.runs.files import RawRows, file_digest, mapped_source, read_rows
+from winsor.app.runs.files import GAPS, RawRows, file_digest, mapped_source, read_rows
 from winsor.app.runs.reading import bind, call_imported, import_object, is_import_path
 from winsor.core.contract import ConfigurationError
+from winsor.core.sampling.units import UnitRows
 
 BUILT_IN = ("digits", "synthetic")
 
@@ -167,7 +168,7 @@ def _imported(source: str, settings: DataSettings) -> Source:
                 f"pair of them. Got {type(dataset).__name__} from {source!r} instead."
             )
     whose = None if settings.unit is None else getattr(pair[0], settings.unit, None)
-    unit = None if whose is None else np.asarray(whose)
+    unit = None if whose is None else np.asanyarray(whose)
     return pair[0], pair[1], f"{source} {len(pair[0])}", unit
 
 
@@ -339,12 +340,12 @@ def _check_units(unit: NDArray[Any] | None, n: int, settings: DataSettings) -> N
             f"data.unit must be one identifier for each of the {n} rows. Got shape {unit.shape} "
             "instead."
         )
-    empty = [value for value in unit.tolist() if value is None or str(value).strip() in ("", "nan")]
-    if empty:
+    if any(str(value).strip().lower() in GAPS for value in unit.tolist()):
         raise ConfigurationError(
-            f"data.unit must name somebody for every row. Got {len(empty)} rows without instead. "
-            "Give each an identifier of its own, or leave them out."
+            f"data.unit must name somebody for every row. Got {settings.unit!r} with gaps instead. "
+            "Give each such row an identifier of its own, or leave it out."
         )
+    UnitRows(unit, 1)  # refuses NaT and others
 
 
 def _coins(n: int, unit: NDArray[Any] | None, settings: DataSettings) -> NDArray[np.bool_]:

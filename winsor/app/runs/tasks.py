@@ -354,7 +354,8 @@ def _look(
 ) -> dict[str, Any]:
     from winsor.metrics import Accuracy, measure
 
-    ledger = Ledger({"method": "held-out metrics"}, directory.path / LEDGER)
+    header = {"method": "held-out metrics", "relation": config.budget.relation}
+    ledger = Ledger(header, directory.path / LEDGER)
     try:
         if len(ledger):
             return {"metrics": {}, "guarantee": "the look was spent by a run that was killed"}

@@ -18,7 +18,7 @@ from dp_accounting.dp_event import DpEvent
 
 from winsor.core.accounting import Spent, certify, certify_delta, event_from_json, event_to_json
 from winsor.core.contract import Guarantee, LedgerError, Neighbouring
-from winsor.core.ledger.ledger import Ledger
+from winsor.core.ledger.ledger import Ledger, agree
 
 
 def guarantee(
@@ -40,6 +40,7 @@ def guarantee(
     (epsilon=0.7255, delta=1e-05)-DP, add or remove one, 4 steps, full batch, certified by PLD
     """
     ledgers = list(ledgers)
+    about_of(ledgers, relation=relation.value)
     spent = spent_by(together(ledgers), delta, relation)
     return Guarantee(
         epsilon=spent.epsilon,
@@ -57,11 +58,19 @@ def together(ledgers: Iterable[Ledger]) -> list[tuple[DpEvent, int]]:
     found: dict[str, tuple[DpEvent, int]] = {}
     ledgers = list(ledgers)
     refuse_shared_keys(ledgers)
+    about_of(ledgers)
     for ledger in ledgers:
         for event, count in ledger.history():
             text = json.dumps(event_to_json(event), sort_keys=True)  # events may be unhashable
             found[text] = (event, found[text][1] + count if text in found else count)
     return list(found.values())
+
+
+def about_of(ledgers: Iterable[Ledger], **known: str) -> dict[str, str]:
+    """Return what the sum of ``ledgers`` is about; refuse ledgers of which there is none."""
+    for ledger in ledgers:
+        known = agree(known, ledger.about)
+    return known
 
 
 def refuse_shared_keys(ledgers: Iterable[Ledger]) -> None:

@@ -32,7 +32,7 @@ from typing import Any
 from dp_accounting import dp_event
 
 from winsor.core.accounting import event_from_json, event_to_json
-from winsor.core.contract import LedgerError
+from winsor.core.contract import ConfigurationError, LedgerError
 from winsor.core.ledger.chain import EMPTY, ChainedFile, replay
 
 FORMAT = 2
@@ -46,6 +46,21 @@ def config_hash(config: Mapping[str, Any]) -> str:
     """Names a configuration; two ledgers with the same hash come from the same kind of run."""
     text = json.dumps(config, sort_keys=True)
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+ABOUT = ("unit", "relation")
+"""What the numbers of a guarantee are about; headers of older ledgers may not say it."""
+
+
+def agree(known: Mapping[str, str], said: Mapping[str, str]) -> dict[str, str]:
+    """Return what is known and what is said of a guarantee; refuse what differs, by name."""
+    if differ := [name for name in said if known.get(name, said[name]) != said[name]]:
+        raise ConfigurationError(
+            "releases that are added up must be about one unit, one neighbouring relation and the "
+            f"same public settings. Got another {', another '.join(differ)} instead. Report each "
+            "by itself, or fit anew."
+        )
+    return {**known, **said}
 
 
 class Steps:
@@ -125,6 +140,9 @@ class Ledger:
         self.hash = config_hash(self.config)
         self.path = Path(path) if path is not None else None
         self.before = [_earlier(*pair) for pair in self.config.get("before", ())]
+        self._about = {name: str(self.config[name]) for name in ABOUT if name in self.config}
+        if "rows_per_unit" in self.config:
+            self._about["unit"] = "person"
         self._kinds: list[dp_event.DpEvent] = []
         self._counts: list[int] = []
         self._runs: dict[str, Steps] = {}  # by key fingerprint
@@ -177,6 +195,15 @@ class Ledger:
     def runs(self) -> dict[str, int]:
         """Key fingerprints, each with the steps recorded under it."""
         return {run: len(steps) for run, steps in self._runs.items()}
+
+    @property
+    def about(self) -> dict[str, str]:
+        """The unit and the relation of its guarantee; the unit is a row unless another is named."""
+        return {"unit": "row"} | {name: self._about[name] for name in ABOUT if name in self._about}
+
+    def be_about(self, **said: str) -> None:
+        """Refuse releases of another unit, relation or settings than those that it has."""
+        self._about = agree(self._about | (self.about if len(self) else {}), said)
 
     def steps(self, run: str) -> int:
         """Steps recorded under one key."""
@@ -344,8 +371,10 @@ class Ledger:
         differences = [
             f"{key}: ledger {theirs.get(key)!r}, run {self.config.get(key)!r}"
             for key in sorted(set(theirs) | set(self.config))
-            if theirs.get(key) != self.config.get(key)
+            if theirs.get(key) != self.config.get(key) and (key in theirs or key not in ABOUT)
         ]
+        if not differences:
+            return
         raise LedgerError(
             f"the ledger {self.path} belongs to another configuration ({'; '.join(differences)}). "
             "Give this run a ledger of its own, or resume with the configuration it was made with."

@@ -74,6 +74,10 @@ class UnitRows:
         return np.sort(coins.choice(rows, self.rows_per_unit, replace=False))
 
 
+MISSING = ("", "nan", "NaN", "NaT", "None", "<NA>")
+"""Texts that missing identifiers become on their way through NumPy and pandas."""
+
+
 def _places(ids: Sequence[Any] | NDArray[Any]) -> NDArray[np.int64]:
     """Units numbered from 0, by identifier."""
     values = np.asarray(ids)
@@ -82,16 +86,32 @@ def _places(ids: Sequence[Any] | NDArray[Any]) -> NDArray[np.int64]:
             "unit must give one identifier for each row. Got something of shape "
             f"{values.shape} instead. Pass a list or an array as long as the dataset."
         )
-    if values.dtype.kind == "f" and np.isnan(values).any():
+    if np.any(np.ma.getmask(ids)) or not _all_known(values):
         raise ConfigurationError(
-            "unit must give an identifier for every row. Got NaN for "
-            f"{int(np.isnan(values).sum())} of them instead. A row whose person is not known must "
-            "be a unit of its own, or be left out."
+            "unit must give an identifier for every row: numbers, dates or texts. Got None, NaN "
+            "or the like for some instead. Make each such row a unit of its own, or leave it out."
         )
-    if values.dtype.kind == "O" and any(value is None for value in values):
+    try:
+        return np.unique(values, return_inverse=True)[1].astype(np.int64).reshape(-1)
+    except TypeError:
         raise ConfigurationError(
-            "unit must give an identifier for every row. Got None for some instead. A row whose "
-            "person is not known must be a unit of its own, or be left out."
-        )
-    places: NDArray[np.int64] = np.unique(values, return_inverse=True)[1].astype(np.int64)
-    return places.reshape(-1)
+            "unit must give identifiers that can be sorted. Got others instead. Make them texts."
+        ) from None  # it may quote one
+
+
+def _all_known(values: NDArray[Any]) -> bool:
+    """Return whether every identifier is one value that is equal to itself: a missing one would be
+    a person of its own, or one that strangers share."""
+    if (kind := values.dtype.kind) in "US":
+        return not np.isin(values, np.array(MISSING).astype(values.dtype.type)).any()
+    if kind != "O":
+        return kind != "V" and bool((values == values).all())
+    return all(map(_known, values))
+
+
+def _known(one: Any) -> bool:
+    single = isinstance(one, str | bytes) or not hasattr(one, "__len__")
+    try:
+        return single and one is not None and bool(one == one) and one not in MISSING
+    except Exception:  # NA is neither equal nor different, and a signalling NaN raises
+        return False

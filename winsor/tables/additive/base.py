@@ -11,6 +11,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from winsor.charts import Chart
 from winsor.core.checks import whole
 from winsor.core.contract import ConfigurationError
+from winsor.planning.shares import payments
 from winsor.tables.additive.fitting import AdditiveRows, Fit, Fitted, LossOf, Table
 from winsor.tables.additive.plan import Plan
 from winsor.tables.additive.shapes import Shape, chart_of, shapes_of
@@ -61,6 +62,7 @@ class PrivateAdditiveModel(PrivateEstimator):
         session = self._open(n, config, *data)
         bins = Bins(features + len(value_bounds), BINS, bounds, indicators=True)
         plan = Plan.of(bins, len(value_bounds), self.interactions > 0, n, session.target)
+        session.admitted(payments(n, plan.shares.parts), plan.shares.multiplier)
         self._fitted = Fit(rows, features, plan, session.door).run(loss_of, self.interactions)
         self.n_iter_ = plan.shares.parts["first"].steps + plan.shares.parts["last"].steps
         self.terms_ = shapes_of(self._fitted, self._names(), self._score_unit())

@@ -117,21 +117,23 @@ class PrivateLinearModel(PrivateEstimator, ABC):
             )
         return features, targets
 
-    def _of_units(self, X: Any, y: Any, unit: Unit | None) -> tuple[Any, Any, tuple[str, ...]]:
-        """The rows that a fit uses, and what the guarantee must say of them."""
-        if unit is None:
-            return X, y, ()
-        kept = one_row_each(X.shape[0], unit, key_for(self.random_state, 0, "rows of units"))
-        return X[kept], y[kept], (ONE_ROW_EACH,)
-
     def _fit(
-        self, X: Any, y: Array, loss: Loss, resume: bool = False, conditions: tuple[str, ...] = ()
+        self,
+        X: Any,
+        y: Array,
+        loss: Loss,
+        resume: bool = False,
+        conditions: tuple[str, ...] = (),
+        unit: Unit | None = None,
     ) -> Self:
         """One private fit of ``loss``; with ``resume``, on from the present parameters and in the
         same ledger. The key is never kept: a saved model must not carry what undoes its noise."""
+        if unit is not None:
+            kept = one_row_each(X.shape[0], unit, key_for(self.random_state, 0, "rows of units"))
+            X, y, conditions = X[kept], y[kept], (*conditions, ONE_ROW_EACH)
         design, data = Design(X, bool(self.fit_intercept), self._unit()), (*data_of(X), y)
         method = method_of(self.method)
-        return self._fit_design(method, design, y, loss, data, X, resume, conditions)
+        return self._fit_design(method, design, y, loss, data, X, resume, conditions, unit)
 
     def _unit(self) -> float:
         """What features are multiplied by: one over their public bound."""
@@ -148,9 +150,10 @@ class PrivateLinearModel(PrivateEstimator, ABC):
         rows: Any = None,
         resume: bool = False,
         conditions: tuple[str, ...] = (),
+        unit_ids: Unit | None = None,
     ) -> Self:
         """A fit by ``method``, whose rows may be elsewhere than in ``design``; a key from a seed
-        belongs to ``data``, and reuse of ``rows`` is warned of."""
+        belongs to ``data``, and reuse of ``rows`` is warned of. ``unit_ids`` say whose each is."""
         at_least("alpha", self.alpha, 0)
         goes_on = resume and hasattr(self, "_theta")
         start = self._theta if goes_on else np.zeros(design.shape(loss.outputs))
@@ -163,6 +166,7 @@ class PrivateLinearModel(PrivateEstimator, ABC):
             *data,
             resumed=self.ledger_ if goes_on else None,
             noise_multiplier=multiplier,
+            unit=unit_ids,
         )
         solution = method.solve(self._task(design, y, loss, start), session)
         self._theta, self.n_iter_ = solution.theta, solution.steps

@@ -92,8 +92,8 @@ class PrivateLogisticRegression(LinearClassifierMixin, PrivateLinearModel):
         refuse_no_classes(y)
         self.classes_, codes = np.unique(y, return_inverse=True)
         condition = "the classes are public: they were read off y"
-        X, codes, more = self._of_units(X, codes, unit)
-        return self._fit(X, codes.astype(np.float64), self._loss(), conditions=(condition, *more))
+        targets = codes.astype(np.float64)
+        return self._fit(X, targets, self._loss(), conditions=(condition,), unit=unit)
 
     def partial_fit(self, X: ArrayLike, y: ArrayLike, classes: ArrayLike | None = None) -> Self:
         """Continue with further records, spending ``epsilon`` anew.
@@ -111,6 +111,11 @@ class PrivateLogisticRegression(LinearClassifierMixin, PrivateLinearModel):
                     "classes must be passed on the first call to partial_fit. Got None instead."
                 )
             self.classes_ = np.unique(np.asarray(classes))
+        elif classes is not None and not np.array_equal(np.unique(classes), self.classes_):
+            raise ConfigurationError(
+                f"classes must be those of the first call, {self.classes_}. Got {classes!r} "
+                "instead. Leave them out."
+            )
         unknown = np.setdiff1d(y, self.classes_)
         if len(unknown):
             raise ConfigurationError(

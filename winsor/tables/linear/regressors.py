@@ -33,8 +33,7 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
         """Fit to all rows of ``X`` within the budget; with ``unit``, which says whose each row is,
         to one row of each person, who is then protected with all rows."""
         X, y = self._check_table(X, y, reset=True)
-        X, y, conditions = self._of_units(X, y, unit)
-        return self._fit_target(X, y, resume=False, conditions=conditions)
+        return self._fit_target(X, y, resume=False, unit=unit)
 
     def partial_fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Continue with further records, spending ``epsilon`` anew; ``epsilon_`` composes all
@@ -62,10 +61,10 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
         self.coef_, self.intercept_ = kept
         return found
 
-    def _fit_target(self, X: Any, y: Any, resume: bool, conditions: tuple[str, ...] = ()) -> Self:
+    def _fit_target(self, X: Any, y: Any, resume: bool, unit: Unit | None = None) -> Self:
         centre, scale = self._target_units()
         targets = (as_targets(y) - centre) / scale
-        return self._fit(X, targets, self._loss(scale), resume, conditions)
+        return self._fit(X, targets, self._loss(scale), resume, unit=unit)
 
     def _target_units(self) -> tuple[float, float]:
         """(centre, half width) of the public target range: targets count as (y - c)/h inside."""

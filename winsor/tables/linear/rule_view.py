@@ -57,6 +57,8 @@ def solve_with_rule(options: Any, task: LinearTask, session: Session) -> Solutio
         assert target.epsilon is not None
         budget = calibrate.Budget(target.epsilon, target.delta, relation)
         multiplier = calibrate.noise_multiplier(history_of, budget)
+    if session.admit is not None:
+        session.admit(history_of(multiplier))
     door = Door(session.ledger, Gaussian(multiplier), sampler, relation, session.key)
     session.door.note(sampler, f"rule {rule!r}")
     first = session.ledger.steps(door.run)

@@ -99,7 +99,7 @@ def averaged_mean(
     target = Target.of(n, epsilon, delta, relation, allow_large_delta, rho)
     point = as_centre(centre, d)
     key = key_for(random_state, None, "averaged mean", target, clip, batch_size, point, rows)
-    session = Session.open(target, key, {"method": "averaged_mean", "n": n, "d": d})
+    session = Session.open(target, key, {"method": "averaged_mean", "n": n, "d": d}, unit=unit)
     sensitivity = averaged_sensitivity(clip)
     receipt = session.pay(Payment(sampler, sensitivity, 1), d)
     picked = rows if isinstance(sampler, FullBatch) else rows[sampler.indices(key, receipt.first)]

@@ -130,7 +130,7 @@ def clipped_mean(
     point = as_centre(centre, d)
     norms = arithmetic.row_norms(rows, point)
     key = key_for(random_state, None, "clipped mean", target, radius, moments, point, rows)
-    session = Session.open(target, key, {"method": "clipped_mean", "n": n, "d": d})
+    session = Session.open(target, key, {"method": "clipped_mean", "n": n, "d": d}, unit=unit)
     assumed, main = Moments.of(moments, d), Payment(FullBatch(n), mean_sensitivity(1.0, n), 1)
     reach, multiplier = settle_radius(radius, main, session, norms, d, assumed)
     receipt = session.door.pay(Gaussian(multiplier), FullBatch(n), mean_sensitivity(reach, n), 1, d)

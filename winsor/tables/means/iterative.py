@@ -121,7 +121,7 @@ def iterative_mean(
     )
     norms = row_norms(rows, point)
     config = {"method": "iterative_mean", "n": n, "d": d, "k": parts.k, "grouping": grouping}
-    session = Session.open(target, key, config)
+    session = Session.open(target, key, config, unit=unit)
     assumed = Moments.of(moments, d, parts.k)
     reach, multiplier = settle_radius(radius, parts.payment(1.0), session, norms, d, assumed)
     receipt = parts.pay(session.door, Gaussian(multiplier), reach, d)

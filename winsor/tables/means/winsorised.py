@@ -133,7 +133,7 @@ def winsorised_mean(
     target = Target.of(n, epsilon, delta, relation, allow_large_delta, rho)
     labels, codes = as_groups(by, n)
     key = key_for(random_state, None, "winsorised mean", target, rows, codes)
-    session = Session.open(target, key, {"method": "winsorised_mean", "n": n, "d": d})
+    session = Session.open(target, key, {"method": "winsorised_mean", "n": n, "d": d}, unit=unit)
     plan = HeavyMean(n, d, len(labels))
     last, totals, found = plan.release(rows, session.shares(n, plan.parts()), codes)
     estimate, low, high, groups = read(totals, last, n, level, labels, column)

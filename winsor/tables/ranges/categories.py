@@ -35,7 +35,7 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -107,10 +107,16 @@ def private_categories(
 
 
 def calibrated(
-    columns: int, n: int, epsilon: float, delta: float, relation: Neighbouring, share: float = SHARE
+    columns: int,
+    n: int,
+    epsilon: float,
+    delta: float,
+    relation: Neighbouring,
+    share: float = SHARE,
+    admit: Callable[[History], None] | None = None,
 ) -> ThresholdedGaussian:
     """Find the least noise within the budget; the accountant certifies both parts of it
-    together."""
+    together. ``admit`` may refuse what is found."""
     shown = probability("share", share) * delta
     parts = {"value": Bounded(None, sensitivity(columns))}
 
@@ -119,6 +125,8 @@ def calibrated(
 
     budget = calibrate.Budget(epsilon, delta, relation)
     multiplier = calibrate.noise_multiplier(history_of, budget)
+    if admit is not None:
+        admit(history_of(multiplier))
     return ThresholdedGaussian(multiplier, shown)
 
 

@@ -115,7 +115,8 @@ def released_counts(
     known = seen[(seen >= 0) & (seen < classes)]  # labels outside are in no cell
     sums: Any = np.bincount(known, minlength=classes).astype(np.float64)
     key = key_for(seed, None, sums, noise)
-    paid = Ledger({"method": "class counts", "classes": classes}, ledger)
+    about = {"method": "class counts", "classes": classes, "relation": neighbours.value}
+    paid = Ledger(about, ledger)
     door, receipt = single_payment(plan, classes, noise, neighbours, key, paid)
     counts = np.maximum(receipt.release(sums), 1.0)
     return ReleasedCounts(tuple(counts.tolist()), door.guarantee(delta), door.ledger)

@@ -11,7 +11,9 @@ Sequential composition of all registered ledgers, right for any overlap of their
 
 from __future__ import annotations
 
+import dataclasses
 import os
+import sys
 from typing import Any, Self
 
 from winsor.core.contract import ConfigurationError, Guarantee, Neighbouring, ProtocolError
@@ -101,5 +103,25 @@ class PrivacyBudget:
 
 
 def settings_of(estimator: Any) -> dict[str, Any]:
-    """The parameters that a key from a seed belongs to: all but the budget, which only counts."""
-    return {name: value for name, value in estimator.get_params().items() if name != "budget"}
+    """The parameters that a key from a seed belongs to: all but the budget, which only counts.
+
+    Estimators and distributions among them are told by their class and their own parameters.
+    """
+    given = estimator.get_params().items()
+    return {name: _told(value) for name, value in given if name.split("__")[-1] != "budget"}
+
+
+def _told(value: Any) -> Any:
+    kind = type(value)
+    told = isinstance(value, type) or dataclasses.is_dataclass(value)
+    if hasattr(value, "get_params") and not told and kind.__name__ != "FrozenEstimator":
+        return kind, settings_of(value)  # of a frozen one, what it was fitted to would be missing
+    if kind is dict:
+        return {key: _told(each) for key, each in value.items()}
+    if kind in (list, tuple):
+        return kind(map(_told, value))
+    law: Any = getattr(value, "dist", None)  # of a frozen distribution of scipy.stats
+    if law is not None:
+        known = getattr(sys.modules.get("scipy.stats"), str(getattr(law, "name", "")), None)
+        return (law.name, value.args, value.kwds) if type(known) is type(law) else value
+    return value

@@ -90,7 +90,7 @@ def release(
         )
     target = Target(epsilon, as_delta(delta, n), None, as_relation(relation))
     multiplier = noise_multiplier([Payment(FullBatch(n), sensitivity, 1)], target)
-    key = key_for(random_state, None, "statistic", repr(statistic), target, table)
+    key = key_for(random_state, None, "statistic", statistic, target, table, whole.value)
     door = PrepaidDoor(Ledger({"statistic": repr(statistic), "n": n}), target.relation, key)
     receipt = door.pay(Gaussian(multiplier), FullBatch(n), sensitivity, 1, shape)
     value = statistic.result(receipt.release(whole.value), n)

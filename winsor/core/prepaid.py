@@ -24,7 +24,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from winsor.core.accounting.lattice import on_grid
+from winsor.core.buffers import all_finite
 from winsor.core.contract import (
+    NOT_FINITE,
     Bounded,
     BudgetExceeded,
     Guarantee,
@@ -114,12 +116,8 @@ class Receipt:
                 f"a released value must be float64 of the paid shape {self._shape}. Got "
                 f"{value.dtype} {value.shape} instead: noise would be shared between entries."
             )
-        flat = value.ravel()
-        if not math.isfinite(flat.dot(flat)):
-            raise UnsoundRelease(
-                "a released value must be finite. Got infinity or NaN instead: a row escaped its "
-                "bound, so the stated sensitivity does not hold."
-            )
+        if not all_finite(value.ravel()):
+            raise UnsoundRelease(NOT_FINITE)
         if self._left == 0:
             raise BudgetExceeded(
                 "every release that was paid for has been made. Plan more steps beforehand."

@@ -106,6 +106,7 @@ class RunState(HoldsKey):
         self._open: Fragment | None = None
         self._sums: Sums | None = None
         self._held: list[View] = []
+        self._is_half_done = False  # rows were added, and an error came before the step was over
         self._neutralised = 0
         self._neutralised_before = 0  # the step that is under way
         self._resumed_at_end = False
@@ -148,6 +149,7 @@ class RunState(HoldsKey):
         """
         if shards:
             refuse_whole(self)
+        self._refuse_half_done()
         if self._open is not None:
             raise ProtocolError(
                 "private.save must be called after private.step, or outside the loop. Got a call "
@@ -202,6 +204,16 @@ class RunState(HoldsKey):
         ranks, uneven = self._ranks, self._uneven
         assert ranks is not None and uneven is not None
         return uneven.follow(self._feed.drawn, lambda: self._save_together(ranks, os.devnull, {}))
+
+    def _refuse_half_done(self) -> None:
+        """Refuse to go on after a step that failed half-way: rows could be added twice, or the
+        noise of its entry cover another sum."""
+        if self._is_half_done:
+            raise ProtocolError(
+                f"a step must be done as a whole. Got an error in the middle of step "
+                f"{self.steps_done + 1} before: its rows, its entry in the ledger and the weights "
+                "no longer agree. Continue from the last checkpoint with winsor.resume."
+            )
 
     def _inside_a_step(self) -> bool:
         return self._sums is not None or bool(self._held)
@@ -287,7 +299,7 @@ class RunState(HoldsKey):
             raise
         self._conditions = list(dict.fromkeys(conditions))
         self._update.use_key(self._feed.key)
-        self._sums, self._held = None, []
+        self._sums, self._held, self._is_half_done = None, [], False
         self._resumed_at_end = self.steps_done >= self.budget.planned_steps
         self._is_new = True
         self._guard.accept()

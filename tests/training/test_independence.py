@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import importlib.util
 import random
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -547,3 +549,17 @@ def test_a_model_that_cannot_take_a_single_row_is_refused():
 
     with pytest.raises(UnsupportedModel, match="any number of rows"):
         check_rows(built(Mlp), loss, rows_of(Mlp))
+
+
+AUTOCAST = Path(__file__).parents[2] / "benchmarks" / "row_checks.py"
+
+
+@pytest.mark.parametrize(("seed", "rate"), [(3, 1.0), (5, 30.0)])
+def test_low_rank_training_with_dropout_under_autocast_is_no_false_alarm(seed, rate):
+    """Both were, and the mixing of the first was not found. 200 runs: benchmarks/row_checks.py."""
+    spec = importlib.util.spec_from_file_location("row_checks", AUTOCAST)
+    runs = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(runs)
+    runs.train(seed, rate, dropout=0.1, narrow=True)
+    with pytest.raises(UnsupportedModel, match="rows must not mix"):
+        runs.train(seed, rate, dropout=0.1, narrow=True, weight=0.2)

@@ -120,8 +120,8 @@ def _told(value: Any) -> Any:
         return {key: _told(each) for key, each in value.items()}
     if kind in (list, tuple):
         return kind(map(_told, value))
-    law: Any = getattr(value, "dist", None)  # of a frozen distribution of scipy.stats
-    if law is not None:
-        known = getattr(sys.modules.get("scipy.stats"), str(getattr(law, "name", "")), None)
-        return (law.name, value.args, value.kwds) if type(known) is type(law) else value
+    law = getattr(value, "dist", None)  # of a frozen distribution of scipy.stats
+    name = str(getattr(law, "name", ""))
+    if law is not None and type(getattr(sys.modules.get("scipy.stats"), name, None)) is type(law):
+        return name, value.args, value.kwds
     return value

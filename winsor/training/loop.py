@@ -311,14 +311,15 @@ certified by PLD
         """Refuse a ``loss(model, batch)`` whose rows mix; and again at random later steps.
 
         A few rows are played alone and among others, and must not change (`row_independence.py`).
-        Nothing about them is returned.
+        Nothing about them is returned. With ``group_size=`` the loss gives all views of a row.
         """
         if self._open is not None:
             raise ProtocolError(
                 "private.check must be called before the loop or after private.step. Got a call "
                 "while a batch is open: what was recorded of it would be lost."
             )
-        self._rows.check(loss, self.steps_done)
+        per_row = loss if self._grouping is None else self._grouping.per_row(loss)
+        self._rows.check(per_row, self.steps_done)
 
     def _steps_to_run(self, steps: int | None) -> int:
         if steps is not None:

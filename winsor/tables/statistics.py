@@ -75,7 +75,12 @@ def release(
     random_state: int | bytes | None = None,
 ) -> Measured:
     """Release a statistic of (n, columns) ``rows`` within ``epsilon``; n is taken to be public."""
-    table = np.asarray(rows, dtype=np.float64)
+    try:
+        table = np.asarray(rows, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise ConfigurationError(
+            "rows must be a table of numbers. Got other values instead, which are not shown."
+        ) from None
     if table.ndim != 2 or len(table) == 0:
         raise ConfigurationError(
             f"rows must be a table with rows. Got shape {table.shape} instead."

@@ -48,11 +48,16 @@ from winsor.training.saving.file import (
     refuse_whole,
     write,
 )
+from winsor.training.saving.seal import fingerprint_of_rows, refuse_changed, sealed
 from winsor.training.saving.settings import Settings, refuse_different, settings_of_optimizer
 from winsor.training.tamper_guard import TamperGuard
 from winsor.training.update import Update
 
-STATE_FORMAT = 4
+STATE_FORMAT = 5
+ONCE = (
+    "its checkpoint was resumed once, with the same loss and settings: without a ledger on disk, "
+    "nothing refuses another sum under the same noise"
+)
 
 _Value = TypeVar("_Value")
 
@@ -122,6 +127,7 @@ class RunState(HoldsKey):
         ]
         self._iterates.update(0, update.parameters)
         self._process = os.getpid()
+        self._rows_named: dict[bytes, str] = {}  # by key
         optimizer, scheduler = (getattr(update, n, None) for n in ("optimizer", "scheduler"))
         # Before training changes learning rates and the like.
         self._built_with = settings_of_optimizer(optimizer, scheduler)
@@ -177,14 +183,16 @@ class RunState(HoldsKey):
         ranks.agree(step_to_save=self.steps_done)
         path, shards = ranks.from_first((path, shards))
         state = everything(self, also if ranks.rank == 0 else {}, gathered=not shards)
-        state["private"]["ranks"] = ranks.from_all(own)
+        state["private"] = sealed(self._feed.key, state["private"] | {"ranks": ranks.from_all(own)})
         self._write(path, state, shards)
 
     def _write(self, path: str | os.PathLike[str], state: dict[str, Any], shards: bool) -> None:
         """Write one file, by rank 0; or shards by all, and then the file that names them."""
         ranks, writes = self._ranks, self._ranks is None or self._ranks.rank == 0
+        key = self._feed.key
         if not shards:
-            on_all_ranks(ranks, lambda: write(path, state) if writes else None, "save")
+            done = sealed(key, state)
+            on_all_ranks(ranks, lambda: write(path, done) if writes else None, "save")
             return
         folder, name = Path(path), new_name(self.steps_done)
         name = name if ranks is None else ranks.from_first(name)
@@ -194,7 +202,7 @@ class RunState(HoldsKey):
         def end() -> None:
             keep_names(folder / name)
             keep_names(folder)
-            write(folder / FILE, {**state, "shards": name})
+            write(folder / FILE, sealed(key, {**state, "shards": name}))
             forget_others(folder, PREFIX, name)
 
         on_all_ranks(ranks, lambda: end() if writes else None, "save")
@@ -227,8 +235,10 @@ class RunState(HoldsKey):
         privacy rests on its own randomness staying hidden (ModelMix) keeps the key out; resuming
         then needs the same ``seed`` or the ledger's key file.
         """
-        inside = self._inside_a_step()
-        return {
+        inside, key = self._inside_a_step(), self._feed.key
+        if key not in self._rows_named:
+            self._rows_named = {key: fingerprint_of_rows(self._feed, key)}
+        state = {
             "format": STATE_FORMAT,
             "settings": self.settings(),
             "steps_done": self.steps_done,
@@ -244,7 +254,9 @@ class RunState(HoldsKey):
             "neutralised": self._neutralised_before if inside else self._neutralised,
             "random": self._feed.random_at_start if inside else random_states(),
             "world": 1 if self._ranks is None else self._ranks.world,
+            "rows": self._rows_named[key],
         }
+        return sealed(key, state)
 
     def settings(self) -> Settings:
         """Return what privacy rests on, and what exactness does; see `settings.py` for the rest."""
@@ -297,6 +309,7 @@ class RunState(HoldsKey):
         except BaseException:
             self._take_over(before, old_key, before["noise"])
             raise
+        conditions += [] if on_disk or not repeat else [ONCE]
         self._conditions = list(dict.fromkeys(conditions))
         self._update.use_key(self._feed.key)
         self._sums, self._held, self._is_half_done = None, [], False
@@ -321,6 +334,13 @@ class RunState(HoldsKey):
         if fresh is None:
             self._refuse_other_world(state, on_disk)
         self._refuse_other_account(state)
+        if fingerprint_of_rows(self._feed, key) != state.get("rows"):
+            raise LedgerError(
+                "a run must be resumed on the rows that it began with. Got others: its account "
+                "speaks of those rows, and the same noise would cover two sums. Give the dataset "
+                "as it was, or begin a run with make_private(after=[...])."
+            )
+        refuse_changed(key, state)
         return key
 
     def _refuse_other_world(self, state: Mapping[str, Any], on_disk: bool) -> None:

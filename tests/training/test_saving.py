@@ -7,6 +7,7 @@ import os
 import pickle
 import random
 import stat
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from winsor.core.contract import ConfigurationError, LedgerError, ProtocolError,
 from winsor.rules import Averaged, Flat, Quantile
 from winsor.training.feeding.random_states import random_states
 from winsor.training.saving import file as saving
+from winsor.training.saving.state import ONCE
 
 STEPS = 6
 
@@ -85,7 +87,9 @@ def same(one, two):
     a, b = one.model.state_dict(), two.model.state_dict()
     assert all(torch.equal(a[name], b[name]) for name in a)
     assert one.ledger.state_dict() == two.ledger.state_dict()  # every digest too
-    assert one.spent() == two.spent()
+    reached = [each.spent() for each in (one, two)]
+    assert replace(reached[0], conditions=()) == replace(reached[1], conditions=())
+    assert set(reached[0].conditions) ^ set(reached[1].conditions) <= {ONCE}
 
 
 # ------------------------------------------------------------------------------- exactly
@@ -330,9 +334,6 @@ def test_a_load_that_fails_changes_nothing(tmp_path, damage, mechanism):
     DAMAGES[damage](state)
     private = train(winsor.make_private(**arguments(mechanism=mechanism)), 5)
     before, twin = everything_of(private), random_states()
-    if damage == "odd account":  # an account without entries is one: nothing to refuse
-        saving.restore(private, state, {}, repeat=True)
-        return
     with pytest.raises(LedgerError):
         saving.restore(private, state, {}, repeat=True)
     assert equal(before, everything_of(private)) and equal(twin, random_states())
@@ -457,3 +458,83 @@ def test_a_forked_child_draws_none_of_the_parents_noise(tmp_path, on_disk):
     train(private)  # the parent goes on
     assert len(private.ledger) == STEPS
     private.detach()
+
+
+# ------------------------------------------------------------------- what a checkpoint is bound to
+
+
+class Listed(Dataset):
+    """Rows that torch does not hold in memory."""
+
+    def __init__(self, dataset):
+        self.rows = [dataset[i] for i in range(len(dataset))]
+
+    def __len__(self):
+        return len(self.rows)
+
+    def __getitem__(self, i):
+        return self.rows[i]
+
+
+@pytest.mark.parametrize("kind", ["tensors", "a subset", "a list"])
+@pytest.mark.parametrize("on_disk", [True, False])
+def test_a_run_is_not_resumed_on_other_rows(tmp_path, kind, on_disk):
+    def given(change=0.0):
+        found = arguments(ledger=tmp_path / "ledger.jsonl" if on_disk else None)
+        x, y = found["dataset"].tensors
+        x = x.clone()
+        x[17, 2] += change
+        rows = TensorDataset(x, y)
+        named = {"tensors": lambda: rows, "a list": lambda: Listed(rows)}
+        named["a subset"] = lambda: torch.utils.data.Subset(rows, range(len(rows)))
+        return found | {"dataset": named[kind]()}
+
+    path = tmp_path / "checkpoint.pt"
+    private = train(winsor.make_private(**given()), 5)
+    private.save(path)
+    private.detach()
+    with pytest.raises(LedgerError, match="on the rows that it began with"):
+        winsor.resume(path, **given(change=2.0**-20))
+    resumed = train(winsor.resume(path, **given()))
+    assert (ONCE in resumed.spent().conditions) != on_disk
+    resumed.detach()
+    assert ONCE not in winsor.resume(path, **given(), repeat=False).spent().conditions
+
+
+def test_rows_that_are_drawn_anew_each_time_are_told_by_their_number(tmp_path):
+    class Fresh(Listed):
+        def __getitem__(self, i):
+            x, y = self.rows[i]
+            noise = np.random.default_rng().normal(size=5)
+            return x + torch.from_numpy(noise).float(), y
+
+    given = arguments()
+    given["dataset"] = Fresh(given["dataset"])
+    winsor.make_private(**given).save(tmp_path / "checkpoint.pt")
+    again = arguments()
+    again["dataset"] = Fresh(again["dataset"])
+    assert winsor.resume(tmp_path / "checkpoint.pt", **again).steps_done == 0
+
+
+def test_every_part_of_a_checkpoint_is_under_its_mac(tmp_path):
+    path = tmp_path / "checkpoint.pt"
+    train(winsor.make_private(**arguments()), 9).save(path)
+
+    def parts(value, place=()):
+        if isinstance(value, dict):
+            for name in value:
+                yield from parts(value[name], (*place, name))
+        elif not isinstance(value, list | tuple):
+            yield place
+
+    kept = torch.load(path, weights_only=True)
+    for place in parts(kept):
+        state = copy.deepcopy(kept)
+        *inside, name = place
+        part = state
+        for each in inside:
+            part = part[each]
+        old = part[name]
+        part[name] = old + 1 if isinstance(old, torch.Tensor | int | float) else f"{old}x"
+        with pytest.raises(LedgerError):
+            saving.restore(winsor.make_private(**arguments()), state, {}, repeat=True)

@@ -80,6 +80,12 @@ class CalibrationError(WinsorError, ValueError):
     """No setting inside the searched range reaches the target epsilon."""
 
 
+NOT_FINITE = (
+    "internal error: a sum of bounded rows must be finite whatever the rows hold. Got infinity or "
+    "NaN instead: the rule or statistic does not bound every row. Count such rows as zero in it."
+)
+
+
 class PrivacyLeakWarning(UserWarning):
     """Something outside the certified part looked at private data, at the user's own request."""
 

@@ -23,8 +23,15 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from dp_accounting import dp_event
 
 from winsor.core.accounting.lattice import MOST_VALUES, on_grid
-from winsor.core.buffers import KINDS, FlatTree, leaves_of, values_in
-from winsor.core.contract import Bounded, BudgetExceeded, Neighbouring, Released, UnsoundRelease
+from winsor.core.buffers import KINDS, leaves_of, values_in
+from winsor.core.contract import (
+    NOT_FINITE,
+    Bounded,
+    BudgetExceeded,
+    Neighbouring,
+    Released,
+    UnsoundRelease,
+)
 from winsor.core.ledger.ledger import Ledger
 from winsor.core.noise import kernel
 from winsor.core.noise.protocol import Correlated, LocalEvent, Mechanism
@@ -77,6 +84,7 @@ class Door(HoldsKey):
         self._priced: list[Any] = []  # what the price below was asked for
         self._steps = range(0)  # and the steps for which it holds
         self._price: tuple[dict[str, float], dict[str, int], dp_event.DpEvent]
+        self._named = b""  # the parts' names, types and shapes: noise depends on them
         self._values = 0
         self.seal = object()
         """Carried by what this door released, and by nothing else."""
@@ -117,6 +125,7 @@ class Door(HoldsKey):
             if not isinstance(part, Bounded):
                 raise _unbounded(parts)
             asked += (name, part.sensitivity, part.share, part.coordinate_bound)
+            asked += [(leaf.dtype, leaf.shape) for leaf in leaves_of(part.value)]
         if asked != self._priced or step not in self._steps:  # steps are usually alike
             self._set_price(step, parts, asked)
         std, bits, event = self._price
@@ -143,7 +152,11 @@ class Door(HoldsKey):
         std, bits = on_grid(self.mechanism, parts, sizes)
         self._price = std, bits, self.event(parts, step)
         steps, alike = stretch(self.mechanism.phases, step), self.sampler.alike(step)
-        self._priced = asked
+        forms = {
+            name: [(str(leaf.dtype), tuple(leaf.shape)) for leaf in leaves_of(part.value)]
+            for name, part in parts.items()
+        }
+        self._priced, self._named = asked, repr(forms).encode()
         self._steps = range(max(steps.start, alike.start), min(steps.stop, alike.stop))
         self._refuse_change_in_block(step, self.mechanism.event(parts, step))
         self._values = sum(sizes.values())
@@ -163,30 +176,25 @@ class Door(HoldsKey):
         self._block = (block, local)
 
     def _digest(self, step: int, parts: Mapping[str, Bounded]) -> str:
-        """A keyed digest (GMAC) of the values before noise: the same value, the same digest.
+        """A keyed digest (GMAC) of names, types, shapes and values before noise.
 
-        To whoever does not know the key it is random. A value that is not finite escaped its bound
-        and is refused.
+        To whoever does not know the key it is random. Rules give finite sums for any rows; a value
+        that is not finite is an error of the rule, and no row may lead here.
         """
         tags = []
         for number, part in enumerate(parts.values()):
-            value = part.value
-            leaves = (value.flat,) if isinstance(value, FlatTree) else leaves_of(value)
-            for place, leaf in enumerate(leaves):
+            for place, leaf in enumerate(leaves_of(part.value)):
                 nonce = step.to_bytes(6, "little") + number.to_bytes(2, "little")
                 tag = self._mac.tag(nonce + place.to_bytes(4, "little"), leaf)
                 if tag is None:
-                    raise UnsoundRelease(
-                        "a released value must be finite. Got infinity or NaN instead: a row "
-                        "escaped its bound, so the stated sensitivity does not hold."
-                    )
+                    raise UnsoundRelease(NOT_FINITE)
                 tags.append(tag)
         if self._values * (step + 1) > MOST_VALUES:
             raise BudgetExceeded(
                 f"a run may draw at most {MOST_VALUES:.0e} noise values: that many are in its "
                 "account. Start a new run with a ledger of its own."
             )
-        return tags[0].hex() if len(tags) == 1 else _joined(tags)
+        return hashlib.blake2b(self._named + b"".join(tags), digest_size=16).hexdigest()
 
 
 def price(
@@ -208,10 +216,6 @@ def stretch(phases: Sequence[int], step: int) -> range:
     later = [phase for phase in phases if phase > step]
     first = max((phase for phase in phases if phase <= step), default=0)
     return range(first, min(later, default=sys.maxsize))
-
-
-def _joined(tags: list[bytes]) -> str:
-    return hashlib.blake2b(b"".join(tags), digest_size=16).hexdigest()
 
 
 def _unbounded(parts: Mapping[str, Any]) -> UnsoundRelease:

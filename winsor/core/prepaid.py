@@ -26,7 +26,9 @@ from numpy.typing import NDArray
 
 from winsor.core.accounting.lattice import on_grid
 from winsor.core.arithmetic.rows import slack
+from winsor.core.buffers import all_finite
 from winsor.core.contract import (
+    NOT_FINITE,
     Bounded,
     BudgetExceeded,
     Guarantee,
@@ -126,11 +128,8 @@ class Receipt:
                 f"a released value must be float64 of the paid shape {self._shape}. Got "
                 f"{value.dtype} {value.shape} instead: noise would be shared between entries."
             )
-        if not np.isfinite(value).all():
-            raise UnsoundRelease(
-                "a released value must be finite. Got infinity or NaN instead: a row escaped its "
-                "bound, so the stated sensitivity does not hold."
-            )
+        if not all_finite(value.ravel()):
+            raise UnsoundRelease(NOT_FINITE)
         if self._left == 0:
             raise BudgetExceeded(
                 "every release that was paid for has been made. Plan more steps beforehand."

@@ -12,7 +12,9 @@ ceiling, a fit whose plan would pass it is refused before its first release.
 
 from __future__ import annotations
 
+import dataclasses
 import os
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any, Self
@@ -173,5 +175,25 @@ SAME_UNIT = "the identifiers of all parts name the same units"
 
 
 def settings_of(estimator: Any) -> dict[str, Any]:
-    """The parameters that a key from a seed belongs to: all but the budget, which only counts."""
-    return {name: value for name, value in estimator.get_params().items() if name != "budget"}
+    """The parameters that a key from a seed belongs to: all but the budget, which only counts.
+
+    Estimators and distributions among them are told by their class and their own parameters.
+    """
+    given = estimator.get_params().items()
+    return {name: _told(value) for name, value in given if name.split("__")[-1] != "budget"}
+
+
+def _told(value: Any) -> Any:
+    kind = type(value)
+    told = isinstance(value, type) or dataclasses.is_dataclass(value)
+    if hasattr(value, "get_params") and not told and kind.__name__ != "FrozenEstimator":
+        return kind, settings_of(value)  # of a frozen one, what it was fitted to would be missing
+    if kind is dict:
+        return {key: _told(each) for key, each in value.items()}
+    if kind in (list, tuple):
+        return kind(map(_told, value))
+    law = getattr(value, "dist", None)  # of a frozen distribution of scipy.stats
+    name = str(getattr(law, "name", ""))
+    if law is not None and type(getattr(sys.modules.get("scipy.stats"), name, None)) is type(law):
+        return name, value.args, value.kwds
+    return value

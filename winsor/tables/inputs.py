@@ -96,7 +96,10 @@ def within(values: Array, bound: float = 1.0) -> Array:
 
 def positive_column(name: str, given: Any, n: int) -> Array:
     """Return ``given`` as (n,) positive finite numbers."""
-    column = np.asarray(given, dtype=np.float64)
+    try:
+        column = np.asarray(given, dtype=np.float64)
+    except (TypeError, ValueError):
+        column = np.empty(0)  # what cannot be read is not quoted
     if column.shape != (n,) or not (np.isfinite(column).all() and (column > 0).all()):
         raise ConfigurationError(
             f"{name} must be a positive finite number for each of {n} rows. Got shape "

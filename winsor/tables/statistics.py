@@ -77,7 +77,12 @@ def release(
     random_state: int | bytes | None = None,
 ) -> Measured:
     """Release a statistic of (n, columns) ``rows`` within ``epsilon``; n is taken to be public."""
-    table = np.asarray(rows, dtype=np.float64)
+    try:
+        table = np.asarray(rows, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise ConfigurationError(
+            "rows must be a table of numbers. Got other values instead, which are not shown."
+        ) from None
     if table.ndim != 2 or len(table) == 0:
         raise ConfigurationError(
             f"rows must be a table with rows. Got shape {table.shape} instead."
@@ -92,7 +97,7 @@ def release(
         )
     target = Target(epsilon, as_delta(delta, n), None, as_relation(relation))
     multiplier = noise_multiplier([Payment(FullBatch(n), sensitivity, 1)], target)
-    key = key_for(random_state, None, "statistic", repr(statistic), target, table)
+    key = key_for(random_state, None, "statistic", statistic, target, table, whole.value)
     door = PrepaidDoor(Ledger({"statistic": repr(statistic), "n": n}), target.relation, key)
     receipt = door.pay(Gaussian(multiplier), FullBatch(n), sensitivity, 1, shape)
     value = statistic.result(receipt.release(whole.value), n)

@@ -6,32 +6,29 @@ scalers before us; neither tells the estimator. The call stack does. Nothing her
 * inside `sklearn.model_selection` without a shared budget: the clones' spending is counted nowhere
 * inside a `Pipeline` behind a step that learns from the rows without privacy (parts of unions and
   column transformers included; an encoder with declared categories learns nothing)
-* rows of an earlier fit under a secret key, without a shared budget (a sketch of row hashes under
-  a key of this process; seeded fits are for experiments and protect nobody)
+* an array of an earlier fit under a secret key, without a shared budget. Arrays are told by their
+  place in memory: were it by their values, the warning would answer guesses about rows (seeded
+  fits are for experiments and protect nobody)
 """
 
 from __future__ import annotations
 
-import secrets
 import sys
 import warnings
+import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.compose import ColumnTransformer
 from sklearn.pipeline import FeatureUnion, Pipeline
 
 from winsor.core.contract import ConfigurationError, PrivacyLeakWarning
 from winsor.planning.total import learns
 
-_SKETCH = 64
-_KEY = np.random.default_rng(secrets.randbits(128))
-_MULTIPLIERS: dict[int, NDArray[np.uint64]] = {}
-_SEEN: list[frozenset[int]] = []
+_SEEN: list[weakref.ref[Any]] = []
 _MOST_SEEN = 256
 _ON_PURPOSE: ContextVar[bool] = ContextVar("rows are fitted again on purpose", default=False)
 
@@ -127,31 +124,19 @@ def _parts_of(step: Any) -> list[tuple[str, Any]] | None:
 
 
 def _warn_of_reuse(X: Any, seeded: bool, has_budget: bool) -> None:
-    """Warn if rows were in an earlier fit under a secret key and nothing adds the fits up."""
+    """Warn if an array was in an earlier fit under a secret key and nothing adds the fits up."""
     if seeded or has_budget or not isinstance(X, np.ndarray) or _ON_PURPOSE.get():
         return
-    sketch = _sketch(X)
-    if any(len(sketch & earlier) >= min(8, len(sketch)) for earlier in _SEEN):
+    owner = X if X.base is None else X.base
+    if any(seen() is owner for seen in _SEEN):
         _warn(
             "these rows were in an earlier fit: what both reveal adds up, and epsilon_ counts one "
             "fit only. Give both fits one budget=PrivacyBudget(), or add them up with "
             "total_guarantee(one, two)."
         )
-    _SEEN.append(sketch)
+    with suppress(TypeError):  # memory of a kind that cannot be watched
+        _SEEN.append(weakref.ref(owner))
     del _SEEN[:-_MOST_SEEN]
-
-
-def _sketch(X: NDArray[np.float64]) -> frozenset[int]:
-    """The smallest of the rows' keyed hashes: equal rows in two tables show as equal numbers."""
-    d = X.shape[1]
-    if d not in _MULTIPLIERS:
-        drawn = _KEY.integers(0, 2**63, size=d, dtype=np.uint64)
-        _MULTIPLIERS[d] = np.asarray(drawn * np.uint64(2) + np.uint64(1), dtype=np.uint64)
-    bits = np.ascontiguousarray(X, dtype=np.float64).view(np.uint64)
-    with np.errstate(over="ignore"):
-        mixed = (bits ^ (bits >> np.uint64(29))) * _MULTIPLIERS[d]
-        hashes = np.unique(mixed.sum(axis=1) ^ (mixed.sum(axis=1) >> np.uint64(31)))
-    return frozenset(hashes[:_SKETCH].tolist())
 
 
 def _warn(message: str) -> None:

@@ -197,7 +197,7 @@ class PrivateBinner(OneToOneFeatureMixin, TransformerMixin, PrivateEstimator):
         plan = Bins(d, whole("bins", self.bins, 2), as_bounds(self.bounds, d))
 
         def key_of(target: Target) -> bytes:
-            return key_for(self.random_state, None, "bins", self.bins, str(self.bounds), target, X)
+            return key_for(self.random_state, None, "bins", self.bins, self.bounds, target, X)
 
         session = self._open(n, {"method": "bins", "n": n, "d": d}, key_of=key_of)
         mechanism = Gaussian(session.multiplier([plan.zoom.payment(n)]))

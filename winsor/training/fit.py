@@ -155,7 +155,7 @@ def run(
     goal = f"epsilon {target:g} when done" if target is not None else ""
     looked_at = rows if evaluate is None or evaluate.rows is None else evaluate.rows
     marks = set() if evaluate is None else evaluate.marks(total)
-    private.check(loss if views is None else views.averaged(loss))
+    private.check(of_batch)
     with make_progress(progress, goal, private.steps_done, total) as shown:
         told = Callbacks([*as_list(callbacks), *([shown] if progress else [])], private)
 

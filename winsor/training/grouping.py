@@ -45,6 +45,20 @@ class Grouping:
             return units_view(engine.shared_view(losses, shares), units)
         return units_view(engine.view(losses * shares), units)
 
+    def per_row(self, loss: Loss) -> Loss:
+        """Compute one loss per row, the mean of its views: what must not depend on other rows."""
+
+        def losses(model: nn.Module, batch: Any) -> Tensor:
+            values = loss(model, batch)
+            if values.ndim != 1 or len(values) % self.views:
+                raise LossError(
+                    f"losses must be a vector with {self.views} values for each row, one per view. "
+                    f"Got shape {tuple(values.shape)} instead: keep the number of rows."
+                )
+            return values.unflatten(0, (-1, self.views)).mean(1)
+
+        return losses
+
 
 @lru_cache(maxsize=16)  # steps in which everybody brings as many rows are alike
 def _shared(
@@ -87,20 +101,6 @@ class Augmentations:
 
         def losses(model: nn.Module, batch: Any) -> Tensor:
             return loss(model, self.of(batch))
-
-        return losses
-
-    def averaged(self, loss: Loss) -> Loss:
-        """Compute one loss per row: what must not depend on other rows."""
-
-        def losses(model: nn.Module, batch: Any) -> Tensor:
-            values = loss(model, self.of(batch))
-            if values.ndim != 1 or len(values) % self.count:
-                raise LossError(
-                    f"augment must keep the number of rows, and the loss give one value for each: "
-                    f"a multiple of {self.count}. Got shape {tuple(values.shape)} instead."
-                )
-            return values.unflatten(0, (-1, self.count)).mean(1)
 
         return losses
 

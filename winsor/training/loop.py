@@ -101,6 +101,7 @@ certified by PLD
         only, accounted like any other) is done here.
         """
         self._refuse_unresumed()
+        self._refuse_half_done()
         count = self._steps_to_run(steps)
         affordable = min(count, self._affordable_steps())
         if self._iterates.put_back(self._update.parameters):
@@ -110,6 +111,7 @@ certified by PLD
             for fragments in self._feed.steps(self.steps_done - self._first, affordable):
                 before = self.steps_done
                 yield from self._logical_batch(fragments)
+                self._refuse_half_done()
                 if self.steps_done == before:
                     self._finish()
                     if self._uneven is not None and not self._follow_others():
@@ -162,6 +164,7 @@ certified by PLD
 
         ``losses`` holds one value per row, with its graph: ``reduction="none"``.
         """
+        self._refuse_half_done()
         fragment = self._open
         if fragment is None:
             raise ProtocolError(
@@ -179,17 +182,18 @@ certified by PLD
                 view = self._grouping.view(self._engine, losses, fragment)
             if view.places > self._most_places:
                 refuse_many_places(view.places, self._most_places)
+            self._open, self._is_half_done = None, True
             with torch.no_grad():  # once, for all that follows
                 if self._rule.couples_rows:
                     self._held.append(view)
                 else:
                     self._add(view)
-                self._open = None
                 if fragment.last:
                     self._finish()
         except RuntimeError as error:
             refuse_used_graph(error)
             raise
+        self._is_half_done = False
         return fragment.last
 
     def _add(self, view: View) -> None:
@@ -198,7 +202,8 @@ certified by PLD
         self._neutralised += view.neutralised
 
     def _finish(self) -> None:
-        """Release the logical batch and update the model."""
+        """Release the logical batch and update the model; once begun, all of it or never again."""
+        self._is_half_done = True
         if self._held or (self._ranks is not None and self._rule.couples_rows):
             self._add(self._whole_batch())
         sums = self._sums if self._sums is not None else self._empty_sums()
@@ -219,6 +224,7 @@ certified by PLD
             guard.snapshot()
         if self._iterates.kind != "last":
             self._iterates.update(self.steps_done, self._update.parameters)
+        self._is_half_done = False
 
     def _whole_batch(self) -> View:
         """Return all rows of the logical batch, for a rule that must see them at once."""
@@ -314,14 +320,15 @@ certified by PLD
         """Refuse a ``loss(model, batch)`` whose rows mix; and again at random later steps.
 
         A few rows are played alone and among others, and must not change (`row_independence.py`).
-        Nothing about them is returned.
+        Nothing about them is returned. With ``group_size=`` the loss gives all views of a row.
         """
         if self._open is not None:
             raise ProtocolError(
                 "private.check must be called before the loop or after private.step. Got a call "
                 "while a batch is open: what was recorded of it would be lost."
             )
-        self._rows.check(loss, self.steps_done)
+        per_row = loss if self._grouping is None else self._grouping.per_row(loss)
+        self._rows.check(per_row, self.steps_done)
 
     def _steps_to_run(self, steps: int | None) -> int:
         if steps is not None:

@@ -33,6 +33,7 @@ from winsor.core.events.registry import History
 from winsor.core.events.trial_counts import TruncatedNegativeBinomial
 from winsor.core.randomness import key_for, new_key, stream
 from winsor.metrics import R2, Accuracy, Metric
+from winsor.planning.shared_budget import settings_of
 from winsor.tables.inputs import data_of
 from winsor.tables.surroundings import fitted_on_purpose
 from winsor.tuning.outcome import Job
@@ -114,7 +115,7 @@ class PrivateRandomizedSearchCV(MetaEstimatorMixin, BaseEstimator):
         n = rows.shape[0]
         relation = as_relation(self.estimator.get_params().get("relation", "add_or_remove_one"))
         delta = as_delta(self.delta, n)
-        key = key_for(self.random_state, 0, self.get_params(), *data_of(rows), targets)
+        key = key_for(self.random_state, 0, settings_of(self), *data_of(rows), targets)
         free = X_public is not None
         split = _split(n, 0.0 if free else fraction("holdout", self.holdout), key)
         score = None if free else self._score(int(np.count_nonzero(split)))

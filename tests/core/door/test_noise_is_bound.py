@@ -59,3 +59,25 @@ def test_parts_are_told_apart_and_in_order():
 def test_what_is_not_finite_does_not_pass(bad):
     with pytest.raises(UnsoundRelease, match="finite"):
         release(door(), np.array([1.0, bad]))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("other", np.zeros(4, np.float32)),
+        ("grad", np.zeros(2, np.float64)),  # the same 16 bytes
+        ("grad", np.zeros((2, 2), np.float32)),
+        ("grad", {"w": np.zeros(2, np.float32), "b": np.zeros(2, np.float32)}),
+    ],
+)
+def test_the_same_bytes_under_another_name_type_or_shape_are_another_value(name, value):
+    """Noise depends on name and size: the mean of repeats would have less than was paid for."""
+    ledger = Ledger({})
+    door(ledger).release(0, {"grad": Bounded(np.zeros(4, np.float32), UNIT)})
+    with pytest.raises(LedgerError, match="another value"):
+        door(ledger).release(0, {name: Bounded(value, UNIT)})
+    same = door(ledger)  # whose price is known from a step before
+    same.release(0, {"grad": Bounded(np.zeros(4, np.float32), UNIT)})
+    with pytest.raises(LedgerError, match="another value"):
+        same.release(0, {name: Bounded(value, UNIT)})
+    assert len(ledger) == 1

@@ -196,7 +196,7 @@ def fit_additive(
     reader.random_state = reader.budget = None  # workers read rows, and nothing else
     rows = PartitionedRows(passes, place, reader)
     model.n_features_in_ = d
-    data = (passes.digest, place, str(classes))
+    data = (passes.digest, place, classes)
     model._fit(rows, d, model._value_bounds(), model._loss, data, conditions)
     return model
 

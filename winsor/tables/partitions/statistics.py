@@ -152,7 +152,7 @@ def quantiles(
     plan = Bins(k, whole("bins", bins, 2), as_bounds(bounds, k))
     target = Target.of(n, epsilon, delta, relation, allow_large_delta)
     key = key_for(
-        random_state, None, "quantiles of partitions", bins, str(bounds), target, passes.digest
+        random_state, None, "quantiles of partitions", bins, bounds, target, passes.digest
     )
     session = Session.open(target, key, {"method": "quantiles", "n": n, "d": k})
     mechanism = Gaussian(session.multiplier([plan.zoom.payment(n)]))

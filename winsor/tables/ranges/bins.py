@@ -152,7 +152,7 @@ def private_bins(
     n, k = table.shape
     plan = Bins(k, whole("bins", bins, 2), as_bounds(bounds, k))
     target = Target.of(n, epsilon, delta, relation, allow_large_delta)
-    key = key_for(random_state, None, "bins", bins, str(bounds), target, table)
+    key = key_for(random_state, None, "bins", bins, bounds, target, table)
     session = Session.open(target, key, {"method": "bins", "n": n, "d": k})
     mechanism = Gaussian(session.multiplier([plan.zoom.payment(n)]))
     edges, found = plan.release(table, session.door, mechanism)

@@ -22,6 +22,7 @@ from winsor.training.checks.trial_pass import Collate, Loss, same_randomness
 from winsor.training.feeding.feed import Feed
 
 UNCHECKED = "rows assumed independent: checked by gradient flow only"
+ASSUMED = "rows assumed independent: checked by nothing, for private.check was not called"
 LARGEST_TRIAL_BATCH = 16
 """Largest batch tried. Some code mixes rows from a certain number on."""
 
@@ -34,7 +35,9 @@ class RowChecks:
         self._engine = engine
         self._feed = feed
         self.loss: Loss | None = None
-        self.conditions: tuple[str, ...] = (UNCHECKED,)
+        looks = getattr(engine, "_weighs_rows", False) or getattr(engine, "_per_sample", True)
+        looks &= engine.name != "loop"  # which takes each row's gradient for what it is
+        self.conditions: tuple[str, ...] = (UNCHECKED if looks else ASSUMED,)
         """What a guarantee must say about rows."""
 
     def check(self, loss: Loss, step: int, recording: bool = False) -> None:

@@ -29,11 +29,13 @@ import torch
 from torch import Tensor, nn
 
 from winsor.core.contract import ConfigurationError, LedgerError, WinsorError
+from winsor.core.randomness import fingerprint
 from winsor.training.checks.arguments import refuse_wrong_kinds
 from winsor.training.files import replace_file
 from winsor.training.ranks.ranks import Ranks, on_all_ranks
 from winsor.training.ranks.shard_files import read_shards
 from winsor.training.ranks.sharded import ShardedOptimizer, Shards, is_sharded
+from winsor.training.saving.seal import refuse_changed
 from winsor.training.saving.settings import refuse_different, settings_of_model
 
 if TYPE_CHECKING:
@@ -41,7 +43,7 @@ if TYPE_CHECKING:
     from winsor.training.make_private import Arguments
     from winsor.training.saving.state import RunState
 
-FORMAT = 1
+FORMAT = 2
 
 
 class Stateful(Protocol):
@@ -89,6 +91,10 @@ def restore(
         refuse_different({**state["private"]["settings"], **state["settings"]}, here)
         _refuse_other_tensors(state["model"], private.model)
         _refuse_other_names(state["also"], also)
+        key = private._key_of(state["private"])
+        if fingerprint(key) == state["private"]["key_fingerprint"]:  # else it is refused below
+            named = {"shards": Path(state["shards"]).name} if "shards" in state else {}
+            refuse_changed(key, {**state, **named})
 
     try:
         on_all_ranks(private._ranks, check, "resume")

@@ -49,11 +49,16 @@ from winsor.training.saving.file import (
     refuse_whole,
     write,
 )
+from winsor.training.saving.seal import fingerprint_of_rows, refuse_changed, sealed
 from winsor.training.saving.settings import Settings, refuse_different, settings_of_optimizer
 from winsor.training.tamper_guard import TamperGuard
 from winsor.training.update import Update
 
-STATE_FORMAT = 4
+STATE_FORMAT = 5
+ONCE = (
+    "its checkpoint was resumed once, with the same loss and settings: without a ledger on disk, "
+    "nothing refuses another sum under the same noise"
+)
 
 _Value = TypeVar("_Value")
 
@@ -107,6 +112,7 @@ class RunState(HoldsKey):
         self._open: Fragment | None = None
         self._sums: Sums | None = None
         self._held: list[View] = []
+        self._is_half_done = False  # rows were added, and an error came before the step was over
         self._neutralised = 0
         self._neutralised_before = 0  # the step that is under way
         self._resumed_at_end = False
@@ -123,6 +129,7 @@ class RunState(HoldsKey):
         ]
         self._iterates.update(0, update.parameters)
         self._process = os.getpid()
+        self._rows_named: dict[bytes, str] = {}  # by key
         optimizer, scheduler = (getattr(update, n, None) for n in ("optimizer", "scheduler"))
         # Before training changes learning rates and the like.
         self._built_with = settings_of_optimizer(optimizer, scheduler)
@@ -150,6 +157,7 @@ class RunState(HoldsKey):
         """
         if shards:
             refuse_whole(self)
+        self._refuse_half_done()
         if self._open is not None:
             raise ProtocolError(
                 "private.save must be called after private.step, or outside the loop. Got a call "
@@ -177,14 +185,16 @@ class RunState(HoldsKey):
         ranks.agree(step_to_save=self.steps_done)
         path, shards = ranks.from_first((path, shards))
         state = everything(self, also if ranks.rank == 0 else {}, gathered=not shards)
-        state["private"]["ranks"] = ranks.from_all(own)
+        state["private"] = sealed(self._feed.key, state["private"] | {"ranks": ranks.from_all(own)})
         self._write(path, state, shards)
 
     def _write(self, path: str | os.PathLike[str], state: dict[str, Any], shards: bool) -> None:
         """Write one file, by rank 0; or shards by all, and then the file that names them."""
         ranks, writes = self._ranks, self._ranks is None or self._ranks.rank == 0
+        key = self._feed.key
         if not shards:
-            on_all_ranks(ranks, lambda: write(path, state) if writes else None, "save")
+            done = sealed(key, state)
+            on_all_ranks(ranks, lambda: write(path, done) if writes else None, "save")
             return
         folder, name = Path(path), new_name(self.steps_done)
         name = name if ranks is None else ranks.from_first(name)
@@ -194,7 +204,7 @@ class RunState(HoldsKey):
         def end() -> None:
             keep_names(folder / name)
             keep_names(folder)
-            write(folder / FILE, {**state, "shards": name})
+            write(folder / FILE, sealed(key, {**state, "shards": name}))
             forget_others(folder, PREFIX, name)
 
         on_all_ranks(ranks, lambda: end() if writes else None, "save")
@@ -204,6 +214,16 @@ class RunState(HoldsKey):
         ranks, uneven = self._ranks, self._uneven
         assert ranks is not None and uneven is not None
         return uneven.follow(self._feed.drawn, lambda: self._save_together(ranks, os.devnull, {}))
+
+    def _refuse_half_done(self) -> None:
+        """Refuse to go on after a step that failed half-way: rows could be added twice, or the
+        noise of its entry cover another sum."""
+        if self._is_half_done:
+            raise ProtocolError(
+                f"a step must be done as a whole. Got an error in the middle of step "
+                f"{self.steps_done + 1} before: its rows, its entry in the ledger and the weights "
+                "no longer agree. Continue from the last checkpoint with winsor.resume."
+            )
 
     def _inside_a_step(self) -> bool:
         return self._sums is not None or bool(self._held)
@@ -217,8 +237,10 @@ class RunState(HoldsKey):
         privacy rests on its own randomness staying hidden (ModelMix) keeps the key out; resuming
         then needs the same ``seed`` or the ledger's key file.
         """
-        inside = self._inside_a_step()
-        return {
+        inside, key = self._inside_a_step(), self._feed.key
+        if key not in self._rows_named:
+            self._rows_named = {key: fingerprint_of_rows(self._feed, key)}
+        state = {
             "format": STATE_FORMAT,
             "settings": self.settings(),
             "steps_done": self.steps_done,
@@ -234,7 +256,9 @@ class RunState(HoldsKey):
             "neutralised": self._neutralised_before if inside else self._neutralised,
             "random": self._feed.random_at_start if inside else random_states(),
             "world": 1 if self._ranks is None else self._ranks.world,
+            "rows": self._rows_named[key],
         }
+        return sealed(key, state)
 
     def settings(self) -> Settings:
         """Return what privacy rests on, and what exactness does; see `settings.py` for the rest."""
@@ -287,9 +311,10 @@ class RunState(HoldsKey):
         except BaseException:
             self._take_over(before, old_key, before["noise"])
             raise
+        conditions += [] if on_disk or not repeat else [ONCE]
         self._conditions = list(dict.fromkeys(conditions))
         self._update.use_key(self._feed.key)
-        self._sums, self._held = None, []
+        self._sums, self._held, self._is_half_done = None, [], False
         self._resumed_at_end = self.steps_done >= self.budget.planned_steps
         self._is_new = True
         self._guard.accept()
@@ -311,6 +336,13 @@ class RunState(HoldsKey):
         if fresh is None:
             self._refuse_other_world(state, on_disk)
         self._refuse_other_account(state)
+        if fingerprint_of_rows(self._feed, key) != state.get("rows"):
+            raise LedgerError(
+                "a run must be resumed on the rows that it began with. Got others: its account "
+                "speaks of those rows, and the same noise would cover two sums. Give the dataset "
+                "as it was, or begin a run with make_private(after=[...])."
+            )
+        refuse_changed(key, state)
         return key
 
     def _refuse_other_world(self, state: Mapping[str, Any], on_disk: bool) -> None:

@@ -17,6 +17,7 @@ from winsor.metrics.metric import (
     around,
     cells_of,
     deviations,
+    same,
     tally,
     unknown,
 )
@@ -37,7 +38,7 @@ class Accuracy(Metric):
 
     def total(self, columns: Columns) -> Array:
         """Return the sum of all rows' contributions."""
-        right = columns.need("predictions") == columns.need("targets")
+        right = same(columns.need("predictions"), columns.need("targets"))
         return np.array([np.count_nonzero(right) - columns.n / 2])
 
     def read(self, total: Array, std: float, size: Size, level: float) -> Estimate:

@@ -81,14 +81,14 @@ def _refused(bounds: Any, columns: int) -> ConfigurationError:
 
 
 def positive_column(name: str, given: Any, n: int) -> Array:
-    """Return ``given`` as (n,) positive numbers; what is none counts as 1."""
+    """Return ``given`` as (n,) numbers of at least 1e-12; what is not positive counts as 1."""
     column = as_numbers(given, name)
     if column.shape != (n,):
         raise ConfigurationError(
             f"{name} must be a positive finite number for each of {n} rows. Got shape "
             f"{column.shape} instead. Give one for each row."
         )
-    return np.where(column > 0, column, 1.0)
+    return np.where(column > 0, column, 1.0).clip(min=1e-12)
 
 
 def as_exposure(given: Any, n: int) -> Array:

@@ -27,7 +27,7 @@ from winsor.core.contract import ConfigurationError, WinsorError
 from winsor.planning.cells import alone, as_keys, as_numbers, codes_among, read_labels
 
 READ_OFF = "the classes are public: they were read off y"
-GIVEN = "the classes are public: they were given; any other label counts as the first of them"
+GIVEN = "the classes are public: they were given"
 
 CHOOSE = (
     "Choose another column, or a classifier for words: winsor.tables.PrivateLogisticRegression."

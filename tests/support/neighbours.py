@@ -121,9 +121,16 @@ def replaced(container: str, x: np.ndarray, cell: Any) -> Any:
         found[place] = listed[place[0]][place[1]] if x.ndim == 2 else listed[place[0]]
     if container == "object":
         return found
+    if container == "inferred by pandas":  # whole numbers, unless the cell makes them others
+        plain = [[_whole(c) for c in r] if x.ndim == 2 else _whole(r) for r in listed]
+        return pd.DataFrame(plain) if x.ndim == 2 else pd.Series(plain)
     frame = pd.DataFrame({f"c{j}": pd.Series(list(c), dtype=object) for j, c in enumerate(found.T)}
                          ) if x.ndim == 2 else pd.Series(list(found), dtype=object)  # fmt: skip
     return frame if container == "objects of pandas" else frame.astype(container)
+
+
+def _whole(cell: Any) -> Any:
+    return int(cell) if type(cell) is float and cell.is_integer() else cell
 
 
 class Row(NamedTuple):
@@ -147,6 +154,8 @@ def changes(container: str, x: np.ndarray) -> dict[str, Any]:
         found = {"None": None, "another": 77.0, "duplicate": x[0, 1] if x.ndim == 2 else x[0]}
     else:
         found = dict(CELLS)
+        if container == "inferred by pandas":
+            del found["complex"]  # a declared type that is refused
     if x.ndim == 2:
         found["a duplicated row"] = Row(x[0].tolist())
         found["a row of zeros"] = Row([0.0] * D)
@@ -157,9 +166,6 @@ def changes(container: str, x: np.ndarray) -> dict[str, Any]:
             found |= {"a short row": Row([1.0]), "a long row": Row([1.0] * 9), "no row": Row(3.0)}
             found |= {"a row of None": Row([None] * D), "a row of words": Row(["a"] * D)}
     return found
-
-
-CONTAINERS = ("list", "object", "float", "objects of pandas", "Float64", "sparse", "category")
 
 
 def sparse_table(x: np.ndarray, change: Any = ORDINARY) -> Any:
@@ -336,7 +342,7 @@ X = rows()
 AMOUNTS = np.abs(X[:, 0]) + 1.0
 LABELS = (X[:, 0] > 0).astype(float)
 PUBLIC = np.random.default_rng(1).integers(-2, 3, size=(9, D)).astype(float)
-NUMBERS = ("list", "object", "float", "objects of pandas", "Float64")
+NUMBERS = ("list", "object", "float", "objects of pandas", "Float64", "inferred by pandas")
 TABLES = (*NUMBERS, "sparse")
 KINDS = {
     name: kind
@@ -408,7 +414,7 @@ def uses_of(name: str, make: Callable[[], Any]) -> Iterator[Use]:
         yield Use(f"{name}, wide", lambda x: kept_sparse(make(), x, y), ("sparse",), X)
     if not tags.target_tags.required:
         return
-    of_target = ("list", "object", "float", "objects of pandas", "Float64")
+    of_target = NUMBERS
     yield Use(f"{name}, y", lambda t: fitted(make(), X, t), of_target, y, labelled)
     if labelled:
         known = {"classes": [0.0, 1.0]}

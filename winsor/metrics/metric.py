@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from winsor.core.contract import ConfigurationError
-from winsor.planning.cells import as_keys, as_numbers, codes_among, key
+from winsor.planning.cells import as_keys, as_numbers, codes_among
 
 Array = NDArray[np.float64]
 
@@ -37,11 +37,9 @@ class Columns:
     @staticmethod
     def of(**given: Any) -> Columns:
         """Read columns of one length, cell by cell (`winsor.planning.cells`)."""
-        known = {
-            name: as_numbers(each, name, np.nan) if name in ("scores", "losses") else as_keys(each)
-            for name, each in given.items()
-            if each is not None
-        }
+        known = {name: as_keys(each) for name, each in given.items() if each is not None}
+        for name in known.keys() & {"scores", "losses"}:
+            known[name] = as_numbers(given[name], name, np.nan)
         lengths = {name: value.shape for name, value in known.items()}
         if (
             not known
@@ -180,16 +178,6 @@ def cells_of(values: NDArray[Any], options: Sequence[Any]) -> NDArray[np.int64]:
             "instead."
         )
     return codes_among(values, options)
-
-
-def same(column: NDArray[Any], other: Any) -> NDArray[np.bool_]:
-    """Return which rows hold the same as those of another column, or as one public value; what is
-    missing is the same as nothing."""
-    if column.dtype.kind != "O" and getattr(other, "dtype", column.dtype).kind != "O":
-        return np.asarray(column == other)
-    others = other.tolist() if np.ndim(other) else [key(other)] * len(column)
-    pairs = zip(column.tolist(), others, strict=True)
-    return np.array([one is not None and one == two for one, two in pairs], dtype=bool)
 
 
 def bins_of(values: Array, low: float, high: float, bins: int) -> NDArray[np.int64]:

@@ -29,14 +29,12 @@ from winsor.planning.cells import alone, as_keys, as_numbers, codes_among, read_
 READ_OFF = "the classes are public: they were read off y"
 GIVEN = "the classes are public: they were given"
 
-CHOOSE = (
-    "Choose another column, or a classifier for words: winsor.tables.PrivateLogisticRegression."
-)
+CHOOSE = "Choose another column, or a classifier: winsor.tables.PrivateLogisticRegression."
 
 
 @contextmanager
 def in_own_words() -> Iterator[None]:
-    """Turn refusals of a table and its targets into `ConfigurationError`, without values."""
+    """Turn scikit-learn's refusals into `ConfigurationError`, without values."""
     try:
         yield
     except WinsorError:
@@ -61,6 +59,7 @@ def as_table(X: Any) -> Any:
     return table
 
 
+@in_own_words()
 def read_table(
     estimator: Any,
     X: Any,
@@ -70,17 +69,14 @@ def read_table(
     read: Callable[[Any], Any] = as_table,
     **options: Any,
 ) -> Any:
-    """Return ``X`` as ``read`` reads it, and have ``estimator`` remember or know its columns.
-
-    Any ``y`` must have as many rows; it is not read.
-    """
-    with in_own_words():
-        table = X if sparse.issparse(X) and not options.get("accept_sparse") else read(X)
-        table = check_array(table, dtype=None, input_name="X", estimator=estimator, **options)
-        named = X if hasattr(X, "columns") else table
-        validate_data(estimator, named, y, reset=reset, skip_check_array=True)
-        if not isinstance(y, str):
-            check_consistent_length(table, y)
+    """Return ``X`` as ``read`` reads it, and have ``estimator`` remember or know its columns. Any
+    ``y`` must have as many rows; it is not read."""
+    table = X if sparse.issparse(X) and "accept_sparse" not in options else read(X)
+    table = check_array(table, dtype=None, input_name="X", estimator=estimator, **options)
+    frame = X if hasattr(X, "columns") else table
+    validate_data(estimator, frame, y, reset=reset, skip_check_array=True)
+    if not isinstance(y, str):
+        check_consistent_length(table, y)
     return table
 
 
@@ -89,29 +85,26 @@ def known_table(estimator: Any, table: Any, **options: Any) -> Any:
     return read_table(estimator, table, reset=False, **options)
 
 
+@in_own_words()
 def as_targets(y: Any, missing: float = 0.0) -> NDArray[np.float64]:
     """Return targets of a regression; what is no number counts as ``missing``."""
     given = [alone(cell) for cell in y] if isinstance(y, list | tuple) else y
-    return np.asarray(_column(as_numbers(given, "y", missing, CHOOSE)))
+    return np.asarray(column_or_1d(as_numbers(given, "y", missing, CHOOSE), warn=True))
 
 
+@in_own_words()
 def as_labels(y: Any, classes: Any = None) -> tuple[NDArray[Any], NDArray[np.int64], str]:
     """Return the classes in order, the number of each row's, and the condition of a guarantee.
 
-    A missing label has the number of the first class, and so has one that is not among public
-    ``classes``.
+    A missing label counts as the first class, and so does one that is not among public ``classes``.
     """
-    column = _column(as_keys(y))
-    if classes is not None:
-        options = np.unique(np.asarray(classes))
-        return options, codes_among(column, options.tolist()).clip(min=0), GIVEN
-    labels, codes = read_labels(column)
-    with in_own_words():
-        if len(labels):
-            check_classification_targets(labels[codes])
-    return labels, codes, READ_OFF
-
-
-def _column(given: NDArray[Any]) -> NDArray[Any]:
-    with in_own_words():
-        return np.asarray(column_or_1d(given, warn=True))
+    column, condition = column_or_1d(as_keys(y), warn=True), READ_OFF
+    if classes is None:
+        found, codes = read_labels(column)
+        check_classification_targets(found[codes] if len(found) else np.zeros(1))
+    else:
+        found, condition = np.unique(np.asarray(classes)), GIVEN
+        codes = codes_among(column, found.tolist()).clip(min=0)
+    if len(found) < 2:
+        raise ConfigurationError("y must hold at least two classes. Got one class instead.")
+    return found, codes, condition

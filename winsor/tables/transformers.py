@@ -158,9 +158,6 @@ def release_moments(sums: Array, n: int, door: PrepaidDoor, mechanism: Gaussian)
     return door.pay(mechanism, FullBatch(n), sensitivity, 1, sums.shape).release(sums)
 
 
-OTHER = "other"
-
-
 class PrivateBinner(OneToOneFeatureMixin, TransformerMixin, PrivateEstimator):
     """Replace every value by the number of its bin; the edges are learnt within a budget.
 

@@ -183,8 +183,8 @@ class PrivateRandomizedSearchCV(MetaEstimatorMixin, BaseEstimator):
         return model.set_params(epsilon=budget, delta=delta, random_state=key)
 
     def _targets(self, y: Any) -> tuple[NDArray[Any], dict[str, Any], tuple[str, ...]]:
-        """Targets; the classes of all of them, since a part drawn at random may lack one, which
-        would show in what is fitted to it; and what the guarantee must say."""
+        """Targets; the classes of all of them, for a random part may lack one, and that would
+        show; and what the guarantee must say."""
         if is_regressor(self.estimator):
             return as_targets(y), {}, ()
         if not has_fit_parameter(self.estimator, "classes"):
@@ -193,10 +193,6 @@ class PrivateRandomizedSearchCV(MetaEstimatorMixin, BaseEstimator):
                 f"part of the rows are private. Got {type(self.estimator).__name__} instead."
             )
         classes, codes, condition = as_labels(y)
-        if len(classes) < 2:
-            raise ConfigurationError(
-                f"y must hold at least two classes. Got one class, {classes}, instead."
-            )
         return classes[codes], {"classes": classes}, (condition,)
 
     def _history(self, X: Any, known: dict[str, Any], budget: float, delta: float) -> History:
@@ -205,11 +201,9 @@ class PrivateRandomizedSearchCV(MetaEstimatorMixin, BaseEstimator):
         At one setting for all: another that spends otherwise is refused when it comes up.
         """
         rng, n = np.random.default_rng(0), X.shape[0]
-        made_up: Any = (
-            rng.standard_normal(X.shape)
-            if not sparse.issparse(X)
-            else sparse.csr_array(sparse.eye_array(*X.shape))
-        )
+        made_up: Any = sparse.csr_array(sparse.eye_array(*X.shape))
+        if not sparse.issparse(X):
+            made_up = rng.standard_normal(X.shape)
         options = known.get("classes", np.linspace(0, 1, 7))
         labels = options[np.arange(n) % len(options)]
         some = Space.of(dict(self.param_distributions)).draw(np.random.default_rng(0))

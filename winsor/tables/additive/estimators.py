@@ -66,10 +66,6 @@ class PrivateAdditiveClassifier(ClassifierMixin, PrivateAdditiveModel):
         """Fit to all rows within the budget. ``classes`` are public; None reads them off ``y``."""
         table = read_table(self, X, y, ensure_min_samples=2)
         self.classes_, codes, condition = as_labels(y, classes)
-        if len(self.classes_) < 2:
-            raise ConfigurationError(
-                f"y must hold at least two classes. Got one class, {self.classes_}, instead."
-            )
         labels = codes.astype(np.float64)
         rows = Table(table, labels[:, None])
         data = (table, np.empty((len(table), 0)), labels)

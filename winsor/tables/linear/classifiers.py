@@ -144,10 +144,6 @@ class PrivateLogisticRegression(PrivateClassifier):
 
     def _loss(self) -> Loss:
         count = len(self.classes_)
-        if count < 2:
-            raise ConfigurationError(
-                f"y must hold at least two classes. Got one class, {self.classes_}, instead."
-            )
         return Logistic() if count == 2 else Softmax(count)
 
     def predict_proba(self, X: ArrayLike) -> Array:
@@ -203,9 +199,8 @@ class PrivateLinearSVC(PrivateClassifier):
         if len(self.classes_) != 2:
             # The first words are those that scikit-learn's own checks look for.
             raise ConfigurationError(
-                "Only binary classification is supported. The type of the target is "
-                f"{'binary' if len(self.classes_) < 2 else 'multiclass'}: y must hold two classes. "
-                f"Got {len(self.classes_)} (one class or more than two) instead. Use "
+                "Only binary classification is supported. The type of the target is multiclass: y "
+                f"must hold two classes. Got {len(self.classes_)} instead. Use "
                 "PrivateLogisticRegression."
             )
         return self._fit(X, codes.astype(np.float64), Hinge(), conditions=(condition,))

@@ -52,7 +52,7 @@ from winsor.core.randomness import key_for
 from winsor.core.sampling.samplers import FullBatch
 from winsor.planning import calibrate
 from winsor.planning.budget import Target
-from winsor.planning.cells import as_keys, key, listed
+from winsor.planning.cells import as_keys, listed, named
 from winsor.planning.shares import Session
 
 Texts = NDArray[Any]
@@ -174,27 +174,20 @@ def _placed(names: Texts, places: int) -> NDArray[np.intp]:
 
 
 def as_texts(columns: Any) -> Texts:
-    """Return a table (n, k) as texts, cell by cell (`winsor.planning.cells.key`): 1, 1.0 and "1"
-    are one category whatever type holds them, and "nan" is what is missing."""
-    if isinstance(columns, list | tuple):
-        columns = listed(columns, plain=False)
-    if getattr(columns, "ndim", 2) != 2:
-        return np.empty(columns.shape, dtype=object)
-    found = columns if hasattr(columns, "iloc") else np.asarray(columns)
-    table = np.empty(found.shape, dtype=object)
-    for j in range(table.shape[1]):
-        table[:, j] = texts_of(found.iloc[:, j] if hasattr(found, "iloc") else found[:, j])
+    """Return a table (n, k) as texts, cell by cell (`winsor.planning.cells.key`): 1 and 1.0 are one
+    category whatever type holds them, and "nan" is what is missing."""
+    given = listed(columns, plain=False) if isinstance(columns, list | tuple) else columns
+    given = given if hasattr(given, "iloc") else np.asarray(given)
+    table, cells = np.empty(given.shape, dtype=object), getattr(given, "iloc", given)
+    for j in range(table.shape[1] if table.ndim == 2 else 0):  # other shapes are refused
+        table[:, j] = texts_of(cells[:, j])
     return table
 
 
 def texts_of(column: Any) -> Texts:
     """Return the cells of one column as texts."""
-    held, places = as_keys(column), None
-    if held.dtype.kind == "f":
-        held, places = np.unique(held, return_inverse=True)
-    names = ["nan" if each is None else str(each) for each in map(key, held.tolist())]
-    found = np.array(names, dtype=object)
-    return found if places is None else found[places]
+    keys, places = named(as_keys(column))
+    return np.array(["nan" if each is None else str(each) for each in keys], dtype=object)[places]
 
 
 def one_hot(table: Texts, categories: Sequence[Texts]) -> NDArray[np.float64]:

@@ -385,17 +385,22 @@ CASES = {
     "one class": Wrong(
         lambda: logistic().fit(TABLE, LABELS * 0), c.ConfigurationError, "at least two classes"
     ),
-    "a missing value": Wrong(
-        lambda: PrivateAdditiveRegressor(epsilon=1.0).fit(TABLE * np.nan, TABLE[:, 0]),
+    "a table of words": Wrong(
+        lambda: PrivateAdditiveRegressor(epsilon=1.0).fit(TABLE.astype(str), TABLE[:, 0]),
         c.ConfigurationError,
-        "NaN",
+        "PrivateEncoder",
+    ),
+    "parameters from the rows": Wrong(
+        lambda: logistic(method="simple").fit(TABLE, LABELS),
+        c.ConfigurationError,
+        "feature_bound must be given",
     ),
     "a mean without radius": Wrong(
         lambda: mean(radius=None), c.ConfigurationError, r"radius=R, .*moments=\(p, M\), .*winsoris"
     ),
     "a radius in quotes": Wrong(lambda: mean(radius="1"), c.ConfigurationError, "quotes: radius=1"),
     "words instead of numbers": Wrong(
-        lambda: mean(["a", "b"]), c.ConfigurationError, "Convert it first"
+        lambda: mean(np.array(["a", "b"])), c.ConfigurationError, "Convert it first"
     ),
     "norms by their file": Wrong(
         lambda: winsor.tails.fit("norms.npy"), c.ConfigurationError, r"numpy\.load\(path\)"

@@ -128,7 +128,9 @@ def estimators() -> Iterator[Row]:
     amounts = np.clip(x @ np.arange(5) + generator.standard_t(3, 400), -5, 5)
     for method in ("flat", "averaged", "simple", "iterative"):
         options: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-4, "random_state": 0}
-        model = PrivateLogisticRegression(method=method, **options).fit(x, labels)
+        bound = None if method == "flat" else 3.0
+        model = PrivateLogisticRegression(method=method, feature_bound=bound, **options)
+        model.fit(x, labels)
         yield f"logistic {method}: epsilon", model.epsilon_
     ridge = PrivateRidge(epsilon=1.0, delta=1e-4, random_state=0, target_range=(-5, 5))
     yield "ridge: epsilon", ridge.fit(x, amounts).epsilon_

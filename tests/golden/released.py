@@ -427,9 +427,11 @@ def linear_models() -> Iterator[Row]:
         "automatic": linear.Ruled("automatic", steps=12, batch_size=50),
         "quantile": linear.Ruled("quantile", {"max_grad_norm": 1.0}, steps=12, batch_size=50),
     }
+    theorems = ("averaged", "simple", "iterative", "robust")
     for name, method in methods.items():
+        bound = 3.0 if name.startswith(theorems) else None
         models[f"logistic by {name}"] = (
-            linear.PrivateLogisticRegression(method=method, **more), "two",
+            linear.PrivateLogisticRegression(method=method, feature_bound=bound, **more), "two",
         )  # fmt: skip
     for name in ("floor", "adassp"):
         models[f"linear by statistics, {name}"] = (

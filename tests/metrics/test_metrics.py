@@ -377,7 +377,7 @@ def test_refusals(change, words):
         lambda: Quantiles([], 0.0, 1.0),
         lambda: Quantiles([1.0], 0.0, 1.0),
         lambda: DevianceExplained([0]),
-        lambda: ClippedLoss(1.0).total(Columns.of(losses=["a", "b"])),
+        lambda: ClippedLoss(1.0).total(Columns.of(losses=np.array(["a", "b"]))),
         lambda: Columns.of(),
     ],
 )

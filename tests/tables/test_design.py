@@ -120,9 +120,14 @@ def test_clipping_leaves_short_gradients_alone():
     )
 
 
-def test_a_moderately_sparse_table_becomes_dense_and_a_wide_one_does_not():
-    assert isinstance(Design(sparse.random(50, 40, 0.1, "csr"), True).x, np.ndarray)
-    assert sparse.issparse(Design(sparse.random(50, 4000, 0.001, "csr"), True).x)
+@pytest.mark.parametrize("nonzeros", [0, 1, 1_999, 2_000, 100_000])
+def test_the_shape_of_a_sparse_table_says_whether_it_becomes_dense(nonzeros):
+    """One nonzero number more made 1,999 of them another method."""
+    for columns, dense in ((100, True), (40_000, False)):
+        table = sparse.csr_array((1_000, columns))
+        data, places = np.ones(nonzeros), np.arange(nonzeros)
+        table = sparse.csr_array((data, (places // 100, places % 100)), shape=table.shape)
+        assert isinstance(Design(table, True).x, np.ndarray) is dense
 
 
 # ----------------------------------------------------------------------------------- GlmView

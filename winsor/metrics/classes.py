@@ -20,6 +20,7 @@ from winsor.metrics.metric import (
     tally,
     unknown,
 )
+from winsor.planning.cells import key
 
 
 class Accuracy(Metric):
@@ -37,7 +38,11 @@ class Accuracy(Metric):
 
     def total(self, columns: Columns) -> Array:
         """Return the sum of all rows' contributions."""
-        right = columns.need("predictions") == columns.need("targets")
+        guesses, truth = columns.need("predictions"), columns.need("targets")
+        right = np.asarray(guesses == truth)
+        if object in (guesses.dtype, truth.dtype):
+            both = zip(map(key, guesses.tolist()), map(key, truth.tolist()), strict=True)
+            right = np.array([one is not None and one == two for one, two in both])
         return np.array([np.count_nonzero(right) - columns.n / 2])
 
     def read(self, total: Array, std: float, size: Size, level: float) -> Estimate:

@@ -34,6 +34,7 @@ from winsor.metrics.metric import (
     tally,
     unknown,
 )
+from winsor.planning.cells import codes_among
 
 _COUNT = 0.5
 
@@ -66,7 +67,7 @@ class Calibration(Metric):
         """Return the sum of all rows' contributions."""
         chances = columns.numbers("scores", 0.0, 1.0, odd=0.5)
         cells = bins_of(chances, 0.0, 1.0, self.bins)
-        happened = columns.need("targets") == self.positive_class
+        happened = codes_among(columns.need("targets"), [self.positive_class]) == 0
         gaps = sum_weights(cells, happened - chances, self.bins)
         return np.concatenate([_COUNT * tally(cells, self.bins), gaps])
 
@@ -202,7 +203,7 @@ class AUC(Metric):
         """Return the sum of all rows' contributions."""
         scores = columns.numbers("scores", self.low, self.high, odd=self.low)
         cells = bins_of(scores, self.low, self.high, self.bins)
-        is_positive = columns.need("targets") == self.positive_class
+        is_positive = codes_among(columns.need("targets"), [self.positive_class]) == 0
         return tally(cells + self.bins * is_positive, self.width)
 
     def read(self, total: Array, std: float, size: Size, level: float) -> Estimate:

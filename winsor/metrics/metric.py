@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from winsor.core.contract import ConfigurationError
+from winsor.planning.cells import as_keys, as_numbers, codes_among
 
 Array = NDArray[np.float64]
 
@@ -35,8 +36,10 @@ class Columns:
 
     @staticmethod
     def of(**given: Any) -> Columns:
-        """Read columns from anything NumPy can, all of one length."""
-        known = {name: np.asarray(value) for name, value in given.items() if value is not None}
+        """Read columns of one length, cell by cell (`winsor.planning.cells`)."""
+        known = {name: as_keys(each) for name, each in given.items() if each is not None}
+        for name in known.keys() & {"scores", "losses"}:
+            known[name] = as_numbers(given[name], name, np.nan)
         lengths = {name: value.shape for name, value in known.items()}
         if (
             not known
@@ -65,14 +68,7 @@ class Columns:
 
     def numbers(self, name: str, low: float, high: float, odd: float) -> Array:
         """Return a column clipped to [low, high] row by row; NaN becomes ``odd``."""
-        column = self.need(name)
-        try:
-            values = column.astype(np.float64)
-        except (TypeError, ValueError):
-            raise ConfigurationError(
-                f"{name} must be numbers for this metric. Got words instead. Convert them first."
-            ) from None  # it quotes a value
-        return np.clip(np.where(np.isnan(values), odd, values), low, high)
+        return np.clip(as_numbers(self.need(name), name, odd), low, high)
 
     def where(self, chosen: NDArray[np.bool_]) -> Columns:
         """Return the rows that are chosen."""
@@ -176,16 +172,12 @@ class Metric(ABC):
 
 def cells_of(values: NDArray[Any], options: Sequence[Any]) -> NDArray[np.int64]:
     """Return the index of each value among the public options; -1 where it is none of them."""
-    order = {option: index for index, option in enumerate(options)}
-    if len(order) != len(options) or not order:
+    if len(set(options)) != len(options) or not len(options):
         raise ConfigurationError(
             f"the public list of classes or groups must name each once. Got {list(options)!r} "
             "instead."
         )
-    found = np.full(values.shape, -1, dtype=np.int64)
-    for option, index in order.items():
-        found[values == option] = index
-    return found
+    return codes_among(values, options)
 
 
 def bins_of(values: Array, low: float, high: float, bins: int) -> NDArray[np.int64]:

@@ -27,8 +27,7 @@ from winsor.core.arithmetic import rows as arithmetic
 Array = NDArray[np.float64]
 Indices = NDArray[np.int64]
 
-_DENSE_NUMBERS = 1 << 25  # a sparse table up to 256 MiB is faster as a dense one, if not too empty
-_DENSE_SHARE = 0.02
+_DENSE_NUMBERS = 1 << 25  # up to 256 MiB a table is dense, however empty: that would be private
 _CHUNK = 1 << 17  # numbers of a full-batch chunk: one read from memory serves both products
 
 
@@ -39,7 +38,7 @@ class Design:
     """
 
     def __init__(self, x: Array | sparse.csr_array, intercept: bool, unit: float = 1.0) -> None:
-        if not isinstance(x, np.ndarray) and _better_dense(x):
+        if not isinstance(x, np.ndarray) and x.shape[0] * x.shape[1] <= _DENSE_NUMBERS:
             x = x.toarray()
         self.x = x
         self.intercept = intercept
@@ -127,11 +126,6 @@ class DesignRows:
         if residual.ndim == 1:
             return extended * residual[:, None]
         return extended[:, :, None] * residual[:, None, :]
-
-
-def _better_dense(x: sparse.csr_array) -> bool:
-    numbers = x.shape[0] * x.shape[1]
-    return bool(numbers <= _DENSE_NUMBERS and x.nnz >= _DENSE_SHARE * numbers)
 
 
 def row_norms(x: Array | sparse.csr_array) -> Array:

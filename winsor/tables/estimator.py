@@ -66,6 +66,11 @@ class PrivateEstimator(BaseEstimator):
         for name in self._get_param_names():
             setattr(self, name, given[name])
 
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = tags.input_tags.string = True  # cells: `winsor.planning.cells`
+        return tags
+
     def _open(
         self,
         n: int,

@@ -8,27 +8,18 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from winsor.core.contract import ConfigurationError
+from winsor.planning.cells import as_numbers
 
 Array = NDArray[np.float64]
 
 
 def as_rows(x: ArrayLike) -> tuple[Array, bool]:
-    """``x`` as an (n, d) float64 array, and whether it came as a plain (n,) column."""
-    try:
-        rows = np.asarray(x, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise ConfigurationError(
-            f"x must be an array of numbers of shape (n,) or (n, d). Got {type(x).__name__} that "
-            "NumPy cannot read as float64 instead. Convert it first."
-        ) from None  # it quotes a value
+    """Return ``x`` as an (n, d) float64 array, whether it came as a plain (n,) column. Cells that
+    are no numbers count as 0."""
+    rows = as_numbers(x)
     if rows.ndim not in (1, 2) or rows.size == 0:
         raise ConfigurationError(
             f"x must have shape (n,) or (n, d) with n, d >= 1. Got shape {rows.shape} instead."
-        )
-    if not np.isfinite(rows).all():
-        raise ConfigurationError(
-            "x must be finite. Got NaN or infinity instead. Drop or impute such rows before, by a "
-            "rule that looks at one row at a time."
         )
     return (rows[:, None], True) if rows.ndim == 1 else (rows, False)
 
@@ -95,17 +86,14 @@ def within(values: Array, bound: float = 1.0) -> Array:
 
 
 def positive_column(name: str, given: Any, n: int) -> Array:
-    """Return ``given`` as (n,) positive finite numbers."""
-    try:
-        column = np.asarray(given, dtype=np.float64)
-    except (TypeError, ValueError):
-        column = np.empty(0)  # what cannot be read is not quoted
-    if column.shape != (n,) or not (np.isfinite(column).all() and (column > 0).all()):
+    """Return ``given`` as (n,) numbers of at least 1e-12; what is not positive counts as 1."""
+    column = as_numbers(given, name)
+    if column.shape != (n,):
         raise ConfigurationError(
             f"{name} must be a positive finite number for each of {n} rows. Got shape "
-            f"{column.shape} instead, or values that are not. Drop rows without {name}."
+            f"{column.shape} instead. Give one for each row."
         )
-    return column
+    return np.where(column > 0, column, 1.0).clip(min=1e-12)
 
 
 def as_exposure(given: Any, n: int) -> Array:

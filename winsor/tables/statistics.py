@@ -36,6 +36,7 @@ from winsor.core.prepaid import PrepaidDoor
 from winsor.core.randomness import key_for
 from winsor.core.sampling.samplers import FullBatch
 from winsor.planning.budget import Payment, Target, noise_multiplier
+from winsor.planning.cells import as_numbers
 
 FOLDERS, ENTRY_POINTS = "WINSOR_STATISTICS", "winsor.statistics"
 __path__ = [folder for folder in os.environ.get(FOLDERS, "").split(os.pathsep) if folder]
@@ -77,12 +78,7 @@ def release(
     random_state: int | bytes | None = None,
 ) -> Measured:
     """Release a statistic of (n, columns) ``rows`` within ``epsilon``; n is taken to be public."""
-    try:
-        table = np.asarray(rows, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise ConfigurationError(
-            "rows must be a table of numbers. Got other values instead, which are not shown."
-        ) from None
+    table = as_numbers(rows, "rows")
     if table.ndim != 2 or len(table) == 0:
         raise ConfigurationError(
             f"rows must be a table with rows. Got shape {table.shape} instead."

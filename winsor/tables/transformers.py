@@ -24,7 +24,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import OneToOneFeatureMixin, TransformerMixin
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from winsor.core.arithmetic.rows import squares, sum_rows
 from winsor.core.checks import whole
@@ -40,9 +40,9 @@ from winsor.tables.estimator import PrivateEstimator
 from winsor.tables.inputs import as_bounds, within
 from winsor.tables.linear.scaled import learnt_range
 from winsor.tables.ranges.bins import Bins, codes
-from winsor.tables.ranges.categories import Texts, as_texts, calibrated, one_hot, release
+from winsor.tables.ranges.categories import Texts, as_texts, calibrated, one_hot, release, texts_of
 from winsor.tables.ranges.zoom import Zoom
-from winsor.tables.refused_tables import in_own_words, known_table
+from winsor.tables.refused_tables import known_table, read_table
 from winsor.tables.rows import Rows, TableRows
 
 Array = NDArray[np.float64]
@@ -82,8 +82,7 @@ class PrivateScaler(OneToOneFeatureMixin, TransformerMixin, PrivateEstimator):
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Release the moments of the columns of ``X``."""
-        with in_own_words(X):
-            X = validate_data(self, X, dtype=np.float64)
+        X = read_table(self, X)
         return self._fit_rows(TableRows(X), X)
 
     def _fit_rows(self, rows: Rows, table: Array | None) -> Self:
@@ -160,9 +159,6 @@ def release_moments(sums: Array, n: int, door: PrepaidDoor, mechanism: Gaussian)
     return door.pay(mechanism, FullBatch(n), sensitivity, 1, sums.shape).release(sums)
 
 
-OTHER = "other"
-
-
 class PrivateBinner(OneToOneFeatureMixin, TransformerMixin, PrivateEstimator):
     """Replace every value by the number of its bin; the edges are learnt within a budget.
 
@@ -191,8 +187,7 @@ class PrivateBinner(OneToOneFeatureMixin, TransformerMixin, PrivateEstimator):
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Release the histograms of the columns of ``X`` and keep their edges."""
-        with in_own_words(X):
-            X = validate_data(self, X, dtype=np.float64)
+        X = read_table(self, X)
         n, d = X.shape
         plan = Bins(d, whole("bins", self.bins, 2), as_bounds(self.bounds, d))
 
@@ -263,7 +258,7 @@ class PrivateEncoder(TransformerMixin, PrivateEstimator):
 
         def key_of(target: Target) -> bytes:
             terms = self.epsilon, target.delta, target.relation
-            return key_for(self.random_state, None, "encoder", *terms, unknown, table)
+            return key_for(self.random_state, None, "encoder", *terms, unknown, table.tolist())
 
         session = self._open(n, {"method": "encoder", "n": n, "d": k}, key_of=key_of)
         target = session.target
@@ -285,10 +280,11 @@ class PrivateEncoder(TransformerMixin, PrivateEstimator):
                 f"categories must be None, or a list or None for each of {columns} columns. Got "
                 f"{self.categories!r} instead."
             )
-        return [None if names is None else np.unique(np.asarray(names, str)) for names in given]
+        return [None if each is None else np.unique(texts_of(each).astype(str)) for each in given]
 
     def _texts(self, X: Any, reset: bool) -> Texts:
-        return as_texts(validate_data(self, X, dtype=None, ensure_all_finite=False, reset=reset))
+        table: Texts = read_table(self, X, reset=reset, read=as_texts)
+        return table
 
     def transform(self, X: Any) -> NDArray[np.float64]:
         """Return (n, indicators)."""
@@ -312,6 +308,6 @@ class PrivateEncoder(TransformerMixin, PrivateEstimator):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.string = tags.input_tags.categorical = tags.input_tags.allow_nan = True
+        tags.input_tags.categorical = True
         tags.transformer_tags.preserves_dtype = []  # indicators, whatever came
         return tags

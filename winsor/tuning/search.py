@@ -16,6 +16,7 @@ what a private fit records does not depend on the values of the rows.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any, Self
 
@@ -24,7 +25,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone, is_regressor
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
 from winsor.core.accounting import certify
 from winsor.core.checks import as_delta, as_relation, fraction, positive
@@ -35,6 +36,7 @@ from winsor.core.randomness import key_for, new_key, stream
 from winsor.metrics import R2, Accuracy, Metric
 from winsor.planning.shared_budget import settings_of
 from winsor.tables.inputs import data_of
+from winsor.tables.refused_tables import as_labels, as_table, as_targets
 from winsor.tables.surroundings import fitted_on_purpose
 from winsor.tuning.outcome import Job
 from winsor.tuning.price import whole_event
@@ -110,8 +112,8 @@ class PrivateRandomizedSearchCV(MetaEstimatorMixin, BaseEstimator):
     ) -> Self:
         """Search on the private rows; with public rows, these do the scoring and cost nothing."""
         self._refuse_budgets()
-        rows = sparse.csr_array(X) if sparse.issparse(X) else np.asarray(X)
-        targets = np.asarray(y)
+        rows = as_table(X)
+        targets, known, condition = self._targets(y)
         n = rows.shape[0]
         relation = as_relation(self.estimator.get_params().get("relation", "add_or_remove_one"))
         delta = as_delta(self.delta, n)
@@ -120,11 +122,11 @@ class PrivateRandomizedSearchCV(MetaEstimatorMixin, BaseEstimator):
         split = _split(n, 0.0 if free else fraction("holdout", self.holdout), key)
         score = None if free else self._score(int(np.count_nonzero(split)))
         inside, labels = rows[~split], targets[~split]
-        budget = self._trial_budget(inside, labels, delta, score, relation)
+        budget = self._trial_budget(inside, known, delta, score, relation)
 
         def train(setting: dict[str, Any], job: Job) -> tuple[Any, Any, Any]:
             with fitted_on_purpose():
-                model = self._one(setting, budget, delta, job.key).fit(inside, labels)
+                model = self._one(setting, budget, delta, job.key).fit(inside, labels, **known)
             if score is None:
                 return model, model.ledger_, model.score(X_public, y_public)
             guesses = model.predict(rows[split])
@@ -134,7 +136,7 @@ class PrivateRandomizedSearchCV(MetaEstimatorMixin, BaseEstimator):
         result = tune(
             train,
             dict(self.param_distributions),
-            trial=self._history(inside, labels, budget, delta),
+            trial=self._history(inside, known, budget, delta),
             epsilon=positive("epsilon", self.epsilon),
             delta=delta,
             trials=self.n_iter,
@@ -144,7 +146,9 @@ class PrivateRandomizedSearchCV(MetaEstimatorMixin, BaseEstimator):
         )
         self.best_estimator_ = result.best_model
         self.best_params_, self.best_score_ = result.best_setting, result.best_score
-        self.guarantee_, self.ledger_ = result.guarantee, result.ledger
+        said = tuple(dict.fromkeys((*result.guarantee.conditions, *condition)))
+        self.guarantee_ = dataclasses.replace(result.guarantee, conditions=said)
+        self.ledger_ = result.ledger
         self.epsilon_, self.delta_ = result.guarantee.epsilon, result.guarantee.delta
         self.n_features_in_ = rows.shape[1]
         # The winner's own ledger is one trial's: the number that counts is that of the search.
@@ -179,27 +183,40 @@ class PrivateRandomizedSearchCV(MetaEstimatorMixin, BaseEstimator):
         model = clone(self.estimator).set_params(**setting)
         return model.set_params(epsilon=budget, delta=delta, random_state=key)
 
-    def _history(self, X: Any, y: NDArray[Any], budget: float, delta: float) -> History:
+    def _targets(self, y: Any) -> tuple[NDArray[Any], dict[str, Any], tuple[str, ...]]:
+        """Targets; the classes of all of them, for a random part may lack one, and that would
+        show; and what the guarantee must say."""
+        if is_regressor(self.estimator):
+            return as_targets(y), {}, ()
+        if not has_fit_parameter(self.estimator, "classes"):
+            raise ConfigurationError(
+                "estimator must take classes= in fit, or be a regressor: the classes of a random "
+                f"part of the rows are private. Got {type(self.estimator).__name__} instead."
+            )
+        classes, codes, condition = as_labels(y)
+        return classes[codes], {"classes": classes}, (condition,)
+
+    def _history(self, X: Any, known: dict[str, Any], budget: float, delta: float) -> History:
         """What a fit within ``budget`` records, from made-up rows of the same shape.
 
         At one setting for all: another that spends otherwise is refused when it comes up.
         """
-        rng = np.random.default_rng(0)
-        made_up: Any = rng.standard_normal(X.shape if not sparse.issparse(X) else X.data.shape)
-        if sparse.issparse(X):  # as full as it is: an estimator may keep full tables dense
-            made_up = sparse.csr_array((made_up, X.indices, X.indptr), shape=X.shape)
-        options = np.linspace(0, 1, 7) if is_regressor(self.estimator) else np.unique(y)
-        labels = options[np.arange(len(y)) % len(options)]
+        rng, n = np.random.default_rng(0), X.shape[0]
+        made_up: Any = sparse.csr_array(sparse.eye_array(*X.shape))
+        if not sparse.issparse(X):
+            made_up = rng.standard_normal(X.shape)
+        options = known.get("classes", np.linspace(0, 1, 7))
+        labels = options[np.arange(n) % len(options)]
         some = Space.of(dict(self.param_distributions)).draw(np.random.default_rng(0))
         with fitted_on_purpose():
-            model = self._one(some, budget, delta, new_key(0)).fit(made_up, labels)
+            model = self._one(some, budget, delta, new_key(0)).fit(made_up, labels, **known)
         history: History = model.ledger_.history()
         return history
 
     def _trial_budget(
         self,
         X: Any,
-        y: NDArray[Any],
+        known: dict[str, Any],
         delta: float,
         score: PrivateScore | None,
         relation: Neighbouring,
@@ -209,7 +226,7 @@ class PrivateRandomizedSearchCV(MetaEstimatorMixin, BaseEstimator):
         target = positive("epsilon", self.epsilon)
 
         def spent(budget: float) -> float:
-            fit = self._history(X, y, budget, delta)
+            fit = self._history(X, known, budget, delta)
             extra = [] if score is None else [(score.event(relation), 1)]
             event = whole_event([*fit, *extra], law)
             return certify([(event, 1)], delta, relation).epsilon

@@ -9,7 +9,7 @@ import pytest
 from dp_accounting import dp_event
 from winsor_papers.theory import AclipProblem, aclip_constrained, aclip_unconstrained
 
-from winsor.core.contract import ConfigurationError, Neighbouring, PrivacyLeakWarning
+from winsor.core.contract import ConfigurationError, Neighbouring
 from winsor.core.ledger.ledger import Ledger
 from winsor.core.prepaid import PrepaidDoor, Receipt
 from winsor.core.randomness import new_key
@@ -175,8 +175,8 @@ def test_theorem_parameters_are_used_and_overridden_one_by_one():
 
 
 @pytest.mark.parametrize("method", [AveragedDescent(), Simple(), Iterative(groups=4), RobustGD()])
-def test_theorems_without_a_public_bound_say_that_they_look(method):
-    with pytest.warns(PrivacyLeakWarning, match="feature_bound"):
+def test_theorems_without_a_public_bound_are_refused(method):
+    with pytest.raises(ConfigurationError, match="feature_bound must be given"):
         solve(method, *table(), multiplier=5.0)
 
 

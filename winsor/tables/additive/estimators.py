@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit, softmax
 from sklearn.base import ClassifierMixin, RegressorMixin
-from sklearn.utils.validation import column_or_1d
 
 from winsor.core.checks import choice
 from winsor.core.contract import ConfigurationError
@@ -28,7 +27,7 @@ from winsor.tables.losses import (
     Squared,
 )
 from winsor.tables.ranges.distribution import Distribution
-from winsor.tables.refused_tables import as_targets, refuse_no_classes
+from winsor.tables.refused_tables import GIVEN, as_labels, as_targets, read_table
 
 Array = NDArray[np.float64]
 
@@ -63,18 +62,11 @@ class PrivateAdditiveClassifier(ClassifierMixin, PrivateAdditiveModel):
     ) -> None:
         self._store(locals())
 
-    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Fit to all rows within the budget."""
-        table, y = self._check_table(X, y)
-        refuse_no_classes(y)
-        self.classes_, codes = np.unique(y, return_inverse=True)
-        count = len(self.classes_)
-        if count < 2:
-            raise ConfigurationError(
-                f"y must hold at least two classes. Got one class, {self.classes_}, instead."
-            )
+    def fit(self, X: ArrayLike, y: ArrayLike, classes: ArrayLike | None = None) -> Self:
+        """Fit to all rows within the budget. ``classes`` are public; None reads them off ``y``."""
+        table = read_table(self, X, y, ensure_min_samples=2)
+        self.classes_, codes, condition = as_labels(y, classes)
         labels = codes.astype(np.float64)
-        condition = "the classes are public: they were read off y"
         rows = Table(table, labels[:, None])
         data = (table, np.empty((len(table), 0)), labels)
         self._fit(rows, table.shape[1], [], self._loss, data, (condition,))
@@ -88,20 +80,14 @@ class PrivateAdditiveClassifier(ClassifierMixin, PrivateAdditiveModel):
                 f"classes must list at least two public labels. Got {classes!r} instead."
             )
         self.classes_ = np.unique(given)
-        return ("the classes are public: they were given",)
+        return (GIVEN,)
 
     def _value_bounds(self) -> list[Any]:
         return []
 
     def _values(self, y: Array) -> Array:
         """Labels as their numbers."""
-        codes = np.searchsorted(self.classes_, y).clip(max=len(self.classes_) - 1)
-        if (self.classes_[codes] != y).any():
-            raise ConfigurationError(
-                f"targets must be among the classes {self.classes_.tolist()}. Got others. Drop "
-                "such rows before, by a rule that looks at one row at a time."
-            )
-        return codes.astype(np.float64)
+        return as_labels(y, self.classes_)[1].astype(np.float64)
 
     def _loss(self, values: Array, _: list[Distribution]) -> tuple[Loss, Array]:
         count = len(self.classes_)
@@ -192,10 +178,11 @@ class PrivateAdditiveRegressor(RegressorMixin, PrivateAdditiveModel):
         self._store(locals())
 
     def fit(self, X: ArrayLike, y: ArrayLike, exposure: ArrayLike | None = None) -> Self:
-        """Fit to all rows within the budget. ``exposure`` multiplies the mean of a log link."""
+        """Fit to all rows within the budget. ``exposure`` multiplies the mean of a log link. With
+        one, or a log target, targets below 0 count as 0."""
         self._prepare()
-        table, y = self._check_table(X, y)
-        values = self._values(as_targets(column_or_1d(y, warn=True)))
+        table = read_table(self, X, y, ensure_min_samples=2)
+        values = self._values(as_targets(y))
         others, bounds = values[:, None], self._value_bounds()
         if exposure is not None:
             if self.loss not in ("poisson", "gamma"):
@@ -227,11 +214,7 @@ class PrivateAdditiveRegressor(RegressorMixin, PrivateAdditiveModel):
                     f'target must be "raw" for loss={self.loss!r}, which has a log link of its '
                     'own. Got "log" instead.'
                 )
-            if (y < 0).any():
-                raise ConfigurationError(
-                    "y must not be negative for a log link or a log target. Got negative values "
-                    "instead. Shift y by a public constant, or use loss='huber'."
-                )
+            y = np.maximum(y, 0.0)
         return np.log1p(y) if self.target == "log" else y
 
     def _target_bounds(self) -> Any:

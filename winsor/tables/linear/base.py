@@ -12,7 +12,6 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
-from sklearn.utils.validation import validate_data
 
 from winsor.core.checks import at_least, choice, nearest_first, positive
 from winsor.core.contract import ConfigurationError
@@ -29,7 +28,7 @@ from winsor.tables.linear.sufficient import SufficientStatistics
 from winsor.tables.linear.task import BoundedSolution, BoundedTask, Method
 from winsor.tables.linear.whitened import Whitened
 from winsor.tables.losses import Loss
-from winsor.tables.refused_tables import in_own_words, refuse_odd_sparse
+from winsor.tables.refused_tables import read_table
 from winsor.tables.units import ONE_ROW_EACH, Unit, one_row_each
 
 Array = NDArray[np.float64]
@@ -101,21 +100,9 @@ class PrivateLinearModel(PrivateEstimator, ABC):
                 f"{self.method!r} instead."
             )
 
-    def _check_table(self, X: Any, y: Any, reset: bool) -> tuple[Any, Any]:
-        refuse_odd_sparse(X)
-        with in_own_words(X):
-            features, targets = validate_data(
-                self,
-                X,
-                y,
-                reset=reset,
-                accept_sparse="csr",
-                dtype=np.float64,
-                order="C",
-                y_numeric=False,
-                ensure_min_samples=2,
-            )
-        return features, targets
+    def _check_table(self, X: Any, y: Any, reset: bool = True) -> Any:
+        options: dict[str, Any] = {"accept_sparse": "csr", "order": "C", "ensure_min_samples": 2}
+        return read_table(self, X, y, reset=reset, **options)
 
     def _fit(
         self,

@@ -8,20 +8,44 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.linear_model._base import LinearClassifierMixin
 from sklearn.utils.extmath import safe_sparse_dot, softmax
-from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import check_is_fitted
 
 from winsor.core.contract import ConfigurationError
 from winsor.planning.shared_budget import PrivacyBudget
 from winsor.tables.linear.base import PrivateLinearModel, theta_parts
 from winsor.tables.losses import Hinge, Logistic, Loss, Softmax
-from winsor.tables.refused_tables import known_table, refuse_no_classes
+from winsor.tables.refused_tables import as_labels, known_table
 from winsor.tables.units import Unit
 
 Array = NDArray[np.float64]
 
 
-class PrivateLogisticRegression(LinearClassifierMixin, PrivateLinearModel):
+class PrivateClassifier(LinearClassifierMixin, PrivateLinearModel):
+    """What the classifiers share: parameters, scores, tags."""
+
+    classes_: NDArray[Any]
+
+    def _keep_parameters(self, theta: Array, unit: float) -> None:
+        weights, intercept = theta_parts(theta, bool(self.fit_intercept))
+        self.coef_ = np.atleast_2d(weights.T * unit)
+        self.intercept_ = np.atleast_1d(intercept).astype(np.float64)
+
+    def decision_function(self, X: ArrayLike) -> Array:
+        """Return scores: (n,) for two classes, (n, classes) for more."""
+        check_is_fitted(self)
+        X = known_table(self, X, accept_sparse="csr")
+        scores = safe_sparse_dot(self._winsorised(X), self.coef_.T, dense_output=True)
+        scores = scores + self.intercept_
+        return scores.ravel() if scores.shape[1] == 1 else scores
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        # How well it does depends on the budget and the number of records, by design.
+        tags.classifier_tags.poor_score = True
+        return tags
+
+
+class PrivateLogisticRegression(PrivateClassifier):
     """Logistic regression with a certified (epsilon, delta) guarantee.
 
     Minimises mean cross-entropy + alpha/2 |w|^2; more than two classes use the softmax.
@@ -42,8 +66,8 @@ class PrivateLogisticRegression(LinearClassifierMixin, PrivateLinearModel):
         Whether to learn an intercept.
     feature_bound
         Public bound on the norm of a row; rows count as x / feature_bound inside. ``"whitened"``
-        and ``"flat"`` need none. Methods whose parameters come from theorems need it: without it
-        they look at the data and raise a `PrivacyLeakWarning`.
+        and ``"flat"`` need none. Methods whose parameters come from theorems need it, or these
+        parameters by hand.
     bounds
         Public bounds of the columns for ``"whitened"``: a pair for all, or a pair or None for each.
         What is not given is learnt within the budget.
@@ -85,15 +109,20 @@ class PrivateLogisticRegression(LinearClassifierMixin, PrivateLinearModel):
     ) -> None:
         self._store(locals())
 
-    def fit(self, X: ArrayLike, y: ArrayLike, unit: Unit | None = None) -> Self:
+    def fit(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        unit: Unit | None = None,
+        classes: ArrayLike | None = None,
+    ) -> Self:
         """Fit to all rows of ``X`` within the budget; with ``unit``, which says whose each row is,
-        to one row of each person, who is then protected with all rows."""
-        X, y = self._check_table(X, y, reset=True)
-        refuse_no_classes(y)
-        self.classes_, codes = np.unique(y, return_inverse=True)
-        condition = "the classes are public: they were read off y"
-        targets = codes.astype(np.float64)
-        return self._fit(X, targets, self._loss(), conditions=(condition,), unit=unit)
+        to one row of each person, who is then protected with all rows. ``classes`` are public;
+        None reads them off ``y``."""
+        X = self._check_table(X, y)
+        self.classes_, codes, condition = as_labels(y, classes)
+        conditions = (condition,)
+        return self._fit(X, codes.astype(np.float64), self._loss(), False, conditions, unit)
 
     def partial_fit(self, X: ArrayLike, y: ArrayLike, classes: ArrayLike | None = None) -> Self:
         """Continue with further records, spending ``epsilon`` anew.
@@ -103,47 +132,19 @@ class PrivateLogisticRegression(LinearClassifierMixin, PrivateLinearModel):
         """
         first = not hasattr(self, "classes_")
         self._check_continues()
-        X, y = self._check_table(X, y, reset=first)
-        refuse_no_classes(y)
-        if first:
-            if classes is None:
-                raise ConfigurationError(
-                    "classes must be passed on the first call to partial_fit. Got None instead."
-                )
-            self.classes_ = np.unique(np.asarray(classes))
-        elif classes is not None and not np.array_equal(np.unique(classes), self.classes_):
+        X = self._check_table(X, y, reset=first)
+        if first and classes is None:
             raise ConfigurationError(
-                f"classes must be those of the first call, {self.classes_}. Got {classes!r} "
-                "instead. Leave them out."
+                "classes must be passed on the first call to partial_fit. Got None instead."
             )
-        unknown = np.setdiff1d(y, self.classes_)
-        if len(unknown):
-            raise ConfigurationError(
-                f"y must hold the classes {self.classes_} only. Got {len(unknown)} others as well."
-            )
-        codes = np.searchsorted(self.classes_, y).astype(np.float64)
-        return self._fit(X, codes, self._loss(), resume=True)
+        given = classes if first else self.classes_
+        self.classes_, codes, condition = as_labels(y, given)
+        loss = self._loss()
+        return self._fit(X, codes.astype(np.float64), loss, resume=True, conditions=(condition,))
 
     def _loss(self) -> Loss:
         count = len(self.classes_)
-        if count < 2:
-            raise ConfigurationError(
-                f"y must hold at least two classes. Got one class, {self.classes_}, instead."
-            )
         return Logistic() if count == 2 else Softmax(count)
-
-    def _keep_parameters(self, theta: Array, unit: float) -> None:
-        weights, intercept = theta_parts(theta, bool(self.fit_intercept))
-        self.coef_ = np.atleast_2d(weights.T * unit)
-        self.intercept_ = np.atleast_1d(intercept).astype(np.float64)
-
-    def decision_function(self, X: ArrayLike) -> Array:
-        """Return scores: (n,) for two classes, (n, classes) for more."""
-        check_is_fitted(self)
-        X = known_table(self, X, accept_sparse="csr")
-        scores = safe_sparse_dot(self._winsorised(X), self.coef_.T, dense_output=True)
-        scores = scores + self.intercept_
-        return scores.ravel() if scores.shape[1] == 1 else scores
 
     def predict_proba(self, X: ArrayLike) -> Array:
         """Return (n, classes) probabilities."""
@@ -155,14 +156,8 @@ class PrivateLogisticRegression(LinearClassifierMixin, PrivateLinearModel):
         """Return (n, classes) logarithms of probabilities."""
         return np.log(np.maximum(self.predict_proba(X), np.finfo(np.float64).tiny))
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        # How well it does depends on the budget and the number of records, by design.
-        tags.classifier_tags.poor_score = True
-        return tags
 
-
-class PrivateLinearSVC(LinearClassifierMixin, PrivateLinearModel):
+class PrivateLinearSVC(PrivateClassifier):
     """Linear support vector classifier for two classes, with a certified guarantee.
 
     Minimises the mean of max(0, 1 - y (x w + b)), y = -1 or 1, plus alpha/2 |w|^2. Parameters as in
@@ -196,29 +191,21 @@ class PrivateLinearSVC(LinearClassifierMixin, PrivateLinearModel):
     ) -> None:
         self._store(locals())
 
-    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Fit to all rows of ``X`` within the budget."""
-        X, y = self._check_table(X, y, reset=True)
-        refuse_no_classes(y)
-        self.classes_, codes = np.unique(y, return_inverse=True)
+    def fit(self, X: ArrayLike, y: ArrayLike, classes: ArrayLike | None = None) -> Self:
+        """Fit to all rows of ``X`` within the budget. ``classes`` are public; None reads them off
+        ``y``."""
+        X = self._check_table(X, y)
+        self.classes_, codes, condition = as_labels(y, classes)
         if len(self.classes_) != 2:
             # The first words are those that scikit-learn's own checks look for.
             raise ConfigurationError(
-                "Only binary classification is supported. The type of the target is "
-                f"{type_of_target(y)}: y must hold two classes. Got {len(self.classes_)} (one "
-                "class or more than two) instead. Use PrivateLogisticRegression."
+                "Only binary classification is supported. The type of the target is multiclass: y "
+                f"must hold two classes. Got {len(self.classes_)} instead. Use "
+                "PrivateLogisticRegression."
             )
-        condition = "the classes are public: they were read off y"
         return self._fit(X, codes.astype(np.float64), Hinge(), conditions=(condition,))
-
-    def _keep_parameters(self, theta: Array, unit: float) -> None:
-        weights, intercept = theta_parts(theta, bool(self.fit_intercept))
-        self.coef_ = np.atleast_2d(weights.T * unit)
-        self.intercept_ = np.atleast_1d(intercept).astype(np.float64)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_class = False
-        # How well it does depends on the budget and the number of records, by design.
-        tags.classifier_tags.poor_score = True
         return tags

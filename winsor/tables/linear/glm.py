@@ -34,11 +34,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.stats import norm
 from sklearn.base import RegressorMixin
-from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from winsor.core.arithmetic.rows import products
 from winsor.core.checks import probability
-from winsor.core.contract import ConfigurationError, Sensitivity
+from winsor.core.contract import Sensitivity
 from winsor.planning.shared_budget import PrivacyBudget
 from winsor.planning.shares import Part, Shares
 from winsor.tables.descent import mean_of_last
@@ -56,7 +56,7 @@ from winsor.tables.losses import FARTHEST
 from winsor.tables.ranges.bins import Bins
 from winsor.tables.ranges.distribution import Distribution, range_of_means
 from winsor.tables.ranges.zoom import Zoom
-from winsor.tables.refused_tables import as_targets, in_own_words, known_table
+from winsor.tables.refused_tables import as_targets, known_table, read_table
 
 Array = NDArray[np.float64]
 
@@ -148,7 +148,8 @@ class PrivateLogLinkRegressor(RegressorMixin, PrivateEstimator, ABC):
     # -- fit
 
     def fit(self, X: ArrayLike, y: ArrayLike, exposure: ArrayLike | None = None) -> Self:
-        """Fit to all rows within the budget. ``exposure`` (positive) multiplies the means."""
+        """Fit to all rows within the budget. ``exposure`` (positive) multiplies the means. Targets
+        below 0 count as 0: use `PrivateHuberRegressor` for targets of both signs."""
         table, targets, periods = self._checked(X, y, exposure)
         n, features = table.shape
         known = as_bounds(self.bounds, features)
@@ -168,15 +169,8 @@ class PrivateLogLinkRegressor(RegressorMixin, PrivateEstimator, ABC):
 
     def _checked(self, X: Any, y: Any, exposure: Any) -> tuple[Array, Array, Array]:
         probability("level", self.level)
-        with in_own_words(X):
-            table, y = validate_data(self, X, y, dtype=np.float64, ensure_min_samples=2)
-        targets = as_targets(column_or_1d(y, warn=True))
-        if (targets < 0).any():
-            raise ConfigurationError(
-                "y must not be negative: counts or amounts. Got negative values instead. Use "
-                "PrivateHuberRegressor for targets of both signs."
-            )
-        return table, targets, as_exposure(exposure, len(table))
+        table = read_table(self, X, y, ensure_min_samples=2)
+        return table, as_targets(y).clip(min=0.0), as_exposure(exposure, len(table))
 
     def _solve(
         self, rows: ScoreRows, y: Array, exposure: Array, cut: float, mean: float, shares: Shares

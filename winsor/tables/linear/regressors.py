@@ -32,15 +32,15 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
     def fit(self, X: ArrayLike, y: ArrayLike, unit: Unit | None = None) -> Self:
         """Fit to all rows of ``X`` within the budget; with ``unit``, which says whose each row is,
         to one row of each person, who is then protected with all rows."""
-        X, y = self._check_table(X, y, reset=True)
+        X, y = self._check_table(X, y), self._targets(y)
         return self._fit_target(X, y, resume=False, unit=unit)
 
     def partial_fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Continue with further records, spending ``epsilon`` anew; ``epsilon_`` composes all
         calls, as if every record were in every call."""
         self._check_continues()
-        X, y = self._check_table(X, y, reset=not hasattr(self, "coef_"))
-        return self._fit_target(X, y, resume=True)
+        X = self._check_table(X, y, reset=not hasattr(self, "coef_"))
+        return self._fit_target(X, self._targets(y), resume=True)
 
     def regularisation_path(self, alphas: ArrayLike) -> list[tuple[float, Array, float]]:
         """Return (alpha, coef, intercept) for each of ``alphas``, after a fit with ``"suffstats"``.
@@ -63,8 +63,11 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
 
     def _fit_target(self, X: Any, y: Any, resume: bool, unit: Unit | None = None) -> Self:
         centre, scale = self._target_units()
-        targets = (as_targets(y) - centre) / scale
-        return self._fit(X, targets, self._loss(scale), resume, unit=unit)
+        return self._fit(X, (y - centre) / scale, self._loss(scale), resume, unit=unit)
+
+    def _targets(self, y: Any) -> Array:
+        """Targets, the middle of the public range where there is none."""
+        return as_targets(y, self._target_units()[0])
 
     def _target_units(self) -> tuple[float, float]:
         """(centre, half width) of the public target range: targets count as (y - c)/h inside."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,7 +11,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
 from winsor.core.checks import positive
-from winsor.core.contract import ConfigurationError, PrivacyLeakWarning
+from winsor.core.contract import ConfigurationError
 from winsor.planning.shares import Session
 from winsor.tables.design import Design
 from winsor.tables.linear.scaled import Scaling
@@ -44,17 +43,15 @@ class LinearTask:
         return self.start.size
 
     def reach(self) -> float:
-        """Return a bound on |(x, 1)|: the user's, else the largest in the data, with a warning."""
-        if self.row_bound is not None:
-            return self.row_bound
-        warnings.warn(
-            "feature_bound is not given, so this method's parameters are derived from the largest "
-            "row norm of the data. The certified guarantee does not cover that look at the data. "
-            "Give feature_bound (a public bound on the norm of a row), or the parameters by hand.",
-            PrivacyLeakWarning,
-            stacklevel=2,
-        )
-        return float(self.design.norms.max())
+        """Return the public bound on |(x, 1)|, from which parameters follow."""
+        if self.row_bound is None:
+            raise ConfigurationError(
+                "feature_bound must be given for this method, whose parameters follow from it. Got "
+                "None instead. Give a public bound on the norm of a row (longer ones are cut in "
+                "their influence), the parameters by hand, or another method, such as "
+                'method="flat".'
+            )
+        return self.row_bound
 
     @property
     def curvature(self) -> float:

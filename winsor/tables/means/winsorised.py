@@ -41,6 +41,7 @@ from winsor.core.prepaid import PrepaidDoor
 from winsor.core.randomness import key_for
 from winsor.core.sampling.samplers import FullBatch
 from winsor.planning.budget import Target
+from winsor.planning.cells import as_keys, read_labels
 from winsor.planning.shares import Part, Session, Shares
 from winsor.tables.inputs import within
 from winsor.tables.means.tail_cut import DOUBLINGS, Tail, distance_edges
@@ -323,25 +324,20 @@ def _units(found: list[Distribution]) -> tuple[Array, Array]:
 
 
 def as_groups(by: ArrayLike | None, n: int) -> tuple[list[Hashable], NDArray[np.int64] | None]:
-    """Return the labels of groups, and the number of each row's group."""
+    """Return the labels of groups, and the number of each row's group: the first if it has none."""
     if by is None:
         return [], None
-    given = np.asarray(by)
+    given = as_keys(by)
     if given.shape != (n,):
         raise ConfigurationError(
             f"by must hold one label per row, {n} of them. Got shape {given.shape} instead."
         )
-    if given.dtype.kind == "O":
-        empty = any(each is None or each != each for each in given.tolist())
-    else:
-        empty = given.dtype.kind == "f" and bool(np.isnan(given).any())
-    if empty:
+    labels, codes = read_labels(given)
+    if not len(labels):
         raise ConfigurationError(
-            "by must name a group for every row. Got rows without one (None or NaN) instead. Give "
-            'them a group of their own, such as "unknown".'
+            "by must name groups of rows. Got none (None or NaN) instead. Leave it out."
         )
-    labels, codes = np.unique(given, return_inverse=True)
-    return labels.tolist(), codes.astype(np.int64)
+    return labels.tolist(), codes
 
 
 def read(

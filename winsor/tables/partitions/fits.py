@@ -186,8 +186,8 @@ def fit_additive(
 ) -> Additive:
     """Fit ``model`` to partitions, column ``target`` on all others, in their order.
 
-    ``classes`` are the public labels of a classifier, all that the target may be; a row with
-    another one is refused where it is. Equal to `fit` on the table in one piece but for the order
+    ``classes`` are the public labels of a classifier; a row with another one counts as one of the
+    first. Equal to `fit` on the table in one piece but for the order
     of additions, with a key of bytes. Exposures are not served here.
     """
     place, d = _target_of(partitions, target)

@@ -24,6 +24,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from winsor.core.arithmetic.rows import summed
 from winsor.core.contract import ConfigurationError, ProtocolError
+from winsor.planning.cells import as_numbers
 from winsor.tables.inputs import as_rows
 from winsor.tables.partitions.on_dask import DaskMap, DelayedMap, delayed_parts
 from winsor.tables.ranges.zoom import counts_between
@@ -49,8 +50,8 @@ class OnPartition:
 
     def __call__(self, load: Loader) -> tuple[int, Array | None]:
         """How many rows, and the sum of their bounded values; nothing else leaves a partition."""
-        held = np.asarray(load())
-        if held.size == 0:
+        held = load()
+        if len(held) == 0:  # type: ignore[arg-type]
             return 0, None
         rows, _ = as_rows(held)
         if rows.shape[1] != self.columns:
@@ -137,7 +138,7 @@ class _Batch:
 
     def __call__(self) -> Array:
         found = [self.batch.column(name).to_numpy(zero_copy_only=False) for name in self.columns]
-        return np.column_stack(found).astype(np.float64, copy=False)
+        return np.column_stack([as_numbers(column) for column in found])
 
 
 def _here(f: Callable[[Loader], Any], loaders: Iterable[Loader]) -> Iterator[Any]:

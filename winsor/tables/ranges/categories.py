@@ -52,9 +52,11 @@ from winsor.core.randomness import key_for
 from winsor.core.sampling.samplers import FullBatch
 from winsor.planning import calibrate
 from winsor.planning.budget import Target
+from winsor.planning.cells import as_keys, listed, named
 from winsor.planning.shares import Session
 
-Texts = NDArray[np.str_]
+Texts = NDArray[Any]
+"""Of objects in tables, so that a long text takes no room in every row."""
 
 SHARE = 0.5
 """The share of delta for categories of one record; noise has the rest."""
@@ -96,10 +98,17 @@ def private_categories(
     (['Bern', 'Genf'], True)
     """
     table = as_texts(columns)
+    if table.ndim != 2 or table.size == 0:
+        raise ConfigurationError(
+            "columns must be a table (n, k) with n, k >= 1. Got shape "
+            f"{table.shape} instead. Write x[:, None] for a single column."
+        )
     n, k = table.shape
     target = Target.of(n, epsilon, delta, relation, allow_large_delta)
     mechanism = calibrated(k, n, epsilon, target.delta, target.relation)
-    key = key_for(random_state, None, "categories", epsilon, target.delta, target.relation, table)
+    key = key_for(
+        random_state, None, "categories", epsilon, target.delta, target.relation, table.tolist()
+    )
     session = Session.open(target, key, {"method": "categories", "n": n, "d": k})
     found, counts = release(table, session.door, mechanism)
     reached = session.guarantee(f"n = {n} is public")
@@ -173,14 +182,20 @@ def _placed(names: Texts, places: int) -> NDArray[np.intp]:
 
 
 def as_texts(columns: Any) -> Texts:
-    """Return a table (n, k) as texts; what is missing is a category of its own ("None", "nan")."""
-    table = np.asarray(columns)
-    if table.ndim != 2 or table.size == 0:
-        raise ConfigurationError(
-            "columns must be a table (n, k) with n, k >= 1. Got shape "
-            f"{table.shape} instead. Write x[:, None] for a single column."
-        )
-    return table.astype(str)
+    """Return a table (n, k) as texts, cell by cell (`winsor.planning.cells.key`): 1 and 1.0 are one
+    category whatever type holds them, and "nan" is what is missing."""
+    given = listed(columns, plain=False) if isinstance(columns, list | tuple) else columns
+    given = given if hasattr(given, "iloc") else np.asarray(given)
+    table, cells = np.empty(given.shape, dtype=object), getattr(given, "iloc", given)
+    for j in range(table.shape[1] if table.ndim == 2 else 0):  # other shapes are refused
+        table[:, j] = texts_of(cells[:, j])
+    return table
+
+
+def texts_of(column: Any) -> Texts:
+    """Return the cells of one column as texts."""
+    keys, places = named(as_keys(column))
+    return np.array(["nan" if each is None else str(each) for each in keys], dtype=object)[places]
 
 
 def one_hot(table: Texts, categories: Sequence[Texts]) -> NDArray[np.float64]:
@@ -189,10 +204,8 @@ def one_hot(table: Texts, categories: Sequence[Texts]) -> NDArray[np.float64]:
     parts = []
     for number, names in enumerate(categories):
         part = np.zeros((n, len(names) + 1))
-        places = np.searchsorted(names, table[:, number]) if len(names) else np.zeros(n, np.intp)
-        if len(names):
-            near = names[np.minimum(places, len(names) - 1)]
-            places = np.where(near == table[:, number], places, len(names))
+        order = {name: place for place, name in enumerate(names.tolist())}
+        places = [order.get(text, len(names)) for text in table[:, number].tolist()]
         part[np.arange(n), places] = 1.0
         parts.append(part)
     return np.concatenate(parts, axis=1)

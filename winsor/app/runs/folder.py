@@ -1,24 +1,34 @@
-"""The folder of a run, a comparison or a tuning: claimed by a configuration, finished by a result.
+"""The folder of a run, a comparison or a tuning: claimed by a configuration, sealed by a result.
 
     config.toml, compare.toml or tune.toml    the configuration, as it was given
     config.json, compare.json or tune.json    the same with every default filled in; its presence
                                               means "claimed"
-    result.json                               its presence means "finished"
+    ledger.jsonl                              the chain: it names every other file by its digest
+    result.json, of a comparison summary.json its presence means "finished"
 
-Every file is replaced in one act: a kill or a full disk leaves the old content or the new.
+Every file is replaced in one act: a kill or a full disk leaves the old content or the new. The
+ledger names the new content before that, under the name that it has until then (.NAME.new), and
+after it under its own: so what a kill leaves is always named. What is named no more has the digest
+`GONE`. The last that a finished ledger names is the result, without its own last line, the head of
+the chain. So whoever knows the head knows every file; and nothing is parsed or loaded before its
+bytes were compared with the ledger.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from winsor.app.runs.config import differences
-from winsor.core.contract import WinsorError
+from winsor.core.contract import LedgerError, WinsorError
+from winsor.core.ledger.chain import content_of
+from winsor.core.ledger.ledger import Ledger
 from winsor.training import files
 
 KINDS = {"config.json": "a run", "compare.json": "a comparison", "tune.json": "a tuning"}
@@ -28,6 +38,10 @@ NONSENSE = (
     ValueError, MemoryError,
 )  # fmt: skip
 """What reading raises when values are not what they should be."""
+
+
+GONE = "-"
+"""What the ledger notes of a file that it named and that is there no more."""
 
 
 class RunError(WinsorError, RuntimeError):
@@ -71,15 +85,44 @@ def json_bytes(value: Any, sort_keys: bool = False) -> bytes:
     return (json.dumps(value, indent=1, sort_keys=sort_keys) + "\n").encode()
 
 
+def of_bytes(content: bytes) -> str:
+    """The digest of a file's content."""
+    return hashlib.blake2b(content, digest_size=32).hexdigest()
+
+
+def changed(path: Path) -> LedgerError:
+    """The refusal of a file that the ledger does not name."""
+    return LedgerError(
+        f"{path} must be the file that the ledger beside it names. It was changed, or written by "
+        "winsor 0.3 or before. Restore it from a copy, or start anew in another directory."
+    )
+
+
+def last_line(head: str) -> bytes:
+    """The end of a sealed result."""
+    return f',\n "ledger_head": "{head}"\n}}\n'.encode()
+
+
 class RunFolder:
     """Files that belong to one configuration. Nothing is created before `claim`."""
 
     record = "config.json"
+    result_name = "result.json"
+    begins_with: tuple[str, ...] = ()
+    """Patterns of the files that are there before the ledger, and never change."""
+    named: tuple[str, ...] = ()
+    """Patterns of the files that come later: winsor reads no others."""
+    named_late: tuple[str, ...] = ()
+    """The same of files that are there for a while before the ledger names them."""
+    places: tuple[str, ...] = ("*",)
+    """Patterns of the places where nothing but files and folders may be."""
     sorted_record = False
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
         self.ledger = self.path / "ledger.jsonl"
+        self.chain: Ledger | None = None
+        """The open ledger, once the folder is bound to it."""
 
     def __fspath__(self) -> str:
         return str(self.path)
@@ -100,17 +143,21 @@ class RunFolder:
     def recorded(self) -> dict[str, Any]:
         """The settings that the folder was claimed for."""
         self._require(self.record)
-        return dict(self.read(self.record))
+        with sense(self.path / self.record):
+            return dict(self.read(self.record))
 
     def source(self) -> str:
         """The text of the configuration that the folder was claimed for."""
         name = Path(self.record).with_suffix(".toml").name
         self._require(name)
-        return (self.path / name).read_text(encoding="utf-8")
+        with sense(self.path / name):
+            return self.content(name).decode()
 
     def claim(self, settings: Mapping[str, Any], source: str) -> None:
         """Make the folder, or check that it was made for the same settings."""
         if self.exists:
+            for line in self._odd():
+                raise RunError(f"{self.path} must hold files and folders only: {line}.")
             different = self._differences(settings)
             if different:
                 raise RunError(
@@ -133,21 +180,114 @@ class RunFolder:
     def _differences(self, settings: Mapping[str, Any]) -> list[str]:
         return differences(self.recorded(), json.loads(json.dumps(settings)))
 
+    @property
+    def finished(self) -> bool:
+        """Return whether there is a result."""
+        return (self.path / self.result_name).exists()
+
     def result(self) -> dict[str, Any] | None:
         """The result, if there is one."""
-        return self.read("result.json") if (self.path / "result.json").exists() else None
+        return self.read(self.result_name) if self.finished else None
 
     def read(self, name: str) -> Any:
         """The content of a JSON file of the folder."""
-        path = self.path / name
         try:
-            return json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError, RecursionError) as error:
-            raise RunError(f"cannot read {path}: {error}.") from error
+            return json.loads(self.content(name))
+        except (ValueError, RecursionError) as error:
+            raise RunError(f"cannot read {self.path / name}: {error}.") from error
+
+    def content(self, name: str, always_named: bool = False) -> bytes:
+        """The bytes of a file, if the ledger names no others."""
+        try:
+            content = content_of(self.path / name)
+        except OSError as error:
+            raise RunError(f"cannot read {self.path / name}: {error.strerror or error}.") from error
+        chain = self.chain or (Ledger.read(self.ledger) if self.ledger.exists() else Ledger({}))
+        allowed = _allowed(chain, name)
+        found = self._digests(name, content, chain)
+        if (always_named or allowed) and not allowed & found:
+            raise changed(self.path / name)
+        return content
 
     def replace(self, name: str, content: bytes, private: bool = False) -> None:
         """Write a file of the folder in one act; a ``private`` one is the owner's to read."""
         replace_file(self.path / name, content, private)
+
+    # ------------------------------------------------------------------------------- the seal
+
+    def bind(self, ledger: Ledger) -> None:
+        """Let ``ledger`` name what the folder begins with; what goes on must have what it left."""
+        problems = list(self._strangers(ledger, resuming=True))
+        if problems:
+            raise self._refusal(problems)
+        self.chain = ledger
+        for name in self._present(self.begins_with):
+            if name not in ledger.notes:
+                ledger.note(name, of_bytes(content_of(self.path / name)))
+        if self._finished(ledger):  # killed before the result was there
+            ledger.note(self.result_name, GONE)
+
+    def seal(self, name: str, content: bytes, private: bool = False) -> None:
+        """Write a file that the ledger names."""
+        assert self.chain is not None, "the folder is bound to its ledger"
+        self.chain.note(files.unfinished(Path(name)).name, of_bytes(content))
+        self.replace(name, content, private)
+        self.chain.note(name, of_bytes(content))
+
+    def seal_result(self, result: Mapping[str, Any]) -> dict[str, Any]:
+        """Write the result, the last that the ledger names; return it with the chain's head."""
+        assert self.chain is not None, "the folder is bound to its ledger"
+        content = json_bytes(result).removesuffix(b"\n}\n")
+        self.chain.note(self.result_name, of_bytes(content))
+        self.replace(self.result_name, content + last_line(self.chain.head))
+        return {**result, "ledger_head": self.chain.head}
+
+    def _finished(self, ledger: Ledger) -> bool:
+        return ledger.notes.get(self.result_name, (GONE,))[0] != GONE
+
+    @property
+    def _resumable(self) -> bool:
+        """Whether there is what a kill before the result would have left."""
+        return True
+
+    def _present(self, patterns: tuple[str, ...]) -> list[str]:
+        found = {file for pattern in patterns for file in self.path.glob(pattern)}
+        return sorted(file.relative_to(self.path).as_posix() for file in found)
+
+    def _digests(self, name: str, content: bytes, ledger: Ledger) -> set[str]:
+        """What the ledger may call a file with this content."""
+        if name == self.result_name:
+            line = last_line(ledger.head)
+            return {of_bytes(content.removesuffix(line))} if content.endswith(line) else set()
+        return {of_bytes(content)}
+
+    def _odd(self) -> Iterator[str]:
+        """Links, pipes, sockets and devices, none of which is opened."""
+        for name in self._present(self.places):
+            mode = (self.path / name).lstat().st_mode
+            if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+                yield f"{name} is neither a file nor a folder"
+
+    def _strangers(self, ledger: Ledger, resuming: bool = False) -> Iterator[str]:
+        """Files that are not what the ledger names, or are missing."""
+        finished, unnamed = self._finished(ledger), []
+        present = self._present((*self.begins_with, *self.named, *self.named_late))
+        may_wait = () if finished else self._present(self.named_late)
+        for name in sorted({*present, *(name for name in ledger.notes if name[0] != ".")}):
+            allowed = _allowed(ledger, name)
+            killed = name == self.result_name and self._resumable
+            gone = GONE in allowed and (finished or name == self.result_name)
+            if name in present and not allowed:
+                unnamed += [name] if name not in may_wait else []
+            elif name in present:
+                if not allowed & self._digests(name, content_of(self.path / name), ledger):
+                    yield f"{name} is not the file that the ledger names"
+            elif not gone and not (killed and resuming):
+                advice = " (resume what was killed just before it was there)" if killed else ""
+                yield f"{name} is missing, although the ledger names it{advice}"
+        if unnamed and (ledger.notes or len(ledger)):
+            names = ", ".join(unnamed)
+            yield f"the ledger does not name {names}: winsor 0.3 and before did not, or it is new"
 
     def _require(self, name: str) -> None:
         if not (self.path / name).exists():
@@ -175,10 +315,34 @@ class RunFolder:
         """Raise if anything does not fit."""
         found = self.disagreements(leftovers=leftovers)
         if found:
-            raise RunError(
-                f"the files of {self.path} do not agree: {'; '.join(found)}. Restore them from a "
-                "copy. Nothing was changed or deleted."
-            )
+            raise self._refusal(found)
+
+    def _refusal(self, found: list[str]) -> RunError:
+        return RunError(
+            f"the files of {self.path} do not agree: {'; '.join(found)}. Restore them from a copy, "
+            "or start anew in another directory. Nothing was changed or deleted."
+        )
 
     def _disagreements(self, head: str | None, leftovers: bool) -> Iterator[str]:
+        odd = list(self._odd())
+        if odd:
+            yield from odd
+            return
+        ledger = Ledger.read(self.ledger)
+        found = list(self._strangers(ledger))
+        if found and Ledger.read(self.ledger).head != ledger.head:  # it goes on meanwhile
+            ledger = Ledger.read(self.ledger)
+            found = list(self._strangers(ledger))
+        if head is not None and ledger.head != head.lower():
+            yield f"the ledger's head is {ledger.head}, not {head}"
+        yield from found or self._claims(ledger, leftovers)
+
+    def _claims(self, ledger: Ledger, leftovers: bool) -> Iterator[str]:
+        """What the files say that the ledger does not; they are those that it names."""
         return iter(())
+
+
+def _allowed(ledger: Ledger, name: str) -> set[str]:
+    """The digests that a file may have: the one it has, and the one it is about to have."""
+    names = (name, files.unfinished(Path(name)).name)
+    return {ledger.notes[each][0] for each in names if each in ledger.notes}

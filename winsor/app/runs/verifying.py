@@ -1,13 +1,12 @@
-"""Checking a run: do its files agree with each other, and who signed them?
+"""Checking a folder: do its files agree with each other, and who signed them?
 
+    every file      is the one that the ledger names (`folder.py`); none is missing; only then is
+                    any of them parsed
     ledger          the chain of its lines, its header, its events
-    config.json     the file that the ledger noted when the run began; budget and noise as in the
-                    header
-    result.json     the one that the ledger noted at the end; steps, epsilon, delta, relation, noise
-                    and the head of the chain, all against the ledger; epsilon is computed anew
-    prepared-K      what the ledger counts as spent before it, and noted when the run began
-    metrics, model  as result.json names them
-    checkpoint.pt   its key and its steps against the ledger
+    config.json     budget and noise as in the header
+    result.json     steps, epsilon, delta, relation, noise and the head of the chain, all against
+                    the ledger; epsilon is computed anew
+    prepared-K      what the ledger counts as spent before it
     key files       none may be left once the run is finished
     signature.json  head of the chain and SHA-256 of ledger, configuration and result, signed with
                     Ed25519 by the `cryptography` package
@@ -33,9 +32,10 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from winsor.app.runs.config import Config
-from winsor.app.runs.directory import CONFIG, RESULT, RunDirectory, of_bytes, of_result
-from winsor.app.runs.folder import RunError, json_bytes
+from winsor.app.runs.directory import ComparisonFolder, RunDirectory
+from winsor.app.runs.folder import RunError, RunFolder, json_bytes
 from winsor.core.contract import ConfigurationError, Neighbouring
+from winsor.core.ledger.chain import content_of
 from winsor.core.ledger.guarantee import spent_by, together
 from winsor.core.ledger.ledger import Ledger
 
@@ -45,38 +45,39 @@ HOLDS_KEY = ("checkpoint.pt", ".checkpoint.pt.new", "ledger.key", ".ledger.key.n
 
 
 def disagreements(path: str | Path, head: str | None = None, leftovers: bool = True) -> list[str]:
-    """What does not fit between the files of the run in ``path``: see `RunFolder.disagreements`."""
-    return RunDirectory(path).disagreements(head, leftovers)
+    """What does not fit between the files of the folder: see `RunFolder.disagreements`."""
+    return folder_of(path).disagreements(head, leftovers)
 
 
-def run_disagreements(run: RunDirectory, head: str | None, leftovers: bool) -> Iterator[str]:
-    """What does not fit between the files of a run, in words."""
-    config, result, checkpoint = run.config(), run.result(), run.load_checkpoint()
-    ledger = Ledger.read(run.ledger)  # the last: a run that goes on is ahead of what was read
-    if head is not None and ledger.head != head.lower():
-        yield f"the ledger's head is {ledger.head}, not {head}"
-    yield from _config(run, config, ledger)
+def folder_of(path: str | Path) -> RunFolder:
+    """The folder of a run, a comparison or a tuning, by the record that it has."""
+    from winsor.app.tuning.directory import TuningDirectory
+
+    kinds = (TuningDirectory, ComparisonFolder)
+    fitting = (kind(path) for kind in kinds if (Path(path) / kind.record).exists())
+    return next(fitting, RunDirectory(path))
+
+
+def run_claims(run: RunDirectory, ledger: Ledger, leftovers: bool) -> Iterator[str]:
+    """What the files of a run say that its ledger does not."""
+    config, result = run.config(), run.result()
+    yield from _config(config, ledger)
     yield from _prepared(run, ledger)
-    yield from _checkpoint(checkpoint, ledger)
     if result is None:
         return
     if not isinstance(result, dict):
         yield "result.json: it is not a table"
         return
     yield from _result(result, ledger)
-    yield from _sealed(run, result, ledger)
     if leftovers and not config.record.keep_checkpoint:
         for name in HOLDS_KEY:
             if (run.path / name).exists():
                 yield f"{name} is left although the run is finished: it holds the noise key"
 
 
-def _config(run: RunDirectory, config: Config, ledger: Ledger) -> Iterator[str]:
-    noted, _ = ledger.notes.get(CONFIG, (None, 0))
-    if noted is None and len(ledger) > 0:
+def _config(config: Config, ledger: Ledger) -> Iterator[str]:
+    if len(ledger) and "config.json" not in ledger.notes:
         yield "the ledger does not name config.json, which it does before its first release"
-    elif noted not in (None, of_bytes((run.path / CONFIG).read_bytes())):
-        yield "config.json is not the file that the ledger noted when the run began"
     claims = {
         "delta": config.budget.delta,
         "relation": config.budget.relation,
@@ -109,31 +110,7 @@ def _result(result: Mapping[str, Any], ledger: Ledger) -> Iterator[str]:
         yield f"result.json says epsilon = {claimed!r}, the ledger spends {spent.epsilon:.6g}"
 
 
-def _sealed(run: RunDirectory, result: Mapping[str, Any], ledger: Ledger) -> Iterator[str]:
-    noted, steps = ledger.notes.get(RESULT, (None, 0))
-    if noted != of_result(result) or steps != len(ledger):
-        yield "result.json is not the one that the ledger noted when the run was finished"
-    named = result.get("files")
-    for name, digest in run.sealed_digests().items():
-        if not isinstance(named, dict) or named.get(name) != digest:
-            yield f"{name} is not the file that result.json names"
-
-
-def _checkpoint(state: dict[str, Any] | None, ledger: Ledger) -> Iterator[str]:
-    if state is None:
-        return
-    private = state["private"]
-    key, done = private["key_fingerprint"], int(private["steps_done"]) - int(private["first"])
-    if done > ledger.steps(key):
-        yield f"checkpoint.pt is at step {done}, the ledger has {ledger.steps(key)} of its key"
-
-
 def _prepared(run: RunDirectory, ledger: Ledger) -> Iterator[str]:
-    found = run.prepared_digests()
-    noted = {name for name in ledger.notes if name.startswith("prepared-")}
-    for name in sorted(noted | (set(found) if len(ledger) else set())):
-        if found.get(name) != ledger.notes.get(name, (None, 0))[0]:
-            yield f"{name} is not the file that the ledger noted when the run began"
     spent = together(Ledger.read(one) for one in sorted(run.path.glob("prepared-*.jsonl")))
     if len(ledger) and sorted(map(str, spent)) != sorted(map(str, ledger.before)):
         yield "prepared ledgers have not spent what the header of the ledger says"
@@ -142,7 +119,6 @@ def _prepared(run: RunDirectory, ledger: Ledger) -> Iterator[str]:
 # --------------------------------------------------------------------------------------- signatures
 
 SIGNATURE, FORMAT = "signature.json", 1
-SIGNED = ("ledger.jsonl", "config.json", "result.json")
 MAKE_KEYS = (
     "Make a pair with: openssl genpkey -algorithm ed25519 -out private.pem; openssl pkey -in "
     "private.pem -pubout -out public.pem."
@@ -152,11 +128,11 @@ MAKE_KEYS = (
 def sign(path: Path, key: Path, password: bytes | None = None) -> dict[str, Any]:
     """Write the signature of a finished run whose files agree; return what was signed."""
     private = _private_key(key, password)
-    run = RunDirectory(path)
-    if run.result() is None:
-        raise RunError(f"{path} must be a finished run. Got one without result.json instead.")
+    run = folder_of(path)
     run.refuse_disagreements()
-    statement = _statement(path)
+    if not run.finished:
+        raise RunError(f"{path} must be finished. Got no {run.result_name} instead.")
+    statement = _statement(run)
     signature = private.sign(_message(statement)).hex()
     content = {"statement": statement, "signature": signature}
     run.replace(SIGNATURE, json_bytes(content))
@@ -170,7 +146,7 @@ def signature_disagreements(path: Path, key: Path) -> Iterator[str]:
         yield f"{SIGNATURE} is missing: the run is not signed"
         return
     try:
-        content = json.loads((path / SIGNATURE).read_text(encoding="utf-8"))
+        content = json.loads(content_of(path / SIGNATURE))
         signed, signature = content["statement"], bytes.fromhex(content["signature"])
         named = dict(signed)
     except (OSError, LookupError, RecursionError, TypeError, ValueError) as error:
@@ -181,16 +157,17 @@ def signature_disagreements(path: Path, key: Path) -> Iterator[str]:
     except InvalidSignature:
         yield f"{SIGNATURE} was not made with the private key of {key}, or was changed since"
         return
-    for name, truth in _statement(path).items():
+    for name, truth in _statement(folder_of(path)).items():
         if named.get(name) != truth:
             yield f"{name} is not what was signed: {named.get(name)!r} then, {truth!r} now"
 
 
-def _statement(path: Path) -> dict[str, Any]:
+def _statement(run: RunFolder) -> dict[str, Any]:
+    names = (run.ledger.name, run.record, run.result_name)
     return {
         "winsor_signature": FORMAT,
-        "head": Ledger.read(path / "ledger.jsonl").head,
-        **{name: hashlib.sha256((path / name).read_bytes()).hexdigest() for name in SIGNED},
+        "head": Ledger.read(run.ledger).head,
+        **{name: hashlib.sha256(content_of(run.path / name)).hexdigest() for name in names},
     }
 
 

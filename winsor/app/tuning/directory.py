@@ -24,6 +24,7 @@ from winsor.app.runs.folder import RunFolder, json_bytes
 from winsor.core.contract import Guarantee, Neighbouring
 from winsor.core.ledger.guarantee import spent_by
 from winsor.core.ledger.ledger import Ledger
+from winsor.core.randomness import fingerprint
 
 if TYPE_CHECKING:
     from winsor.app.tuning.configured import ConfiguredTuning
@@ -34,6 +35,9 @@ class TuningDirectory(RunFolder):
     """The files of one tuning."""
 
     record = "tune.json"
+    begins_with = ("tune.toml", "tune.json")
+    named = ("model.pt", "trials.json", "result.json")
+    places = ("*", "sealed/*")
     sorted_record = True
 
     def execute(self, tuning: ConfiguredTuning, source: str) -> dict[str, Any]:
@@ -42,10 +46,10 @@ class TuningDirectory(RunFolder):
 
         from winsor.tuning.trials import tune
 
-        finished = self.result()
-        if finished is not None:
-            self.claim({**tuning.to_table(), "data": finished["data"]}, source)
+        if self.finished:
             self.refuse_disagreements(leftovers=False)
+            finished = dict(self.read(self.result_name))
+            self.claim({**tuning.to_table(), "data": finished.get("data")}, source)
             self._unseal()  # it may have been killed between the result and this
             return finished
         config = tuning.config
@@ -71,6 +75,7 @@ class TuningDirectory(RunFolder):
             maximise=tuning.maximise,
             relation=config.budget.relation,
             directory=self.path,
+            begin=self.bind,
             random_state=_seed(tuning) if config.reproducible_noise else None,
             keep=keep,
         )
@@ -86,9 +91,9 @@ class TuningDirectory(RunFolder):
         from winsor.training.saving.file import as_bytes
 
         released = tuning.settings.release == "all"
-        self.replace("model.pt", as_bytes(result.best_model))
+        self.seal("model.pt", as_bytes(result.best_model))
         if released:
-            self.replace("trials.json", json_bytes(result.table()))
+            self.seal("trials.json", json_bytes(result.table()))
         content = {
             "name": tuning.config.name,
             "release": tuning.settings.release,
@@ -97,39 +102,44 @@ class TuningDirectory(RunFolder):
             "score_on": SCORED_ON[tuning.settings.score],
             "maximise": tuning.maximise,
             **_numbers(result.guarantee),
-            "ledger_head": result.ledger.head,
             "data": digest,
         }
         if released and len(result.trials) >= 4:
             content["importance"] = result.importance()
-        self.replace("result.json", json_bytes(content))
-        return content
+        return self.seal_result(content)
 
     def _unseal(self) -> None:
         if (self.path / "sealed").exists():
-            from winsor.tuning.trials import Seal
+            from winsor.tuning.sealed import Seal
 
             Seal(self.path / "sealed", everything=False).destroy()
 
     # ------------------------------------------------------------------------------- checking
 
-    def _disagreements(self, head: str | None, leftovers: bool) -> Iterator[str]:
-        ledger = Ledger.read(self.ledger)
-        if head is not None and ledger.head != head.lower():
-            yield f"the ledger's head is {ledger.head}, not {head}"
+    @property
+    def _resumable(self) -> bool:
+        return (self.path / "sealed" / "key").exists()
+
+    def _claims(self, ledger: Ledger, leftovers: bool) -> Iterator[str]:
         if ledger.config.get("method") != "tuning":
             yield "ledger.jsonl is not that of a tuning"
             return
         result = self.result()
         if result is not None:
             yield from self._result(result, ledger, leftovers)
+        elif len(ledger) and not self._resumable:
+            yield "sealed/key is missing although the tuning is not finished"
+        elif self._resumable:
+            from winsor.tuning.sealed import Seal
+
+            seal = Seal(self.path / "sealed", everything=False)
+            if not ledger.steps(fingerprint(seal.key(bytes))) and (seal.done or len(ledger)):
+                yield "sealed/ is not of the tuning that the ledger names"
 
     def _result(self, result: dict[str, Any], ledger: Ledger, leftovers: bool) -> Iterator[str]:
-        claims = {"ledger_head": ledger.head, "release": ledger.config.get("release")}
-        for name, truth in claims.items():
-            if result.get(name) != truth:
-                yield f"result.json says {name} = {result.get(name)!r}, the ledger says {truth!r}"
-                return
+        if result.get("release") != ledger.config.get("release"):
+            yield "result.json and the ledger differ in what was released"
+            return
         delta, claimed = result.get("delta"), result.get("epsilon")
         budget = self.recorded()["config"]["budget"]
         if delta != budget["delta"] or result.get("relation") != budget["relation"]:

@@ -3,13 +3,13 @@
     key       the tuning's secret, whose fingerprint the ledger names
     trials    a MAC under that key, a line of JSON, and the bytes of arrays and tensors
 
-Nothing of ``trials`` is looked at before its MAC is right, and none of it is code: models and
-settings are numbers, text, arrays and tensors, in lists, tuples and dicts.
+Nothing of ``trials`` is looked at before its MAC is right, and none of it is code. Which trial is
+best, how many there were and how far the tuning has come are secrets: both files are deleted when
+the tuning ends. What stays is the ledger.
 """
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import io
 import json
@@ -32,17 +32,14 @@ MAC_BYTES = 32
 
 
 class Seal:
-    """The trials of a running tuning: all of them with ``everything``, else only the best.
-
-    They are kept in memory, or in files that only their owner may read. Which trial is best, how
-    many there were and how far the tuning has come are secrets: all of this is deleted when the
-    tuning ends. What stays is the ledger.
-    """
+    """The trials of a running tuning: all of them with ``everything``, else only the best."""
 
     def __init__(self, folder: Path | None, everything: bool) -> None:
         self._folder = folder
         self._everything = everything
         self._key = b""
+        self.fresh = True
+        """Whether no trials were stored: then nothing was paid."""
         self._done = 0
         self._best: tuple[Rank, TrialRow] | None = None
         self._rows: list[TrialRow] = []
@@ -52,13 +49,23 @@ class Seal:
         if self._folder is None:
             return make()
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if not (self._folder / "key").exists():
+        if not (self._folder / "key").exists():  # trials without it are left of one that ended
+            (self._folder / "trials").unlink(missing_ok=True)
             replace_file(self._folder / "key", make(), private=True)
         self._key = _read(self._folder / "key")
-        if len(self._key) != KEY_BYTES:
-            raise _damaged(self._folder / "key")
-        if (self._folder / "trials").exists():
-            self._load(self._folder / "trials")
+        self.fresh = not (self._folder / "trials").exists()
+        if self.fresh:
+            self._store()
+        stored = _read(self._folder / "trials")
+        content = stored[MAC_BYTES:]
+        genuine = hmac.compare_digest(stored[:MAC_BYTES], self._mac(content))
+        if len(self._key) != KEY_BYTES or not genuine:
+            raise LedgerError(
+                f"{self._folder} must hold what this tuning wrote under its key. It was changed, "
+                "or written by winsor 0.3 or before, in a format that could run code. Finish it "
+                "with that version, or delete the folder, tune again and count both tunings."
+            )
+        self._load(content)
         return self._key
 
     @property
@@ -74,8 +81,7 @@ class Seal:
         if self._everything:
             self._rows.append(row)
         if self._folder is not None:
-            content = self._content()
-            replace_file(self._folder / "trials", self._mac(content) + content, private=True)
+            self._store()
 
     @property
     def rows(self) -> tuple[TrialRow, ...]:
@@ -91,46 +97,34 @@ class Seal:
         """Delete everything that was not released."""
         self._best, self._rows, self._done = None, [], 0
         if self._folder is not None:
-            for path in (self._folder / "trials", self._folder / "key"):
+            for path in (self._folder / "key", self._folder / "trials"):
                 path.unlink(missing_ok=True)
                 unfinished(path).unlink(missing_ok=True)
             self._folder.rmdir()
 
     def _mac(self, content: bytes) -> bytes:
-        person = b"winsor-trials"
-        return hashlib.blake2b(
-            content, key=self._key, person=person, digest_size=MAC_BYTES
-        ).digest()
+        return hmac.digest(self._key, b"winsor trials" + content, "sha256")
 
-    def _content(self) -> bytes:
-        assert self._best is not None, "a trial was added"
-        rank, best = self._best
-        rows = self._rows if self._everything else [best]
-        place = next(i for i, row in enumerate(rows) if row is best)
+    def _store(self) -> None:
+        assert self._folder is not None
+        kept = [] if self._best is None else [self._best[1]]
+        rows = self._rows if self._everything else kept
+        place = next((i for i, row in enumerate(rows) if row is kept[0]), 0)
         parts: list[bytes] = []
         plain = [_packed([row.setting, row.score, row.model], parts) for row in rows]
-        table = {"done": self._done, "best": [*rank, place], "rows": plain}
-        return b"".join([json.dumps(table).encode(), b"\n", *parts])
+        best = None if self._best is None else [*self._best[0], place]
+        line = json.dumps({"done": self._done, "best": best, "rows": plain}).encode()
+        content = b"".join([line, b"\n", *parts])
+        replace_file(self._folder / "trials", self._mac(content) + content, private=True)
 
-    def _load(self, path: Path) -> None:
-        stored = _read(path)
-        content = stored[MAC_BYTES:]
-        if not hmac.compare_digest(stored[:MAC_BYTES], self._mac(content)):
-            raise _damaged(path)
+    def _load(self, content: bytes) -> None:
         line, _, parts = content.partition(b"\n")
         table, source = json.loads(line), io.BytesIO(parts)
         rows = [TrialRow(*_unpacked(row, source)) for row in table["rows"]]
-        score, coin, place = table["best"]
-        self._done, self._best = table["done"], ((score, coin), rows[place])
-        self._rows = rows if self._everything else []
-
-
-def _damaged(path: Path) -> LedgerError:
-    return LedgerError(
-        f"{path} must be what this tuning wrote under its key. It was changed, or it was written "
-        "by winsor 0.3 or before, whose format could run code and is not read. Finish the tuning "
-        "with that version, or delete the folder, tune again and count both tunings."
-    )
+        self._done, self._rows = table["done"], rows if self._everything else []
+        if table["best"] is not None:
+            score, coin, place = table["best"]
+            self._best = (score, coin), rows[place]
 
 
 def _read(path: Path) -> bytes:
@@ -151,9 +145,10 @@ def _packed(value: Any, parts: list[bytes]) -> Any:
         return value
     if isinstance(value, dict):
         return {"dict": [[_packed(k, parts), _packed(v, parts)] for k, v in value.items()]}
-    if isinstance(value, list | tuple):
-        kind = "list" if isinstance(value, list) else "tuple"
-        return {kind: [_packed(inner, parts) for inner in value]}
+    if isinstance(value, list):
+        return [_packed(inner, parts) for inner in value]
+    if isinstance(value, tuple):
+        return {"tuple": [_packed(inner, parts) for inner in value]}
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(value, torch.Tensor):
         flat = value.detach().cpu().contiguous().reshape(-1)
@@ -165,14 +160,16 @@ def _packed(value: Any, parts: list[bytes]) -> Any:
         parts.append(file.getvalue())
         return {"array": isinstance(value, np.ndarray), "size": len(parts[-1])}
     raise ConfigurationError(
-        "train must return numbers, text, arrays and tensors, in lists, tuples and dicts, as the "
-        f"model of a tuning with a directory. Got {type(value).__name__} instead, which could be "
-        "loaded again only by running code from a file. Return model.state_dict(), for example; "
-        "the same directory then goes on, and nothing is paid again."
+        "train must return numbers, text, arrays and tensors, in lists, tuples and dicts, as its "
+        f"model if tune has a directory. Got {type(value).__name__} instead, which could be loaded "
+        "only by running code from a file. Return model.state_dict(), for example, and tune with "
+        "the same directory: nothing is paid again."
     )
 
 
 def _unpacked(value: Any, parts: io.BytesIO) -> Any:
+    if isinstance(value, list):
+        return [_unpacked(inner, parts) for inner in value]
     if not isinstance(value, dict):
         return value
     if "dict" in value:
@@ -184,8 +181,7 @@ def _unpacked(value: Any, parts: io.BytesIO) -> Any:
         content = np.frombuffer(bytearray(parts.read(value["size"])), np.uint8)
         kind = getattr(torch, dtype.removeprefix("torch."))
         return torch.from_numpy(content).view(kind).reshape(shape)
-    if "array" in value:
-        found = np.load(io.BytesIO(parts.read(value["size"])), allow_pickle=False)
-        return found if value["array"] else found[()]
-    ((name, inner),) = value.items()
-    return (list if name == "list" else tuple)(_unpacked(each, parts) for each in inner)
+    if "tuple" in value:
+        return tuple(_unpacked(value["tuple"], parts))
+    found = np.load(io.BytesIO(parts.read(value["size"])), allow_pickle=False)
+    return found if value["array"] else found[()]

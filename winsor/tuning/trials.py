@@ -161,10 +161,11 @@ class _Tuning:
                 begin(ledger)
             wanted = key_for(random_state, None, "tuning", self.space_in_words, self.price.law)
             key = seal.key(lambda: _unused(wanted, ledger))
-            if seal.done and not ledger.steps(fingerprint(key)):
+            paid = ledger.steps(fingerprint(key)) > 0
+            if folder is not None and (seal.fresh if paid else seal.done):
                 raise LedgerError(
-                    f"the ledger {ledger.path} must name the key of the sealed trials beside it. "
-                    "It does not: they are of another tuning. Delete them and tune again."
+                    f"{folder / 'sealed'} must hold the trials that the ledger has paid for. Got "
+                    "others instead. Restore it from a copy, or delete it and tune again."
                 )
             self.price.pay(ledger, fingerprint(key))
             self.run_all(seal, key)

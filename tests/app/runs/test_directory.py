@@ -46,6 +46,7 @@ def test_metrics_after_the_checkpoint_are_dropped(directory):
     directory.keep_metrics_until(-1)
     for step in range(1, 6):
         directory.add_metrics({"step": step, "x": 0.1 * step})
+    directory.save_checkpoint({"step": 5})
     directory.close()
     path = directory.path / "metrics.jsonl"
     with path.open("a") as file:

@@ -37,8 +37,9 @@ def report(
             )
     from winsor.app.runs.verifying import folder_of
 
-    for run in runs:
-        folder_of(run).refuse_disagreements(leftovers=False)  # before anything is believed
+    for folder in map(folder_of, runs):
+        if folder.exists:
+            folder.refuse_disagreements(leftovers=False)  # before anything is believed
     from winsor.app.report.collect import collect
     from winsor.app.report.opening import headline
     from winsor.app.report.page import render, to_json

@@ -108,8 +108,9 @@ class Comparison:
         if folder.finished:
             folder.refuse_disagreements(leftovers=False)
             return dict(folder.read(folder.result_name))
-        ledger = folder.open()
+        ledger = Ledger({"method": "comparison"}, folder.ledger)
         try:
+            folder.bind(ledger)
             with sense(path):
                 return folder.seal_result(self._finish(folder, quiet, as_json))
         finally:
@@ -129,7 +130,7 @@ class Comparison:
                         results[label][seed] = execute(config, place, observer, load=load)
                     except Interrupted as stop:
                         raise stop.instead(f"winsor compare CONFIG.toml --run {folder}") from None
-                folder.name_run(place)
+                folder.name((place / "ledger.jsonl").relative_to(folder.path).as_posix())
                 ledgers.append(Ledger.read(place / "ledger.jsonl"))
         runs = [run for seeds in results.values() for run in seeds.values()]
         everything = total(

@@ -32,7 +32,7 @@ from typing import Any, TextIO
 
 import winsor
 from winsor.app.runs.config import Config, from_table
-from winsor.app.runs.folder import GONE, RunError, RunFolder, json_bytes, of_bytes, sense, writing
+from winsor.app.runs.folder import GONE, LATE, RunError, RunFolder, json_bytes, sense, writing
 from winsor.core.contract import ConfigurationError
 from winsor.core.ledger.chain import content_of
 from winsor.core.ledger.ledger import Ledger
@@ -47,12 +47,6 @@ METRICS = "metrics.jsonl"
 
 class RunDirectory(RunFolder):
     """The files of one run of `winsor train`."""
-
-    begins_with = ("config.toml", "config.json", "prepared-*.jsonl", "prepared-*.pt")
-    named = (
-        "environment.json", METRICS, "checkpoint.pt", "model.pt", "held_out.json", "result.json",
-    )  # fmt: skip
-    named_late = ("held_out.jsonl",)
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         super().__init__(path)
@@ -112,7 +106,7 @@ class RunDirectory(RunFolder):
         kept = [row for row in self.metrics() if row["step"] <= step]
         lines = "".join(json.dumps(row) + "\n" for row in kept).encode()
         path = self.path / METRICS
-        if not path.exists() or self.content(METRICS) != lines:
+        if not path.exists() or content_of(path) != lines:
             self.seal(METRICS, lines)
         with writing(path):
             self._metrics = path.open("a", encoding="utf-8")
@@ -138,20 +132,20 @@ class RunDirectory(RunFolder):
 
     def _name_metrics(self) -> None:
         """Let the ledger name the lines so far, once they are on disk."""
-        assert self.chain is not None, "the folder is bound to its ledger"
         if self._metrics is not None:
             with writing(self.path / METRICS):
                 os.fsync(self._metrics.fileno())
-            self.chain.note(METRICS, of_bytes(content_of(self.path / METRICS)))
+            self.name(METRICS)
 
-    def _digests(self, name: str, content: bytes, ledger: Ledger) -> set[str]:
-        if name != METRICS or self._finished(ledger):
+    def _digests(self, name: str, content: bytes, ledger: Ledger) -> dict[str, int]:
+        if name != METRICS or self._sealed(ledger):
             return super()._digests(name, content, ledger)
-        so_far = hashlib.blake2b(digest_size=32)
-        found = {so_far.hexdigest()}
+        so_far, length = hashlib.blake2b(digest_size=32), 0
+        found = {so_far.hexdigest(): 0}
         for line in io.BytesIO(content):
             so_far.update(line)
-            found.add(so_far.hexdigest())
+            length += len(line)
+            found[so_far.hexdigest()] = length
         return found
 
     def finish(
@@ -160,18 +154,17 @@ class RunDirectory(RunFolder):
         """Write the model and the result, seal both, then destroy the key."""
         from winsor.training.saving.file import as_bytes
 
-        assert self.chain is not None, "the folder is bound to its ledger"
         self.seal("model.pt", as_bytes(model))
         self._name_metrics()
         self.close()
-        for name in self._present(self.named_late):
-            self.chain.note(name, of_bytes(content_of(self.path / name)))
-        if not keep_key:
-            self.chain.note("checkpoint.pt", GONE)
-        result = self.seal_result(result)
-        if not keep_key:
-            self.destroy_key()
-        return dict(result)
+        for name in self._present(LATE):
+            self.name(name)
+        if keep_key:
+            return self.seal_result(result)
+        self.name("checkpoint.pt", GONE)
+        sealed = self.seal_result(result)
+        self.destroy_key()
+        return sealed
 
     def destroy_key(self) -> None:
         """Without the checkpoint (and ModelMix's key file) nobody can subtract the noise."""
@@ -230,22 +223,6 @@ class ComparisonFolder(RunFolder):
 
     record = "compare.json"
     result_name = "summary.json"
-    begins_with = ("compare.toml", "compare.json")
-    named = ("summary.json",)
-    named_late = ("*/seed-*/ledger.jsonl",)
-    places = ("*", "*/seed-*")
-
-    def open(self) -> Ledger:
-        """Open the ledger, and bind the folder to it."""
-        ledger = Ledger({"method": "comparison"}, self.ledger)
-        self.bind(ledger)
-        return ledger
-
-    def name_run(self, path: Path) -> None:
-        """Let the ledger name that of a finished run, and so all of its files."""
-        assert self.chain is not None, "the folder is bound to its ledger"
-        name = (path / "ledger.jsonl").relative_to(self.path).as_posix()
-        self.chain.note(name, of_bytes(content_of(self.path / name)))
 
     def _claims(self, ledger: Ledger, leftovers: bool) -> Iterator[str]:
         for name in self._present(("*/seed-*",)):

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import stat
 from collections.abc import Iterator, Mapping
@@ -26,8 +27,9 @@ from pathlib import Path
 from typing import Any
 
 from winsor.app.runs.config import differences
-from winsor.core.contract import LedgerError, WinsorError
+from winsor.core.contract import LedgerError, Neighbouring, WinsorError
 from winsor.core.ledger.chain import content_of
+from winsor.core.ledger.guarantee import spent_by
 from winsor.core.ledger.ledger import Ledger
 from winsor.training import files
 
@@ -40,6 +42,18 @@ NONSENSE = (
 """What reading raises when values are not what they should be."""
 
 
+BEGUN = (
+    *(f"{kind}.{end}" for kind in ("config", "compare", "tune") for end in ("toml", "json")),
+    "prepared-*.jsonl", "prepared-*.pt",
+)  # fmt: skip
+"""Files that are there before the ledger, and never change."""
+LATE = ("held_out.jsonl", "*/seed-*/ledger.jsonl")
+"""Files that the ledger names when they are finished."""
+NAMED = (
+    "environment.json", "metrics.jsonl", "checkpoint.pt", "model.pt", "held_out.json",
+    "trials.json", "result.json", "summary.json",
+)  # fmt: skip
+"""Files that the ledger names before they are there. winsor reads no others."""
 GONE = "-"
 """What the ledger notes of a file that it named and that is there no more."""
 
@@ -108,21 +122,12 @@ class RunFolder:
 
     record = "config.json"
     result_name = "result.json"
-    begins_with: tuple[str, ...] = ()
-    """Patterns of the files that are there before the ledger, and never change."""
-    named: tuple[str, ...] = ()
-    """Patterns of the files that come later: winsor reads no others."""
-    named_late: tuple[str, ...] = ()
-    """The same of files that are there for a while before the ledger names them."""
-    places: tuple[str, ...] = ("*",)
-    """Patterns of the places where nothing but files and folders may be."""
     sorted_record = False
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
         self.ledger = self.path / "ledger.jsonl"
         self.chain: Ledger | None = None
-        """The open ledger, once the folder is bound to it."""
 
     def __fspath__(self) -> str:
         return str(self.path)
@@ -197,7 +202,7 @@ class RunFolder:
             raise RunError(f"cannot read {self.path / name}: {error}.") from error
 
     def content(self, name: str, always_named: bool = False) -> bytes:
-        """The bytes of a file, if the ledger names no others."""
+        """The bytes of a file that the ledger names; of one that grows, those at its beginning."""
         try:
             content = content_of(self.path / name)
         except OSError as error:
@@ -205,9 +210,10 @@ class RunFolder:
         chain = self.chain or (Ledger.read(self.ledger) if self.ledger.exists() else Ledger({}))
         allowed = _allowed(chain, name)
         found = self._digests(name, content, chain)
-        if (always_named or allowed) and not allowed & found:
+        lengths = [length for digest, length in found.items() if digest in allowed]
+        if (always_named or allowed) and not lengths:
             raise changed(self.path / name)
-        return content
+        return content[: max(lengths, default=None)]
 
     def replace(self, name: str, content: bytes, private: bool = False) -> None:
         """Write a file of the folder in one act; a ``private`` one is the owner's to read."""
@@ -221,70 +227,72 @@ class RunFolder:
         if problems:
             raise self._refusal(problems)
         self.chain = ledger
-        for name in self._present(self.begins_with):
+        for name in self._present(BEGUN):
             if name not in ledger.notes:
-                ledger.note(name, of_bytes(content_of(self.path / name)))
-        if self._finished(ledger):  # killed before the result was there
+                self.name(name)
+        if self._sealed(ledger):  # killed before the result was there
             ledger.note(self.result_name, GONE)
+
+    def name(self, name: str, digest: str = "") -> None:
+        """Let the ledger name a file as it is on disk, or by another ``digest``."""
+        assert self.chain is not None, "the folder is bound to its ledger"
+        self.chain.note(name, digest or of_bytes(content_of(self.path / name)))
 
     def seal(self, name: str, content: bytes, private: bool = False) -> None:
         """Write a file that the ledger names."""
-        assert self.chain is not None, "the folder is bound to its ledger"
-        self.chain.note(files.unfinished(Path(name)).name, of_bytes(content))
+        self.name(files.unfinished(Path(name)).name, of_bytes(content))
         self.replace(name, content, private)
-        self.chain.note(name, of_bytes(content))
+        self.name(name, of_bytes(content))
 
     def seal_result(self, result: Mapping[str, Any]) -> dict[str, Any]:
         """Write the result, the last that the ledger names; return it with the chain's head."""
-        assert self.chain is not None, "the folder is bound to its ledger"
         content = json_bytes(result).removesuffix(b"\n}\n")
-        self.chain.note(self.result_name, of_bytes(content))
-        self.replace(self.result_name, content + last_line(self.chain.head))
-        return {**result, "ledger_head": self.chain.head}
+        self.name(self.result_name, of_bytes(content))
+        head = self.chain.head  # type: ignore[union-attr]
+        self.replace(self.result_name, content + last_line(head))
+        return {**result, "ledger_head": head}
 
-    def _finished(self, ledger: Ledger) -> bool:
+    def _sealed(self, ledger: Ledger) -> bool:
         return ledger.notes.get(self.result_name, (GONE,))[0] != GONE
 
     @property
     def _resumable(self) -> bool:
-        """Whether there is what a kill before the result would have left."""
+        """Whether there is what a kill just before the result would have left."""
         return True
 
     def _present(self, patterns: tuple[str, ...]) -> list[str]:
         found = {file for pattern in patterns for file in self.path.glob(pattern)}
         return sorted(file.relative_to(self.path).as_posix() for file in found)
 
-    def _digests(self, name: str, content: bytes, ledger: Ledger) -> set[str]:
-        """What the ledger may call a file with this content."""
-        if name == self.result_name:
-            line = last_line(ledger.head)
-            return {of_bytes(content.removesuffix(line))} if content.endswith(line) else set()
-        return {of_bytes(content)}
+    def _digests(self, name: str, content: bytes, ledger: Ledger) -> dict[str, int]:
+        """What the ledger may call a file with this content, and how much of it that is."""
+        line = last_line(ledger.head) if name == self.result_name else b""
+        return (
+            {of_bytes(content.removesuffix(line)): len(content)} if content.endswith(line) else {}
+        )
 
     def _odd(self) -> Iterator[str]:
         """Links, pipes, sockets and devices, none of which is opened."""
-        for name in self._present(self.places):
+        for name in self._present(("*", "sealed/*", "*/seed-*")):
             mode = (self.path / name).lstat().st_mode
             if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
                 yield f"{name} is neither a file nor a folder"
 
     def _strangers(self, ledger: Ledger, resuming: bool = False) -> Iterator[str]:
         """Files that are not what the ledger names, or are missing."""
-        finished, unnamed = self._finished(ledger), []
-        present = self._present((*self.begins_with, *self.named, *self.named_late))
-        may_wait = () if finished else self._present(self.named_late)
+        sealed, present, unnamed = self._sealed(ledger), self._present((*BEGUN, *LATE, *NAMED)), []
+        may_wait = () if sealed else self._present(LATE)
         for name in sorted({*present, *(name for name in ledger.notes if name[0] != ".")}):
-            allowed = _allowed(ledger, name)
-            killed = name == self.result_name and self._resumable
-            gone = GONE in allowed and (finished or name == self.result_name)
+            allowed, result = _allowed(ledger, name), name == self.result_name
+            gone = GONE in allowed and (sealed or result)
             if name in present and not allowed:
                 unnamed += [name] if name not in may_wait else []
             elif name in present:
-                if not allowed & self._digests(name, content_of(self.path / name), ledger):
+                content = content_of(self.path / name)
+                if not allowed & self._digests(name, content, ledger).keys():
                     yield f"{name} is not the file that the ledger names"
-            elif not gone and not (killed and resuming):
-                advice = " (resume what was killed just before it was there)" if killed else ""
-                yield f"{name} is missing, although the ledger names it{advice}"
+            elif not gone and not (resuming and result and self._resumable):
+                yield f"{name} is missing, although the ledger names it"
         if unnamed and (ledger.notes or len(ledger)):
             names = ", ".join(unnamed)
             yield f"the ledger does not name {names}: winsor 0.3 and before did not, or it is new"
@@ -307,7 +315,7 @@ class RunFolder:
         try:
             with sense(self.path):
                 found.extend(self._disagreements(head, leftovers))
-        except WinsorError as error:  # a file that cannot be read at all, named in the message
+        except (OSError, WinsorError) as error:  # a file that cannot be read at all
             found.append(str(error))
         return found
 
@@ -324,12 +332,8 @@ class RunFolder:
         )
 
     def _disagreements(self, head: str | None, leftovers: bool) -> Iterator[str]:
-        odd = list(self._odd())
-        if odd:
-            yield from odd
-            return
         ledger = Ledger.read(self.ledger)
-        found = list(self._strangers(ledger))
+        found = list(self._odd()) or list(self._strangers(ledger))
         if found and Ledger.read(self.ledger).head != ledger.head:  # it goes on meanwhile
             ledger = Ledger.read(self.ledger)
             found = list(self._strangers(ledger))
@@ -340,6 +344,20 @@ class RunFolder:
     def _claims(self, ledger: Ledger, leftovers: bool) -> Iterator[str]:
         """What the files say that the ledger does not; they are those that it names."""
         return iter(())
+
+
+def result_claims(
+    result: Mapping[str, Any], ledger: Ledger, delta: Any, relation: Any
+) -> Iterator[str]:
+    """What a result says of its guarantee that the ledger does not; epsilon is computed anew."""
+    for name, truth in {"delta": delta, "relation": relation}.items():
+        if result.get(name) != truth:
+            yield f"result.json says {name} = {result.get(name)!r}, not {truth!r}"
+            return
+    spent = spent_by(ledger.history(), float(delta), Neighbouring(relation)).epsilon
+    claimed = result.get("epsilon")
+    if not isinstance(claimed, float | int) or not math.isclose(claimed, spent, rel_tol=1e-6):
+        yield f"result.json says epsilon = {claimed!r}, the ledger spends {spent:.6g}"
 
 
 def _allowed(ledger: Ledger, name: str) -> set[str]:

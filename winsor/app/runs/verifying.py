@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -33,10 +32,10 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 
 from winsor.app.runs.config import Config
 from winsor.app.runs.directory import ComparisonFolder, RunDirectory
-from winsor.app.runs.folder import RunError, RunFolder, json_bytes
-from winsor.core.contract import ConfigurationError, Neighbouring
+from winsor.app.runs.folder import RunError, RunFolder, json_bytes, result_claims
+from winsor.core.contract import ConfigurationError
 from winsor.core.ledger.chain import content_of
-from winsor.core.ledger.guarantee import spent_by, together
+from winsor.core.ledger.guarantee import together
 from winsor.core.ledger.ledger import Ledger
 
 HOLDS_KEY = ("checkpoint.pt", ".checkpoint.pt.new", "ledger.key", ".ledger.key.new")
@@ -65,9 +64,6 @@ def run_claims(run: RunDirectory, ledger: Ledger, leftovers: bool) -> Iterator[s
     yield from _prepared(run, ledger)
     if result is None:
         return
-    if not isinstance(result, dict):
-        yield "result.json: it is not a table"
-        return
     yield from _result(result, ledger)
     if leftovers and not config.record.keep_checkpoint:
         for name in HOLDS_KEY:
@@ -76,8 +72,6 @@ def run_claims(run: RunDirectory, ledger: Ledger, leftovers: bool) -> Iterator[s
 
 
 def _config(config: Config, ledger: Ledger) -> Iterator[str]:
-    if len(ledger) and "config.json" not in ledger.notes:
-        yield "the ledger does not name config.json, which it does before its first release"
     claims = {
         "delta": config.budget.delta,
         "relation": config.budget.relation,
@@ -90,24 +84,13 @@ def _config(config: Config, ledger: Ledger) -> Iterator[str]:
 
 
 def _result(result: Mapping[str, Any], ledger: Ledger) -> Iterator[str]:
-    claims = {
-        "steps": len(ledger),
-        "ledger_head": ledger.head,
-        "noise_multiplier": ledger.config.get("noise_multiplier"),
-        "delta": ledger.config.get("delta"),
-        "relation": ledger.config.get("relation"),
-    }
-    for name, truth in claims.items():
+    for name, truth in {
+        "steps": len(ledger), "noise_multiplier": ledger.config.get("noise_multiplier")
+    }.items():  # fmt: skip
         if result.get(name) != truth:
             yield f"result.json says {name} = {result.get(name)!r}, the ledger says {truth!r}"
-            return
-    relation = Neighbouring(ledger.config["relation"])
-    spent = spent_by(ledger.history(), float(ledger.config["delta"]), relation)
-    claimed = result.get("epsilon")
-    if not (
-        isinstance(claimed, float | int) and math.isclose(claimed, spent.epsilon, rel_tol=1e-6)
-    ):
-        yield f"result.json says epsilon = {claimed!r}, the ledger spends {spent.epsilon:.6g}"
+    delta, relation = ledger.config.get("delta"), ledger.config.get("relation")
+    yield from result_claims(result, ledger, delta, relation)
 
 
 def _prepared(run: RunDirectory, ledger: Ledger) -> Iterator[str]:

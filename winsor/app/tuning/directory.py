@@ -16,13 +16,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from winsor.app.runs.folder import RunFolder, json_bytes
-from winsor.core.contract import Guarantee, Neighbouring
-from winsor.core.ledger.guarantee import spent_by
+from winsor.app.runs.folder import RunFolder, json_bytes, result_claims
+from winsor.core.contract import Guarantee
 from winsor.core.ledger.ledger import Ledger
 from winsor.core.randomness import fingerprint
 
@@ -35,9 +33,6 @@ class TuningDirectory(RunFolder):
     """The files of one tuning."""
 
     record = "tune.json"
-    begins_with = ("tune.toml", "tune.json")
-    named = ("model.pt", "trials.json", "result.json")
-    places = ("*", "sealed/*")
     sorted_record = True
 
     def execute(self, tuning: ConfiguredTuning, source: str) -> dict[str, Any]:
@@ -127,29 +122,21 @@ class TuningDirectory(RunFolder):
         result = self.result()
         if result is not None:
             yield from self._result(result, ledger, leftovers)
-        elif len(ledger) and not self._resumable:
-            yield "sealed/key is missing although the tuning is not finished"
-        elif self._resumable:
+        elif (self.path / "sealed" / "trials").exists() and self._resumable:
             from winsor.tuning.sealed import Seal
 
             seal = Seal(self.path / "sealed", everything=False)
             if not ledger.steps(fingerprint(seal.key(bytes))) and (seal.done or len(ledger)):
                 yield "sealed/ is not of the tuning that the ledger names"
+        elif len(ledger):
+            yield "sealed/key or sealed/trials is missing although the tuning is not finished"
 
     def _result(self, result: dict[str, Any], ledger: Ledger, leftovers: bool) -> Iterator[str]:
         if result.get("release") != ledger.config.get("release"):
             yield "result.json and the ledger differ in what was released"
             return
-        delta, claimed = result.get("delta"), result.get("epsilon")
         budget = self.recorded()["config"]["budget"]
-        if delta != budget["delta"] or result.get("relation") != budget["relation"]:
-            yield "result.json and tune.json differ in delta or in the relation"
-            return
-        spent = spent_by(ledger.history(), delta, Neighbouring(budget["relation"])).epsilon
-        if not isinstance(claimed, float) or not math.isclose(claimed, spent, rel_tol=1e-6):
-            yield f"result.json says epsilon = {claimed!r}, the ledger spends {spent:.6g}"
-        if result["release"] == "best" and (self.path / "trials.json").exists():
-            yield "trials.json is there although only the best trial was paid for"
+        yield from result_claims(result, ledger, budget["delta"], budget["relation"])
         if leftovers and (self.path / "sealed").exists():
             yield "sealed/ is left although the tuning is finished: it holds key and trials"
 

@@ -20,6 +20,7 @@ import shutil
 import sys
 import tempfile
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +69,7 @@ def honest(count: int, folder: Path) -> dict[str, Any]:
     return {"honest": count, "false_alarms": alarms}
 
 
-def fuzzed(count: int, folder: Path) -> dict[str, Any]:
+def fuzzed(count: int, folder: Path) -> Iterator[dict[str, Any]]:
     """How commands end that read a damaged file or a canary, for each format of each kind."""
     folders, formats = sealed.honest_folders(folder / "folders"), collections.defaultdict(list)
     for name, path in folders.items():
@@ -89,8 +90,8 @@ def fuzzed(count: int, folder: Path) -> dict[str, Any]:
                 if number >= count + 2 * len(places):
                     with contextlib.suppress(Exception):
                         forge(target)
-                lines = sealed.readers(place / "canary", name)
-            for line in lines:
+                lines = sealed.readers(place / "canary", name)[:4]
+            for line in lines if number % 50 == 0 else lines[:4:3] if number % 2 else lines[:2]:
                 end, words = outcome(line)
                 ends[end] += 1
                 if end in FAULTS:
@@ -99,7 +100,7 @@ def fuzzed(count: int, folder: Path) -> dict[str, Any]:
             shutil.rmtree(place)
         found[form] = dict(ends)
         print(form, dict(ends), flush=True)
-    return {"fuzzed_per_format": count, "ends": found, "faults": faults, "code_executed": ran}
+        yield {"fuzzed_per_format": count, "ends": found, "faults": faults, "code_executed": ran}
 
 
 def main() -> None:
@@ -116,7 +117,8 @@ def main() -> None:
         )
         print({name: result[name] for name in result if name != "by_way"}, flush=True)
         save("tampering", result)
-        save("tampering", result | fuzzed(options.fuzz, Path(folder, "c")))
+        for ends in fuzzed(options.fuzz, Path(folder, "c")):
+            save("tampering", result | ends)
 
 
 if __name__ == "__main__":

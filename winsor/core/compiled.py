@@ -1,10 +1,9 @@
 """Small libraries in C, where they can be had: compiled at first use, and kept in a cache folder.
 
-The file, its folder and every folder above must belong to this user or to root, and be closed to
-writes of others: what is there runs as this user. The file is read once, its digest is checked and
-these very bytes are loaded; a broken one is compiled again. WINSOR_NOISE_KERNEL=0 says none.
-Whoever asks checks that the library does what the pure path does, bit by bit, before it is used: so
-that whether there is a compiler changes the time that a run takes, and nothing else.
+What is there runs as this user, so nobody else may be able to write there. A file is read once, its
+digest is checked and these very bytes are loaded; a broken one is compiled again. Whoever asks
+checks that the library does what the pure path does, bit by bit, before it is used: so that whether
+there is a compiler changes the time that a run takes, and nothing else (WINSOR_NOISE_KERNEL=0: no).
 """
 
 from __future__ import annotations
@@ -36,9 +35,8 @@ def load(
     if os.environ.get("WINSOR_NOISE_KERNEL") == "0":
         return None
     try:
-        handle = os.memfd_create("winsor")  # no name, hence no other content; it stays open, as
-        with open(handle, "wb", closefd=False) as copy:  # the loader knows libraries by their path
-            copy.write(_content(source))
+        handle = os.memfd_create("winsor")  # it has no name, hence no other content; and it stays
+        os.write(handle, _content(source))  # open, as the loader knows libraries by their path
         library = opened(Path(f"/proc/self/fd/{handle}"))
         return library if agrees(library) else None
     except (OSError, AttributeError, subprocess.SubprocessError):
@@ -68,13 +66,10 @@ def _content(source: Path) -> bytes:
     digest = hashlib.blake2b(source.read_bytes() + " ".join(FLAGS).encode(), digest_size=8)
     name = f"{source.stem.strip('_')}-{digest.hexdigest()}-{sys.platform}-{os.uname().machine}.so"
     path = _folder() / name
-    if not _intact(path):
-        build(source, path)
-    return _intact(path)
+    return _intact(path) or build(source, path)
 
 
 def _intact(path: Path) -> bytes:
-    """The library in a file that ends with its digest; nothing if there is none."""
     with contextlib.suppress(OSError):
         content = content_of(path, owner_only=True)
         if hashlib.blake2b(content[:-SIZE], digest_size=SIZE).digest() == content[-SIZE:]:
@@ -83,20 +78,19 @@ def _intact(path: Path) -> bytes:
 
 
 def _folder() -> Path:
-    """A folder that only this user can write to: whoever writes there, or renames one above it,
-    chooses our noise. (With the sticky bit, only owners rename.)"""
+    """A folder that others can neither write to nor rename: whoever can chooses our noise."""
     base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     folder = Path(base).resolve() / "winsor"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     for place in (folder, *folder.parents):
-        state = place.lstat()
-        open_to_others = state.st_mode & 0o022 and (place == folder or not state.st_mode & 0o1000)
-        if not place.is_dir() or open_to_others or state.st_uid not in (0, os.getuid()):
+        state = place.lstat()  # where others may write above it, only owners rename (sticky bit)
+        others = state.st_mode & 0o022 and (place == folder or not state.st_mode & 0o1000)
+        if others or not place.is_dir() or state.st_uid not in (0, os.getuid()):
             raise OSError(f"{place} can be changed by others")
     return folder
 
 
-def build(source: Path, path: Path) -> None:
+def build(source: Path, path: Path) -> bytes:
     """Compile beside the target, then rename: a reader never sees half a file."""
     compiler = shutil.which(os.environ.get("CC", "cc")) or shutil.which("gcc") or "cc"
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
@@ -107,3 +101,4 @@ def build(source: Path, path: Path) -> None:
         made.write_bytes(content + hashlib.blake2b(content, digest_size=SIZE).digest())
         made.chmod(0o600)
         made.replace(path)
+    return content

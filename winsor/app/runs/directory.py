@@ -32,11 +32,21 @@ from typing import Any, TextIO
 
 import winsor
 from winsor.app.runs.config import Config, from_table
-from winsor.app.runs.folder import GONE, LATE, RunError, RunFolder, json_bytes, sense, writing
+from winsor.app.runs.folder import (
+    GONE,
+    LATE,
+    RunError,
+    RunFolder,
+    json_bytes,
+    of_bytes,
+    sense,
+    writing,
+)
 from winsor.core.contract import ConfigurationError
 from winsor.core.ledger.chain import content_of
 from winsor.core.ledger.ledger import Ledger
 from winsor.planning.optional import needing_torch
+from winsor.training.files import unfinished
 
 Row = dict[str, Any]
 MADE = ("config.toml", "config.json", "environment.json", "metrics.jsonl", "checkpoint.pt")
@@ -135,7 +145,9 @@ class RunDirectory(RunFolder):
         if self._metrics is not None:
             with writing(self.path / METRICS):
                 os.fsync(self._metrics.fileno())
-            self.name(METRICS)
+            digest = of_bytes(content_of(self.path / METRICS))
+            for name in (unfinished(Path(METRICS)).name, METRICS):
+                self.name(name, digest)
 
     def _digests(self, name: str, content: bytes, ledger: Ledger) -> dict[str, int]:
         if name != METRICS or self._sealed(ledger):

@@ -147,9 +147,7 @@ class Ledger:
         try:
             content = content_of(path)
         except OSError as error:
-            raise LedgerError(
-                f"cannot read the ledger {path}: {error.strerror or error}."
-            ) from error
+            raise LedgerError(f"cannot read the ledger {path}: {error.strerror}.") from error
         try:
             header = content.split(b"\n", 1)[0][:-17]
             config = json.loads(header)["config"]

@@ -25,17 +25,12 @@ from numpy.lib import format as npy
 from winsor.core.contract import ConfigurationError, LedgerError
 from winsor.core.ledger.chain import content_of
 from winsor.core.randomness import KEY_BYTES
-from winsor.training.files import replace_file, unfinished
+from winsor.training.files import NONSENSE, replace_file, unfinished
 from winsor.tuning.outcome import TrialRow
 
 Rank = tuple[float, int]
 """Score (larger is better) and the trial's coin, which breaks ties without looking at its place."""
 MAC_BYTES = 32
-NONSENSE = (
-    ArithmeticError, AttributeError, EOFError, LookupError, MemoryError, RuntimeError, TypeError,
-    ValueError,
-)  # fmt: skip
-"""What reading raises where values are not what they should be."""
 
 
 class Seal:
@@ -61,8 +56,8 @@ class Seal:
             replace_file(self._folder / "key", make(), private=True)
         self._key = _read(self._folder / "key")
         self.fresh = not (self._folder / "trials").exists()
-        if self.fresh:
-            self._store()
+        if self.fresh and len(self._key) == KEY_BYTES:
+            return self._key
         stored = _read(self._folder / "trials")
         content = stored[MAC_BYTES:]
         genuine = hmac.compare_digest(stored[:MAC_BYTES], self._mac(content))
@@ -88,8 +83,7 @@ class Seal:
             self._best = rank, row
         if self._everything:
             self._rows.append(row)
-        if self._folder is not None:
-            self._store()
+        self.store()
 
     @property
     def rows(self) -> tuple[TrialRow, ...]:
@@ -113,8 +107,10 @@ class Seal:
     def _mac(self, content: bytes) -> bytes:
         return hmac.digest(self._key, b"winsor trials" + content, "sha256")
 
-    def _store(self) -> None:
-        assert self._folder is not None
+    def store(self) -> None:
+        """Write the trials so far, if there is a folder; none before anything is paid."""
+        if self._folder is None:
+            return
         kept = [] if self._best is None else [self._best[1]]
         rows = self._rows if self._everything else kept
         place = next((i for i, row in enumerate(rows) if row is kept[0]), 0)

@@ -167,6 +167,8 @@ class _Tuning:
                     f"{folder / 'sealed'} must hold the trials that the ledger has paid for. Got "
                     "others instead. Restore it from a copy, or delete it and tune again."
                 )
+            if seal.fresh:
+                seal.store()
             self.price.pay(ledger, fingerprint(key))
             self.run_all(seal, key)
             best, rows = seal.found()

@@ -108,3 +108,24 @@ def test_a_killed_tuning_goes_on_without_a_pickle(tmp_path):
     assert results[0] == results[1] and disagreements(killed) == []
     weights = [torch.load(path / "model.pt", weights_only=True) for path in (whole, killed)]
     assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
+
+
+def test_trials_that_were_deleted_are_not_run_again(folders, tmp_path):
+    path = shutil.copytree(folders["tune, stopped"], tmp_path / "copy")
+    (path / "sealed" / "trials").unlink()
+    for _ in range(2):  # nor the second time
+        code, words = command("tune", "--run", path, "--quiet")
+        assert code == 2 and "must hold the trials that the ledger has paid for" in words
+
+
+@pytest.mark.parametrize("name", ["train, kept", "tune"])
+def test_a_kill_just_before_the_result_is_resumed(folders, name, tmp_path):
+    """The ledger has named the result, which is not there: an honest moment, if it can go on."""
+    path = shutil.copytree(folders[name], tmp_path / "copy")
+    (path / "result.json").unlink()
+    kind = name.split(",")[0]
+    code, words = command(kind, "--run", path, "--quiet")
+    if kind == "tune":  # its sealed trials are gone, so this was no kill
+        assert code == 2 and "result.json is missing" in words
+    else:
+        assert code == 0 and disagreements(path) == []

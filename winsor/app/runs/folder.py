@@ -32,16 +32,10 @@ from winsor.core.ledger.chain import content_of
 from winsor.core.ledger.guarantee import spent_by
 from winsor.core.ledger.ledger import Ledger
 from winsor.training import files
+from winsor.training.files import NONSENSE
 
 KINDS = {"config.json": "a run", "compare.json": "a comparison", "tune.json": "a tuning"}
 """What a folder holds, by the name of its record."""
-NONSENSE = (
-    ArithmeticError, AttributeError, LookupError, RecursionError, RuntimeError, TypeError,
-    ValueError, MemoryError,
-)  # fmt: skip
-"""What reading raises when values are not what they should be."""
-
-
 BEGUN = (
     *(f"{kind}.{end}" for kind in ("config", "compare", "tune") for end in ("toml", "json")),
     "prepared-*.jsonl", "prepared-*.pt",

@@ -22,9 +22,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
@@ -38,6 +38,7 @@ from winsor.core.ledger.chain import content_of
 from winsor.core.ledger.guarantee import together
 from winsor.core.ledger.ledger import Ledger
 
+Key = TypeVar("Key", Ed25519PrivateKey, Ed25519PublicKey)
 HOLDS_KEY = ("checkpoint.pt", ".checkpoint.pt.new", "ledger.key", ".ledger.key.new")
 
 # ------------------------------------------------------------------------------ do the files agree?
@@ -164,23 +165,30 @@ def is_encrypted(key: Path) -> bool:
 
 
 def _private_key(key: Path, password: bytes | None) -> Ed25519PrivateKey:
-    try:
-        found = serialization.load_pem_private_key(_content(key), password)
-    except (TypeError, ValueError, UnsupportedAlgorithm) as error:
-        raise _no_key(key, "private", str(error)) from error
-    if not isinstance(found, Ed25519PrivateKey):
-        raise _no_key(key, "private", type(found).__name__)
-    return found
+    def load(pem: bytes) -> Any:
+        return serialization.load_pem_private_key(pem, password)
+
+    return _loaded(key, load, Ed25519PrivateKey)  # type: ignore[type-abstract]
 
 
 def _public_key(key: Path) -> Ed25519PublicKey:
+    load = serialization.load_pem_public_key
+    return _loaded(key, load, Ed25519PublicKey)  # type: ignore[type-abstract]
+
+
+def _loaded(key: Path, load: Callable[[bytes], Any], kind: type[Key]) -> Key:
     try:
-        found = serialization.load_pem_public_key(_content(key))
+        found = load(_content(key))
     except (TypeError, ValueError, UnsupportedAlgorithm) as error:
-        raise _no_key(key, "public", str(error)) from error
-    if not isinstance(found, Ed25519PublicKey):
-        raise _no_key(key, "public", type(found).__name__)
-    return found
+        found = error
+    if isinstance(found, kind):
+        return found
+    what = str(found) if isinstance(found, Exception) else type(found).__name__
+    name = "private" if kind is Ed25519PrivateKey else "public"
+    raise ConfigurationError(
+        f"--key must be a file with an Ed25519 {name} key in PEM form. Got {key} instead: {what}. "
+        f"{MAKE_KEYS}"
+    )
 
 
 def _content(key: Path) -> bytes:
@@ -188,10 +196,3 @@ def _content(key: Path) -> bytes:
         return key.read_bytes()
     except OSError as error:
         raise ConfigurationError(f"cannot read {key}: {error.strerror or error}.") from error
-
-
-def _no_key(key: Path, kind: str, found: str) -> ConfigurationError:
-    return ConfigurationError(
-        f"--key must be a file with an Ed25519 {kind} key in PEM form. Got {key} instead: {found}. "
-        f"{MAKE_KEYS}"
-    )

@@ -201,7 +201,8 @@ class RunFolder:
             content = content_of(self.path / name)
         except OSError as error:
             raise RunError(f"cannot read {self.path / name}: {error.strerror or error}.") from error
-        chain = self.chain or (Ledger.read(self.ledger) if self.ledger.exists() else Ledger({}))
+        begun = self.ledger.exists() and b"\n" in content_of(self.ledger)  # killed before: no
+        chain = self.chain or (Ledger.read(self.ledger) if begun else Ledger({}))
         allowed = _allowed(chain, name)
         found = self._digests(name, content, chain)
         lengths = [length for digest, length in found.items() if digest in allowed]
@@ -275,7 +276,8 @@ class RunFolder:
     def _strangers(self, ledger: Ledger, resuming: bool = False) -> Iterator[str]:
         """Files that are not what the ledger names, or are missing."""
         sealed, present, unnamed = self._sealed(ledger), self._present((*BEGUN, *LATE, *NAMED)), []
-        may_wait = () if sealed else self._present(LATE)
+        bound = len(ledger) or not ledger.notes.keys() <= {*self._present(BEGUN)}
+        may_wait = () if sealed else self._present(LATE if bound else (*LATE, *BEGUN))
         for name in sorted({*present, *(name for name in ledger.notes if name[0] != ".")}):
             allowed, result = _allowed(ledger, name), name == self.result_name
             gone = GONE in allowed and (sealed or result)

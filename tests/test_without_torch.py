@@ -85,8 +85,7 @@ from pathlib import Path
 from dp_accounting.dp_event import GaussianDpEvent, PoissonSampledDpEvent
 from tiny_runs import table
 from winsor.app.runs.config import from_table
-from winsor.app.runs.directory import RESULT, RunDirectory, of_result
-from winsor.app.runs.folder import json_bytes
+from winsor.app.runs.directory import RunDirectory
 from winsor.core.contract import Neighbouring
 from winsor.core.ledger.guarantee import spent_by
 from winsor.core.ledger.ledger import Ledger
@@ -102,15 +101,14 @@ with_noise = PoissonSampledDpEvent(0.2, GaussianDpEvent(1.5))
 ledger = Ledger(header, run.ledger)
 run.bind(ledger)
 ledger.record_many("0f" * 8, with_noise, 12)
-run.replace("model.pt", b"weights")
+run.seal("model.pt", b"weights")
 result = {
     "name": "made", "stopped": "planned steps done", "rows": 200, "held_out": {}, "seconds": 1.0,
     "held_out_rows": 0, "steps": 12, "noise_multiplier": 1.5, "delta": 1e-3,
     "relation": relation.value,
-    "epsilon": spent_by(ledger.history(), 1e-3, relation).epsilon, "files": run.sealed_digests(),
+    "epsilon": spent_by(ledger.history(), 1e-3, relation).epsilon,
 }
-ledger.note(RESULT, of_result(result))
-run.replace(RESULT, json_bytes({**result, "ledger_head": ledger.head}))
+run.seal_result(result)
 """
 
 
@@ -128,7 +126,7 @@ def test_winsor_verify_checks_a_run(finished):
     assert done.returncode == 0 and "run: agrees. 12 releases" in done.stdout, done
     (finished / "model.pt").write_bytes(b"other weights")
     done = winsor("verify", finished)
-    assert done.returncode == 1 and "model.pt is not the file that result.json names" in done.stdout
+    assert done.returncode == 1 and "model.pt is not the file that the ledger names" in done.stdout
 
 
 def test_winsor_report_draws_a_run(finished):

@@ -39,15 +39,16 @@ def make_run(
     }
     event = PoissonSampledDpEvent(rate, GaussianDpEvent(1.5))
     ledger = Ledger(ledger_config, directory.ledger)
+    directory.bind(ledger)
     key = hashlib.blake2b(str(path).encode(), digest_size=8).hexdigest()  # each run its own
     ledger.record_many(key, event, steps)
-    ledger.close()
     rows = [_row(step, steps, monitor, config.seed) for step in range(1, steps + 1)]
     text = "".join(json.dumps(row) + "\n" for row in rows)
-    (path / "metrics.jsonl").write_text(text)
+    directory.seal("metrics.jsonl", text.encode())
     directory.note_environment(_session())
     if finished:
         directory.finish(_result(rows[-1]["held_out"], steps), {}, keep_key=False)
+    ledger.close()
     return path
 
 

@@ -9,6 +9,7 @@ traceback, a hang, a death, gigabytes) is a fault.
 from __future__ import annotations
 
 import contextlib
+import hmac
 import io
 import json
 import os
@@ -30,9 +31,12 @@ from tiny_runs import table
 
 from winsor.app.commands.main import main
 from winsor.app.runs.config import from_table
+from winsor.app.runs.directory import ComparisonFolder
 from winsor.app.runs.execute import Execution, execute
+from winsor.app.runs.folder import last_line, of_bytes
 from winsor.app.runs.progress import Quiet
 from winsor.core.ledger.chain import DIGITS, EMPTY, link
+from winsor.core.ledger.ledger import Ledger
 
 SECONDS = 60
 NONSENSE = (
@@ -251,6 +255,8 @@ class Material:
             state = torch.load(path, weights_only=True)
             _spoil(state, chance)
             torch.save(state, path)
+        if chance.random() < 0.8:
+            forge(path)
         return [["verify", str(run)], ["train", "--run", str(run), "--quiet"]]
 
     def _of_report(self, name: str) -> Callable[[Path, random.Random], list[list[str]]]:
@@ -259,8 +265,8 @@ class Material:
             run = self._run(folder, kind)
             path = run / name
             path.write_bytes(damaged(path.read_bytes(), chance))
-            if name == "config.json":  # as somebody would who knows the format
-                _rebind(run)
+            if chance.random() < 0.5:  # as somebody would who knows the format
+                forge(path)
             also = [["tails", str(run)]] if name == "metrics.jsonl" else []
             return [["report", str(run)], *also]
 
@@ -271,6 +277,9 @@ class Material:
         shutil.copytree(self.folder / "finished", path / "one" / "seed-0")
         text = json.dumps({"name": "both", "folders": {"one": "one"}, "seeds": [0]})
         (path / "compare.json").write_bytes(damaged(text.encode(), chance))
+        ledger = Ledger({"method": "comparison"}, path / "ledger.jsonl")
+        ComparisonFolder(path).bind(ledger)
+        ledger.close()
         return [["report", str(path)]]
 
 
@@ -306,14 +315,35 @@ def _train(folder: Path) -> list[str]:
     return ["train", str(folder / "c.toml"), "--run", str(folder / "run"), "--quiet"]
 
 
-def _rebind(run: Path) -> None:
-    """Let the ledger name config.json as it is now."""
-    from winsor.app.runs.directory import of_bytes
-
-    digest = of_bytes((run / "config.json").read_bytes()).encode()
-    content = (run / "ledger.jsonl").read_bytes()
-    note = rb'("note":"config.json","digest":")[0-9a-f]+'
-    (run / "ledger.jsonl").write_bytes(rechained(re.sub(note, rb"\g<1>" + digest, content)))
+def forge(file: Path) -> None:
+    """Let the ledger beside ``file`` name it as it is now, and chain it anew: the work of somebody
+    who knows the format, and does not know that the head was noted."""
+    ledger = file.parent / "ledger.jsonl"
+    if file.parent.name == "sealed":
+        key, content = (file.parent / "key").read_bytes(), file.read_bytes()[32:]
+        if file.name == "trials":
+            file.write_bytes(hmac.digest(key, b"winsor trials" + content, "sha256") + content)
+        return
+    if file == ledger:
+        ledger.write_bytes(rechained(ledger.read_bytes()))
+        return
+    content, result = file.read_bytes(), file.parent / "result.json"
+    result = result if result.exists() else file.parent / "summary.json"
+    old = Ledger.read(ledger).head
+    if file == result:
+        content = content.removesuffix(last_line(old))
+    lines = []
+    for line in ledger.read_bytes().splitlines():
+        text, names = line[:-17], (file.name, f".{file.name}.new")
+        with contextlib.suppress(ValueError):
+            note = json.loads(text)
+            if note.get("note") in names:
+                text = json.dumps({**note, "digest": of_bytes(content)}).encode()
+        lines.append(text + b" " + b"0" * 16 + b"\n")
+    ledger.write_bytes(rechained(b"".join(lines)))
+    if result.exists() and result.read_bytes().endswith(last_line(old)):
+        kept = result.read_bytes().removesuffix(last_line(old))
+        result.write_bytes(kept + last_line(Ledger.read(ledger).head))
 
 
 def _spoil(state: Any, chance: random.Random) -> None:

@@ -329,6 +329,17 @@ def test_a_score_must_be_a_number():
 # ------------------------------------------------------------------------------- killed and resumed
 
 
+def stored(*arguments, **named):
+    """`counting` with models that can be kept in a folder."""
+    train = counting(*arguments, **named)
+
+    def plain(setting, job):
+        model, ledger, score = train(setting, job)
+        return {"w": np.array([model.value])}, ledger, score
+
+    return plain
+
+
 class Killed(Exception):
     pass
 
@@ -351,17 +362,17 @@ def test_a_killed_tuning_resumes(tmp_path, release_what):
     key = key_with(LAW, 9)
     options = {"trial": plan, "epsilon": 3.0, "delta": DELTA, "random_state": key}
     options |= {"trials": 9 if release_what == "all" else 10, "release": release_what}
-    whole = tune(counting(ROWS), SPACE, **options)
+    whole = tune(stored(ROWS), SPACE, **options)
     folder = tmp_path / "tuning"
     for after in (0, 2, 4):
         with pytest.raises(Killed):
-            tune(killing(counting(ROWS), after), SPACE, directory=folder, **options)
+            tune(killing(stored(ROWS), after), SPACE, directory=folder, **options)
     sealed = folder / "sealed"
     for name in ("key", "trials"):
         assert stat.S_IMODE((sealed / name).stat().st_mode) == 0o600
     assert stat.S_IMODE(sealed.stat().st_mode) == 0o700
     seen = []
-    result = tune(counting(ROWS, seen), SPACE, directory=folder, **options)
+    result = tune(stored(ROWS, seen), SPACE, directory=folder, **options)
     assert len(seen) == 9 - 6
     assert (result.best_setting, result.best_score) == (whole.best_setting, whole.best_score)
     assert result.guarantee == whole.guarantee
@@ -376,9 +387,9 @@ def test_a_killed_tuning_resumes(tmp_path, release_what):
 def test_a_fresh_key_survives_a_kill(tmp_path):
     options = {"trial": plan, "epsilon": 3.0, "delta": DELTA, "directory": tmp_path}
     with pytest.raises(Killed):
-        tune(killing(counting(ROWS), 0), SPACE, **options)
+        tune(killing(stored(ROWS), 0), SPACE, **options)
     key = (tmp_path / "sealed" / "key").read_bytes()
-    tune(counting(ROWS), SPACE, **options)
+    tune(stored(ROWS), SPACE, **options)
     ledger = Ledger.read(tmp_path / "ledger.jsonl")
     assert len(ledger) == 1 and len(key) == 32
     assert not (tmp_path / "sealed").exists()
@@ -386,17 +397,17 @@ def test_a_fresh_key_survives_a_kill(tmp_path):
 
 def test_a_second_tuning_of_the_same_rows_is_added(tmp_path):
     options = {"trial": plan(4.0), "delta": DELTA, "directory": tmp_path}
-    first = tune(counting(ROWS, noise=4.0), SPACE, **options)
-    second = tune(counting(ROWS, noise=4.0), SPACE, **options)
+    first = tune(stored(ROWS, noise=4.0), SPACE, **options)
+    second = tune(stored(ROWS, noise=4.0), SPACE, **options)
     assert first.guarantee.epsilon < second.guarantee.epsilon < 2 * first.guarantee.epsilon
     with pytest.raises(BudgetExceeded, match="all that its ledger holds"):
-        tune(counting(ROWS, noise=4.0), SPACE, epsilon=second.guarantee.epsilon, **options)
+        tune(stored(ROWS, noise=4.0), SPACE, epsilon=second.guarantee.epsilon, **options)
     assert len(Ledger.read(tmp_path / "ledger.jsonl")) == 2
 
 
 def test_the_same_seed_again_is_another_tuning_and_is_paid_for(tmp_path):
     options = {"trial": plan(4.0), "delta": DELTA, "directory": tmp_path, "random_state": 0}
-    first, second = (tune(counting(ROWS, noise=4.0), SPACE, **options) for _ in range(2))
+    first, second = (tune(stored(ROWS, noise=4.0), SPACE, **options) for _ in range(2))
     assert first.guarantee.epsilon < second.guarantee.epsilon
     assert first.best_score != second.best_score
     assert len(Ledger.read(tmp_path / "ledger.jsonl")) == 2
@@ -405,18 +416,18 @@ def test_the_same_seed_again_is_another_tuning_and_is_paid_for(tmp_path):
 def test_another_space_cannot_resume(tmp_path):
     options = {"trial": plan, "epsilon": 3.0, "delta": DELTA, "directory": tmp_path}
     with pytest.raises(Killed):
-        tune(killing(counting(ROWS), 0), SPACE, **options)
+        tune(killing(stored(ROWS), 0), SPACE, **options)
     with pytest.raises(LedgerError, match="another configuration"):
-        tune(counting(ROWS), {"lr": Uniform(0.0, 1.0)}, **options)
+        tune(stored(ROWS), {"lr": Uniform(0.0, 1.0)}, **options)
 
 
 def test_a_sealed_file_that_others_may_read_is_refused(tmp_path):
     options = {"trial": plan, "epsilon": 3.0, "delta": DELTA, "directory": tmp_path}
     with pytest.raises(Killed):
-        tune(killing(counting(ROWS), 0), SPACE, **options)
+        tune(killing(stored(ROWS), 0), SPACE, **options)
     (tmp_path / "sealed" / "key").chmod(0o644)
     with pytest.raises(LedgerError, match="mode 0600"):
-        tune(counting(ROWS), SPACE, **options)
+        tune(stored(ROWS), SPACE, **options)
 
 
 # ----------------------------------------------------------------------------------- early stopping

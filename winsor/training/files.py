@@ -6,6 +6,12 @@ import errno
 import os
 from pathlib import Path
 
+NONSENSE = (
+    ArithmeticError, AttributeError, EOFError, LookupError, MemoryError, RuntimeError, TypeError,
+    ValueError,
+)  # fmt: skip
+"""What reading raises when values are not what they should be."""
+
 
 def unfinished(path: Path) -> Path:
     """Path of the new content of ``path`` until it is whole; a kill may leave it there."""

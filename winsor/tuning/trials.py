@@ -23,8 +23,6 @@ from __future__ import annotations
 import hashlib
 import math
 import os
-import pickle
-import stat
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -40,12 +38,11 @@ from winsor.core.randomness import KEY_BYTES, bound_key, fingerprint, key_for, s
 from winsor.tuning.outcome import PRUNED, Job, PrivateScore, TrialRow, TuningResult, checked
 from winsor.tuning.price import Price, Total, Trial, law_of
 from winsor.tuning.pruning import Pruning
+from winsor.tuning.sealed import Seal
 from winsor.tuning.space import Space
 
 Train = Callable[[dict[str, Any], Job], tuple[Any, Any, Any]]
 """(setting, job) -> (model, the trial's ledger, score)."""
-Rank = tuple[float, int]
-"""Score (larger is better) and the trial's coin, which breaks ties without looking at its place."""
 Suggest = Callable[[Sequence[TrialRow], np.random.Generator], Mapping[str, Any]]
 """(earlier trials, generator) -> the next setting; for ``release="all"``."""
 
@@ -65,6 +62,7 @@ def tune(
     relation: str | Neighbouring = Neighbouring.ADD_OR_REMOVE_ONE,
     directory: str | os.PathLike[str] | None = None,
     random_state: int | bytes | None = None,
+    begin: Callable[[Ledger], None] | None = None,
     keep: Callable[[TuningResult], None] | None = None,
 ) -> TuningResult:
     """Find a good setting within one privacy budget.
@@ -99,8 +97,11 @@ def tune(
         Whether larger scores are better.
     directory
         Where to keep the ledger and, until the end, the sealed trials; a killed tuning resumes.
+        The models must then be plain: numbers, text, arrays, tensors, lists, tuples and dicts.
     random_state
         None draws a fresh secret key. An int makes the tuning reproducible, hence K no secret.
+    begin
+        Called with the ledger before anything is paid: it may note files there, or refuse.
     keep
         Called with the result before the sealed trials are deleted: what it stores survives a kill
         at any moment. It may be called again after one.
@@ -131,7 +132,8 @@ def tune(
     price = Price.of(trial, law_of(trials, release), total, score, pruning)
     job = Job(b"", 0, price.noise_multiplier, delta, total.relation, score, pruning)
     tuning = _Tuning(train, _settings(space, release), price, job, maximise)
-    return tuning.execute(None if directory is None else Path(directory), random_state, keep)
+    folder = None if directory is None else Path(directory)
+    return tuning.execute(folder, random_state, begin, keep)
 
 
 @dataclass(frozen=True)
@@ -148,14 +150,25 @@ class _Tuning:
         self,
         folder: Path | None,
         random_state: int | bytes | None,
+        begin: Callable[[Ledger], None] | None,
         keep: Callable[[TuningResult], None] | None,
     ) -> TuningResult:
         """Pay, run the trials that are not done yet, release; then forget the rest."""
         ledger = Ledger(self.header, None if folder is None else folder / "ledger.jsonl")
         seal = Seal(None if folder is None else folder / "sealed", self.price.releases_all)
         try:
+            if begin is not None:
+                begin(ledger)
             wanted = key_for(random_state, None, "tuning", self.space_in_words, self.price.law)
             key = seal.key(lambda: _unused(wanted, ledger))
+            paid = ledger.steps(fingerprint(key)) > 0
+            if folder is not None and (seal.fresh if paid else seal.done):
+                raise LedgerError(
+                    f"{folder / 'sealed'} must hold the trials that the ledger has paid for. Got "
+                    "others instead. Restore it from a copy, or delete it and tune again."
+                )
+            if seal.fresh:
+                seal.store()
             self.price.pay(ledger, fingerprint(key))
             self.run_all(seal, key)
             best, rows = seal.found()
@@ -235,100 +248,3 @@ def _unused(key: bytes, ledger: Ledger) -> bytes:
     while ledger.steps(fingerprint(key)):
         key = bound_key(key, "another tuning")
     return key
-
-
-# ------------------------------------------------------------------------------ sealed trials
-
-
-class Seal:
-    """The trials of a running tuning: all of them with ``everything``, else only the best.
-
-    They are kept in memory, or in files that only their owner may read. Which trial is best, how
-    many there were and how far the tuning has come are secrets: all of this is deleted when the
-    tuning ends. What stays is the ledger.
-    """
-
-    def __init__(self, folder: Path | None, everything: bool) -> None:
-        self._folder = folder
-        self._everything = everything
-        self._done = 0
-        self._best: tuple[Rank, TrialRow] | None = None
-        self._rows: list[TrialRow] = []
-        if folder is not None:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._load(folder / "trials")
-
-    def key(self, make: Callable[[], bytes]) -> bytes:
-        """Return the key of this tuning: the stored one if it was begun before, else a new one."""
-        if self._folder is None:
-            return make()
-        path = self._folder / "key"
-        if path.exists():
-            key = _read(path)
-            if len(key) == KEY_BYTES:
-                return key
-        key = make()
-        _write(path, key)
-        return key
-
-    @property
-    def done(self) -> int:
-        """Number of trials that are done: a secret until the tuning ends."""
-        return self._done
-
-    def add(self, rank: Rank, row: TrialRow) -> None:
-        """Keep a finished trial, durably: a killed tuning does not run it again."""
-        self._done += 1
-        if self._best is None or rank > self._best[0]:
-            self._best = rank, row
-        if self._everything:
-            self._rows.append(row)
-        if self._folder is not None:
-            _write(self._folder / "trials", pickle.dumps((self._done, self._best, self._rows)))
-
-    @property
-    def rows(self) -> tuple[TrialRow, ...]:
-        """The trials so far, if all are kept; else none."""
-        return tuple(self._rows)
-
-    def found(self) -> tuple[TrialRow | None, list[TrialRow] | None]:
-        """Return the best trial, and all rows if all are kept."""
-        best = None if self._best is None else self._best[1]
-        return best, list(self._rows) if self._everything else None
-
-    def destroy(self) -> None:
-        """Delete everything that was not released."""
-        self._best, self._rows, self._done = None, [], 0
-        if self._folder is not None:
-            for name in ("trials", "key"):
-                (self._folder / name).unlink(missing_ok=True)
-                (self._folder / name).with_suffix(".new").unlink(missing_ok=True)
-            self._folder.rmdir()
-
-    def _load(self, path: Path) -> None:
-        if path.exists():
-            self._done, self._best, self._rows = pickle.loads(_read(path))
-
-
-def _write(path: Path, content: bytes) -> None:
-    """Replace a file at once, readable by its owner only, on disk when this returns."""
-    fresh = path.with_suffix(".new")
-    fresh.unlink(missing_ok=True)
-    handle = os.open(fresh, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
-    with os.fdopen(handle, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    fresh.replace(path)
-
-
-def _read(path: Path) -> bytes:
-    """The content of a sealed file, if nobody else could have written it."""
-    found = path.stat()
-    if found.st_uid != os.getuid() or stat.S_IMODE(found.st_mode) & 0o077:
-        raise LedgerError(
-            f"{path} must belong to this user and be readable by nobody else (mode 0600). Got mode "
-            f"{stat.S_IMODE(found.st_mode):o} instead. What is in it may not be what a tuning "
-            "wrote: delete the folder and tune again, and count both tunings."
-        )
-    return path.read_bytes()

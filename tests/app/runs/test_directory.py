@@ -13,6 +13,8 @@ from tiny_runs import table
 from winsor.app.runs.config import from_table
 from winsor.app.runs.directory import RunDirectory
 from winsor.app.runs.folder import RunError, replace_file
+from winsor.core.contract import LedgerError
+from winsor.core.ledger.ledger import Ledger
 
 CONFIG = from_table(table())
 
@@ -21,8 +23,11 @@ CONFIG = from_table(table())
 def directory(tmp_path):
     found = RunDirectory(tmp_path / "run")
     found.create(CONFIG)
+    ledger = Ledger({}, found.ledger)
+    found.bind(ledger)
     yield found
     found.close()
+    ledger.close()
 
 
 def test_the_configuration_comes_back(directory):
@@ -41,6 +46,7 @@ def test_metrics_after_the_checkpoint_are_dropped(directory):
     directory.keep_metrics_until(-1)
     for step in range(1, 6):
         directory.add_metrics({"step": step, "x": 0.1 * step})
+    directory.save_checkpoint({"step": 5})
     directory.close()
     path = directory.path / "metrics.jsonl"
     with path.open("a") as file:
@@ -48,6 +54,7 @@ def test_metrics_after_the_checkpoint_are_dropped(directory):
     assert [row["step"] for row in directory.metrics()] == [1, 2, 3, 4, 5]
     directory.keep_metrics_until(3)
     directory.add_metrics({"step": 4, "x": 7.0})
+    directory.save_checkpoint({"step": 4})  # lines beyond it are not read
     assert [row["x"] for row in directory.metrics()] == [0.1, 0.2, 0.1 * 3, 7.0]
 
 
@@ -64,19 +71,22 @@ def test_the_checkpoint_is_private_and_goes_with_the_key(directory):
     assert directory.load_checkpoint()["key"] == "00"
     directory.key.write_text("11")
     directory.finish({"epsilon": 1.0}, {"w": torch.ones(1)}, keep_key=False)
-    assert directory.result() == {"epsilon": 1.0}
+    assert directory.result() == {"epsilon": 1.0, "ledger_head": directory.chain.head}
     assert directory.load_checkpoint() is None and not directory.key.exists()
     assert torch.load(directory.path / "model.pt", weights_only=True)["w"] == 1
 
 
 def test_the_key_is_kept_on_request(directory):
     directory.save_checkpoint({"key": "00"})
-    directory.finish({}, {}, keep_key=True)
+    directory.finish({"epsilon": 1.0}, {}, keep_key=True)
     assert directory.load_checkpoint() == {"key": "00"}
 
 
 def test_a_damaged_checkpoint_is_one_clear_error(directory):
     (directory.path / "checkpoint.pt").write_bytes(b"garbage")
+    with pytest.raises(LedgerError, match=r"checkpoint.pt must be the file that the ledger"):
+        directory.load_checkpoint()
+    directory.seal("checkpoint.pt", b"garbage")
     with pytest.raises(RunError, match=r"checkpoint.pt cannot be read"):
         directory.load_checkpoint()
 

@@ -167,7 +167,7 @@ def test_a_lost_checkpoint_is_refused(tmp_path):
     with pytest.raises(MemoryError):
         execute(from_table(table()), tmp_path / "run", StopAt(4))
     (tmp_path / "run" / "checkpoint.pt").unlink()
-    with pytest.raises(RunError, match="has spent 4 steps, but its checkpoint is gone"):
+    with pytest.raises(RunError, match="checkpoint.pt is missing, although the ledger names it"):
         go(tmp_path / "run")
 
 

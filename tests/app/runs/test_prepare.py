@@ -147,6 +147,8 @@ def test_a_header_that_forgets_what_was_spent_is_found(run):
     for name, (digest, _) in old.notes.items():
         new.note(name, digest)
     new.close()
+    result = run / "result.json"
+    result.write_text(result.read_text().replace(old.head, new.head))
     assert any("have not spent" in line for line in disagreements(run))
 
 

@@ -40,5 +40,5 @@ def test_an_edited_configuration_is_not_resumed(runs, tmp_path):
     path = shutil.copytree(runs["flat, stopped"], tmp_path / "run")
     text = (path / "config.json").read_text()
     (path / "config.json").write_text(text.replace('"evaluations": 4', '"evaluations": 5'))
-    with pytest.raises(LedgerError, match="config.json must be the file that the run began with"):
+    with pytest.raises(LedgerError, match="config.json must be the file that the ledger"):
         execute(RunDirectory(path).config(), path, Quiet())

@@ -139,7 +139,7 @@ def test_verify_and_report_know_a_tuning(tmp_path, capsys):
     result = json.loads((path / "result.json").read_text())
     (path / "result.json").write_text(json.dumps({**result, "epsilon": 1.0}))
     code, out, _ = command(capsys, "verify", path)
-    assert code == 1 and "result.json says epsilon = 1.0" in out
+    assert code == 1 and "result.json is not the file that the ledger names" in out
     with pytest.raises(RunError, match="do not agree"):
         execute(path, tuned())
 

@@ -35,10 +35,11 @@ def report(
                 "instead, which has no steps to draw: its result.json has the setting, the score "
                 "and the guarantee; winsor verify checks it."
             )
-    from winsor.app.runs.directory import RunDirectory
+    from winsor.app.runs.verifying import folder_of
 
-    for directory in sorted({file.parent for run in runs for file in run.rglob("config.json")}):
-        RunDirectory(directory).refuse_disagreements(leftovers=False)  # before anything is believed
+    for folder in map(folder_of, runs):
+        if folder.exists:
+            folder.refuse_disagreements(leftovers=False)  # before anything is believed
     from winsor.app.report.collect import collect
     from winsor.app.report.opening import headline
     from winsor.app.report.page import render, to_json

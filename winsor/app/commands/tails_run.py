@@ -24,6 +24,7 @@ def show_run(path: Path, plots: Path | None, json: bool) -> None:
     from winsor.app.runs.directory import RunDirectory
     from winsor.app.runs.folder import sense
 
+    RunDirectory(path).refuse_disagreements(leftovers=False)
     with sense(path / "metrics.jsonl"):
         section, rows = readings(RunDirectory(path).metrics(), str(path))
     if plots is not None:

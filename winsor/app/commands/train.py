@@ -146,6 +146,7 @@ def tune(
         table = tomllib.loads(source)
     except tomllib.TOMLDecodeError as error:
         raise ConfigurationError(f"{config or run} is not valid TOML: {error}.") from error
+    from winsor.app.runs.folder import sense
     from winsor.app.tuning.configured import ConfiguredTuning
     from winsor.app.tuning.directory import TuningDirectory
 
@@ -159,7 +160,8 @@ def tune(
     if json:
         print(json_module.dumps({"event": "finish", "directory": str(path), **result}))
     elif not quiet:
-        _show(result, path)
+        with sense(path):
+            _show(result, path)
 
 
 def _source(config: Path | None, run: Path | None) -> str:

@@ -20,7 +20,7 @@ def verify(
         typer.Option(metavar="PUBLIC.pem", help="Also check the signature of `winsor sign`."),
     ] = None,
 ) -> None:
-    """Check that the files of a run agree: ledger, configuration, result, metrics, model, keys.
+    """Check that every file of a run, a comparison or a tuning is the one that its ledger names.
 
     Every disagreement is printed, and the exit code is then 1. For a run whose files agree, the
     head of the ledger's chain is printed: note it elsewhere, and give it as --head later.
@@ -30,20 +30,17 @@ def verify(
     for run in runs:
         if not run.is_dir():
             raise ConfigurationError(f"{run} must be the directory of a run. Got none instead.")
-    from winsor.app.runs.directory import RunDirectory  # scipy, once there is something to read
-    from winsor.app.tuning.directory import TuningDirectory
+    from winsor.app.runs.verifying import disagreements, signature_disagreements
     from winsor.core.ledger.ledger import Ledger
 
     failed = False
     for run in runs:
-        folder = TuningDirectory(run) if (run / "tune.json").exists() else RunDirectory(run)
-        found = folder.disagreements(head)
+        found = disagreements(run, head)
         if key is not None and not found:
-            from winsor.app.runs.verifying import signature_disagreements
-
             found = list(signature_disagreements(run, key))
         failed |= bool(found)
-        for line in found:
+        for line in found:  # words of a file that a stranger may have written
+            line = "".join(c if c.isprintable() else "?" for c in line)
             print(f"{run}: DISAGREES: {line}")
         if not found:
             ledger = Ledger.read(run / "ledger.jsonl")

@@ -143,11 +143,13 @@ def ball_of(config: Config, model: nn.Module) -> Ball | None:
 def build_untrained(path: Path | str) -> tuple[PrivateTraining, Any]:
     """Build the run of a `winsor train` directory anew, untrained, for a one-run audit.
 
-    Only the configuration is read from the directory, and the data from where it says. Nothing is
-    written there: the new run keeps its ledger in a temporary folder. Returns the training and its
-    loss.
+    Its files must agree; then only the configuration is read, and the data from where it says.
+    Nothing is written there: the new run keeps its ledger in a temporary folder. Returns the
+    training and its loss.
     """
-    config = RunDirectory(path).config()
+    directory = RunDirectory(path)
+    directory.refuse_disagreements(leftovers=False)
+    config = directory.config()
     data = load_data(config.data)
     with tempfile.TemporaryDirectory() as elsewhere:
         run = assemble(config, RunDirectory(elsewhere), data)

@@ -21,8 +21,9 @@ from typing import Any
 from winsor.app.runs.assemble import check
 from winsor.app.runs.config import CompareSettings, Config, DataSettings, from_table
 from winsor.app.runs.data import Data, load_data
+from winsor.app.runs.directory import ComparisonFolder
 from winsor.app.runs.execute import Interrupted, execute
-from winsor.app.runs.folder import RunFolder, json_bytes
+from winsor.app.runs.folder import sense
 from winsor.app.runs.progress import make_observer
 from winsor.app.runs.reading import read
 from winsor.app.runs.summary import Interval, summarise, total
@@ -39,12 +40,6 @@ def _refuse_many_looks(config: Config) -> None:
             f"same held-out rows. Got {config.record.held_out_epsilon!r} instead. Compare on "
             "public rows, or tune inside one budget: winsor tune."
         )
-
-
-class ComparisonFolder(RunFolder):
-    """The files of one comparison."""
-
-    record = "compare.json"
 
 
 @dataclass(frozen=True)
@@ -110,31 +105,38 @@ class Comparison:
         """Do, or finish, every run; then summarise them."""
         folder = ComparisonFolder(path)
         folder.claim(self.to_table(), source)
+        if folder.finished:
+            folder.refuse_disagreements(leftovers=False)
+            return dict(folder.read(folder.result_name))
+        ledger = Ledger({"method": "comparison"}, folder.ledger)
+        try:
+            folder.bind(ledger)
+            with sense(path):
+                return folder.seal_result(self._finish(folder, quiet, as_json))
+        finally:
+            ledger.close()
+
+    def _finish(self, folder: ComparisonFolder, quiet: bool, as_json: bool) -> dict[str, Any]:
         results: dict[str, dict[int, dict[str, Any]]] = {}
         load = _Latest()
-        folders = self.folders(path)
+        folders = self.folders(folder.path)
+        ledgers = []
         for label in folders:
             results[label] = {}
             for seed, config in self.variants[label].items():
+                place = folders[label] / f"seed-{seed}"
                 with make_observer(quiet, as_json, f"{label}, seed {seed}") as observer:
                     try:
-                        results[label][seed] = execute(
-                            config, folders[label] / f"seed-{seed}", observer, load=load
-                        )
+                        results[label][seed] = execute(config, place, observer, load=load)
                     except Interrupted as stop:
-                        raise stop.instead(f"winsor compare CONFIG.toml --run {path}") from None
-        ledgers = [
-            Ledger.read(folders[label] / f"seed-{seed}" / "ledger.jsonl")
-            for label in folders
-            for seed in self.variants[label]
-        ]
+                        raise stop.instead(f"winsor compare CONFIG.toml --run {folder}") from None
+                folder.name((place / "ledger.jsonl").relative_to(folder.path).as_posix())
+                ledgers.append(Ledger.read(place / "ledger.jsonl"))
         runs = [run for seeds in results.values() for run in seeds.values()]
         everything = total(
             ledgers, [run["delta"] for run in runs], [run["relation"] for run in runs]
         )
-        summary = {**summarise(results), "together": everything}
-        folder.replace("summary.json", json_bytes(summary))
-        return summary
+        return {**summarise(results), "together": everything}
 
 
 class _Latest:

@@ -11,13 +11,8 @@
     result.json       the guarantee and the final metrics; its presence means "finished"
 
 Every file but the two logs is replaced in one act. The checkpoint is written after the metrics that
-lead up to it; later metrics are dropped on resuming and come again.
-
-The other files are bound to the ledger: when the run begins, the ledger notes the digests of
-config.json and of what was prepared; when it is finished, result.json names the digests of metrics
-and model, and the ledger notes that of the result after its last entry. Whoever knows the head of
-the ledger's chain knows them all. What differs between repetitions of one run (seconds, and the
-head itself) is left out, so a run that was killed and resumed ends with the same seal.
+lead up to it; later metrics are dropped on resuming and come again. How the ledger names the other
+files stands in `folder.py`; of the metrics of a run that goes on it names the first lines.
 """
 
 from __future__ import annotations
@@ -25,6 +20,7 @@ from __future__ import annotations
 import datetime
 import hashlib
 import importlib.metadata
+import io
 import json
 import os
 import platform
@@ -36,17 +32,27 @@ from typing import Any, TextIO
 
 import winsor
 from winsor.app.runs.config import Config, from_table
-from winsor.app.runs.folder import RunError, RunFolder, json_bytes, sense, writing
-from winsor.core.contract import ConfigurationError, LedgerError
+from winsor.app.runs.folder import (
+    GONE,
+    LATE,
+    RunError,
+    RunFolder,
+    json_bytes,
+    of_bytes,
+    sense,
+    writing,
+)
+from winsor.core.contract import ConfigurationError
+from winsor.core.ledger.chain import content_of
 from winsor.core.ledger.ledger import Ledger
 from winsor.planning.optional import needing_torch
+from winsor.training.files import unfinished
 
 Row = dict[str, Any]
 MADE = ("config.toml", "config.json", "environment.json", "metrics.jsonl", "checkpoint.pt")
 """What a run has in its directory before its first release, beside its ledger."""
 PACKAGES = ("torch", "numpy", "scipy", "scikit-learn", "dp-accounting")
-CONFIG, RESULT = "config.json", "result.json"
-VARIES = ("seconds", "ledger_head")
+METRICS = "metrics.jsonl"
 
 
 class RunDirectory(RunFolder):
@@ -95,7 +101,7 @@ class RunDirectory(RunFolder):
     def note_environment(self, session: Mapping[str, Any]) -> None:
         """Add what this start (or resumption) runs on."""
         sessions = [*self.environment(), dict(session)]
-        self.replace("environment.json", json_bytes({"sessions": sessions}))
+        self.seal("environment.json", json_bytes({"sessions": sessions}))
 
     def environment(self) -> list[dict[str, Any]]:
         """What each start and resumption ran on."""
@@ -108,11 +114,11 @@ class RunDirectory(RunFolder):
     def keep_metrics_until(self, step: int) -> None:
         """Drop the lines after ``step``, and one torn by a kill; then open for appending."""
         kept = [row for row in self.metrics() if row["step"] <= step]
-        lines = "".join(json.dumps(row) + "\n" for row in kept)
-        path = self.path / "metrics.jsonl"
+        lines = "".join(json.dumps(row) + "\n" for row in kept).encode()
+        path = self.path / METRICS
+        if not path.exists() or content_of(path) != lines:
+            self.seal(METRICS, lines)
         with writing(path):
-            if not path.exists() or path.read_text() != lines:
-                self.replace("metrics.jsonl", lines.encode())
             self._metrics = path.open("a", encoding="utf-8")
 
     def add_metrics(self, row: Row) -> None:
@@ -124,36 +130,53 @@ class RunDirectory(RunFolder):
 
     def metrics(self) -> list[Row]:
         """All complete lines."""
-        path = self.path / "metrics.jsonl"
+        path = self.path / METRICS
         if not path.exists():
             return []
         with sense(path):
-            *lines, _torn = path.read_text(encoding="utf-8").split("\n")
+            *lines, _torn = self.content(METRICS).decode().split("\n")
             rows = [dict(json.loads(line)) for line in lines]
             if not all(isinstance(row["step"], int) for row in rows):
                 raise ValueError("a step must be a whole number")
             return rows
 
+    def _name_metrics(self) -> None:
+        """Let the ledger name the lines so far, once they are on disk."""
+        if self._metrics is not None:
+            with writing(self.path / METRICS):
+                os.fsync(self._metrics.fileno())
+            digest = of_bytes(content_of(self.path / METRICS))
+            for name in (unfinished(Path(METRICS)).name, METRICS):
+                self.name(name, digest)
+
+    def _digests(self, name: str, content: bytes, ledger: Ledger) -> dict[str, int]:
+        if name != METRICS or self._sealed(ledger):
+            return super()._digests(name, content, ledger)
+        so_far, length = hashlib.blake2b(digest_size=32), 0
+        found = {so_far.hexdigest(): 0}
+        for line in io.BytesIO(content):
+            so_far.update(line)
+            length += len(line)
+            found[so_far.hexdigest()] = length
+        return found
+
     def finish(
-        self,
-        result: Mapping[str, Any],
-        model: Mapping[str, Any],
-        keep_key: bool,
-        ledger: Ledger | None = None,
+        self, result: Mapping[str, Any], model: Mapping[str, Any], keep_key: bool
     ) -> dict[str, Any]:
-        """Write the model, seal the ledger, write the result, then destroy the key."""
+        """Write the model and the result, seal both, then destroy the key."""
         from winsor.training.saving.file import as_bytes
 
-        self.replace("model.pt", as_bytes(model))
+        self.seal("model.pt", as_bytes(model))
+        self._name_metrics()
         self.close()
-        if ledger is not None:
-            sealed = {**result, "files": self.sealed_digests()}
-            ledger.note(RESULT, of_result(sealed))
-            result = {**sealed, "ledger_head": ledger.head}
-        self.replace("result.json", json_bytes(result))
-        if not keep_key:
-            self.destroy_key()
-        return dict(result)
+        for name in self._present(LATE):
+            self.name(name)
+        if keep_key:
+            return self.seal_result(result)
+        self.name("checkpoint.pt", GONE)
+        sealed = self.seal_result(result)
+        self.destroy_key()
+        return sealed
 
     def destroy_key(self) -> None:
         """Without the checkpoint (and ModelMix's key file) nobody can subtract the noise."""
@@ -168,10 +191,8 @@ class RunDirectory(RunFolder):
         """Write what is needed to resume, after the metrics that lead up to it."""
         from winsor.training.saving.file import as_bytes
 
-        if self._metrics is not None:
-            with writing(self.path / "metrics.jsonl"):
-                os.fsync(self._metrics.fileno())
-        self.replace("checkpoint.pt", as_bytes(state), private=True)
+        self._name_metrics()
+        self.seal("checkpoint.pt", as_bytes(state), private=True)
 
     def load_checkpoint(self) -> dict[str, Any] | None:
         """What was saved last, if there is a checkpoint."""
@@ -180,9 +201,10 @@ class RunDirectory(RunFolder):
             return None
         with needing_torch(f"reading {path}"):
             import torch
+        content = self.content(path.name, always_named=True)
         try:
-            _refuse_packed(path)
-            state: dict[str, Any] = dict(torch.load(path, weights_only=True))
+            _refuse_packed(path, content)
+            state: dict[str, Any] = dict(torch.load(io.BytesIO(content), weights_only=True))
         except Exception as error:  # torch raises many kinds for damaged files
             raise RunError(
                 f"{path} cannot be read ({type(error).__name__}). Restore it from a copy; without "
@@ -198,64 +220,36 @@ class RunDirectory(RunFolder):
 
     # -------------------------------------------------------------------------------- the seal
 
-    def bind(self, ledger: Ledger) -> None:
-        """Note the files that a run begins with in its ledger; a resumed run must have the same."""
-        digest = of_bytes((self.path / CONFIG).read_bytes())
-        if CONFIG in ledger.notes and ledger.notes[CONFIG][0] != digest:
-            raise LedgerError(
-                f"{self.path / CONFIG} must be the file that the run began with. It was changed: "
-                "the ledger names another. Restore it from a copy, or start a new run."
-            )
-        for name, found in {CONFIG: digest, **self.prepared_digests()}.items():
-            if name not in ledger.notes:
-                ledger.note(name, found)
+    @property
+    def _resumable(self) -> bool:
+        return (self.path / "checkpoint.pt").exists()
 
-    def prepared_digests(self) -> dict[str, str]:
-        """Digests of the ledgers and numbers of what was released before the training."""
-        files = [*self.path.glob("prepared-*.jsonl"), *self.path.glob("prepared-*.pt")]
-        return {one.name: of_bytes(one.read_bytes()) for one in sorted(files)}
+    def _claims(self, ledger: Ledger, leftovers: bool) -> Iterator[str]:
+        from winsor.app.runs.verifying import run_claims
 
-    def sealed_digests(self) -> dict[str, str | None]:
-        """Digests of the metrics, without their times, and of the model, if there is one."""
-        model = self.path / "model.pt"
-        return {
-            "metrics.jsonl": of_table([_steady(row) for row in self.metrics()]),
-            "model.pt": of_bytes(model.read_bytes()) if model.exists() else None,
-        }
-
-    def _disagreements(self, head: str | None, leftovers: bool) -> Iterator[str]:
-        from winsor.app.runs.verifying import run_disagreements
-
-        return run_disagreements(self, head, leftovers)
+        return run_claims(self, ledger, leftovers)
 
 
-def of_result(result: Mapping[str, Any]) -> str:
-    """The digest of a result, without what varies between repetitions."""
-    return of_table(_steady(result))
+class ComparisonFolder(RunFolder):
+    """The files of one comparison. Its ledger releases nothing: it names files."""
+
+    record = "compare.json"
+    result_name = "summary.json"
+
+    def _claims(self, ledger: Ledger, leftovers: bool) -> Iterator[str]:
+        for name in self._present(("*/seed-*",)):
+            found = RunDirectory(self.path / name).disagreements(leftovers=leftovers)
+            yield from (f"{name}: {line}" for line in found)
 
 
-def of_table(table: Any) -> str:
-    """The digest of plain values."""
-    return of_bytes(json.dumps(table, sort_keys=True).encode())
-
-
-def of_bytes(content: bytes) -> str:
-    """The digest of a file's content."""
-    return hashlib.blake2b(content, digest_size=32).hexdigest()
-
-
-def _steady(table: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in table.items() if name not in VARIES}
-
-
-def _refuse_packed(path: Path) -> None:
+def _refuse_packed(path: Path, content: bytes) -> None:
     """Refuse a compressed checkpoint: torch stores tensors as they are."""
-    with zipfile.ZipFile(path) as archive:
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
         total = sum(info.file_size for info in archive.infolist())
-    if total > path.stat().st_size:
+    if total > len(content):
         raise ConfigurationError(
             f"{path} must not be compressed. Its content says {total:,} bytes, the file has "
-            f"{path.stat().st_size:,}."
+            f"{len(content):,}."
         )
 
 

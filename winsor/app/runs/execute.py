@@ -74,12 +74,13 @@ def execute(
         check(config)
         data = load(config.data)  # a mistake in it shows before anything is written
     directory.create(config, source)
-    result = directory.result()
-    if result is not None:
+    if directory.finished:
         directory.refuse_disagreements(leftovers=False)  # before anything is believed
+        result = dict(directory.read(directory.result_name))
         if not config.record.keep_checkpoint:
             directory.destroy_key()  # the run may have been killed between the result and this
-        observer.finished(result)
+        with sense(directory.path / directory.result_name):
+            observer.finished(result)
         return result
     if config.training.threads is not None:
         torch.set_num_threads(config.training.threads)
@@ -116,9 +117,9 @@ class Execution:
     def go(self) -> dict[str, Any]:
         """Run, or resume, to the end; the result."""
         private = self.run.private
+        self.directory.bind(private.ledger)
         with sense(self.directory.path / "checkpoint.pt"):
             self._resume()
-        self.directory.bind(private.ledger)
         self.directory.note_environment(describe_session())
         self._begun = self._saved = time.perf_counter()
         self.observer.started(self.run, self.directory)
@@ -198,7 +199,6 @@ class Execution:
         run = self.run
         state = self.directory.load_checkpoint()
         if state is None:
-            self._refuse_lost_checkpoint()
             self.directory.keep_metrics_until(-1)
             self._checkpoint()
             return
@@ -218,15 +218,6 @@ class Execution:
         restore(run.private, state, {}, repeat=True)
         self._seconds_before = state["seconds"]
         self.directory.keep_metrics_until(run.private.steps_done)
-
-    def _refuse_lost_checkpoint(self) -> None:
-        spent = len(self.run.private.ledger)
-        if spent:
-            raise RunError(
-                f"{self.directory} has spent {spent} steps, but its checkpoint is gone, so it "
-                "cannot be resumed. Restore checkpoint.pt, or start a new run with another --run "
-                "directory; what was spent stays spent."
-            )
 
     # -------------------------------------------------------------------------------- the end
 
@@ -257,7 +248,7 @@ class Execution:
         keep = run.config.record.keep_checkpoint
         if keep:
             self._checkpoint()
-        result = self.directory.finish(result, run.model.state_dict(), keep, run.private.ledger)
+        result = self.directory.finish(result, run.model.state_dict(), keep)
         self.observer.finished(result)
         return result
 

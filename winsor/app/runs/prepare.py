@@ -25,6 +25,7 @@ public profile.
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -37,10 +38,11 @@ from torch.utils.data import Dataset, TensorDataset
 from winsor.app.runs.config import RELEASED, Config
 from winsor.app.runs.data import Data
 from winsor.app.runs.directory import RunDirectory
-from winsor.app.runs.folder import RunError, replace_file, sense
+from winsor.app.runs.folder import RunError, changed, of_bytes, replace_file, sense
 from winsor.app.runs.reading import Part, bind, value_of
 from winsor.core.checks import choice
 from winsor.core.contract import ConfigurationError, Neighbouring
+from winsor.core.ledger.chain import content_of
 from winsor.core.ledger.guarantee import guarantee
 from winsor.core.ledger.ledger import Ledger
 from winsor.features import PrivateAxes, PrivateNorm, PrivateWhitening
@@ -265,7 +267,9 @@ def prepared(config: Config, data: Data, directory: RunDirectory) -> Prepared:
                 release.fit(y, data.outputs)
             else:
                 release.fit(x.flatten(1) if flat else x)
-            replace_file(numbers, as_bytes(release.state_dict()))
+            content = as_bytes(release.state_dict())
+            release.ledger_.note(numbers.name, of_bytes(content))
+            replace_file(numbers, content)
             release.ledger_.close()
         if isinstance(release, ClassCounts):
             profile = release.counts_
@@ -298,9 +302,11 @@ def _load(release: Release, ledger: Path, numbers: Path) -> None:
             "between the two. Start a new run with another --run directory; what was spent stays "
             "spent."
         )
+    found, content = Ledger.read(ledger), content_of(numbers)
+    if found.notes.get(numbers.name, ("",))[0] != of_bytes(content):
+        raise changed(numbers)
     with sense(numbers):
-        state = dict(torch.load(numbers, weights_only=True))
-        release.load_state_dict(state, Ledger.read(ledger))
+        release.load_state_dict(dict(torch.load(io.BytesIO(content), weights_only=True)), found)
 
 
 def _transformed(data: Data, moments: ReleasedMoments, flat: bool) -> Data:

@@ -343,7 +343,7 @@ def measured(
 ) -> tuple[Metrics, str]:
     """Accuracy with its interval, and the guarantee of the held-out rows in words."""
     if not (directory.path / KEPT).exists():
-        directory.replace(KEPT, json.dumps(_look(config, model, rows, directory)).encode())
+        directory.seal(KEPT, json.dumps(_look(config, model, rows, directory)).encode())
     found = directory.read(KEPT)
     with sense(directory.path / KEPT):
         return dict(found["metrics"]), str(found["guarantee"])

@@ -1,13 +1,12 @@
-"""Checking a run: do its files agree with each other, and who signed them?
+"""Checking a folder: do its files agree with each other, and who signed them?
 
+    every file      is the one that the ledger names (`folder.py`); none is missing; only then is
+                    any of them parsed
     ledger          the chain of its lines, its header, its events
-    config.json     the file that the ledger noted when the run began; budget and noise as in the
-                    header
-    result.json     the one that the ledger noted at the end; steps, epsilon, delta, relation, noise
-                    and the head of the chain, all against the ledger; epsilon is computed anew
-    prepared-K      what the ledger counts as spent before it, and noted when the run began
-    metrics, model  as result.json names them
-    checkpoint.pt   its key and its steps against the ledger
+    config.json     budget and noise as in the header
+    result.json     steps, epsilon, delta, relation, noise and the head of the chain, all against
+                    the ledger; epsilon is computed anew
+    prepared-K      what the ledger counts as spent before it
     key files       none may be left once the run is finished
     signature.json  head of the chain and SHA-256 of ledger, configuration and result, signed with
                     Ed25519 by the `cryptography` package
@@ -23,60 +22,57 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from winsor.app.runs.config import Config
-from winsor.app.runs.directory import CONFIG, RESULT, RunDirectory, of_bytes, of_result
-from winsor.app.runs.folder import RunError, json_bytes
-from winsor.core.contract import ConfigurationError, Neighbouring
-from winsor.core.ledger.guarantee import spent_by, together
+from winsor.app.runs.directory import ComparisonFolder, RunDirectory
+from winsor.app.runs.folder import RunError, RunFolder, json_bytes, result_claims
+from winsor.core.contract import ConfigurationError
+from winsor.core.ledger.chain import content_of
+from winsor.core.ledger.guarantee import together
 from winsor.core.ledger.ledger import Ledger
 
+Key = TypeVar("Key", Ed25519PrivateKey, Ed25519PublicKey)
 HOLDS_KEY = ("checkpoint.pt", ".checkpoint.pt.new", "ledger.key", ".ledger.key.new")
 
 # ------------------------------------------------------------------------------ do the files agree?
 
 
 def disagreements(path: str | Path, head: str | None = None, leftovers: bool = True) -> list[str]:
-    """What does not fit between the files of the run in ``path``: see `RunFolder.disagreements`."""
-    return RunDirectory(path).disagreements(head, leftovers)
+    """What does not fit between the files of the folder: see `RunFolder.disagreements`."""
+    return folder_of(path).disagreements(head, leftovers)
 
 
-def run_disagreements(run: RunDirectory, head: str | None, leftovers: bool) -> Iterator[str]:
-    """What does not fit between the files of a run, in words."""
-    config, result, checkpoint = run.config(), run.result(), run.load_checkpoint()
-    ledger = Ledger.read(run.ledger)  # the last: a run that goes on is ahead of what was read
-    if head is not None and ledger.head != head.lower():
-        yield f"the ledger's head is {ledger.head}, not {head}"
-    yield from _config(run, config, ledger)
+def folder_of(path: str | Path) -> RunFolder:
+    """The folder of a run, a comparison or a tuning, by the record that it has."""
+    from winsor.app.tuning.directory import TuningDirectory
+
+    kinds = (TuningDirectory, ComparisonFolder)
+    fitting = (kind(path) for kind in kinds if (Path(path) / kind.record).exists())
+    return next(fitting, RunDirectory(path))
+
+
+def run_claims(run: RunDirectory, ledger: Ledger, leftovers: bool) -> Iterator[str]:
+    """What the files of a run say that its ledger does not."""
+    config, result = run.config(), run.result()
+    yield from _config(config, ledger)
     yield from _prepared(run, ledger)
-    yield from _checkpoint(checkpoint, ledger)
     if result is None:
         return
-    if not isinstance(result, dict):
-        yield "result.json: it is not a table"
-        return
     yield from _result(result, ledger)
-    yield from _sealed(run, result, ledger)
     if leftovers and not config.record.keep_checkpoint:
         for name in HOLDS_KEY:
             if (run.path / name).exists():
                 yield f"{name} is left although the run is finished: it holds the noise key"
 
 
-def _config(run: RunDirectory, config: Config, ledger: Ledger) -> Iterator[str]:
-    noted, _ = ledger.notes.get(CONFIG, (None, 0))
-    if noted is None and len(ledger) > 0:
-        yield "the ledger does not name config.json, which it does before its first release"
-    elif noted not in (None, of_bytes((run.path / CONFIG).read_bytes())):
-        yield "config.json is not the file that the ledger noted when the run began"
+def _config(config: Config, ledger: Ledger) -> Iterator[str]:
     claims = {
         "delta": config.budget.delta,
         "relation": config.budget.relation,
@@ -89,51 +85,16 @@ def _config(run: RunDirectory, config: Config, ledger: Ledger) -> Iterator[str]:
 
 
 def _result(result: Mapping[str, Any], ledger: Ledger) -> Iterator[str]:
-    claims = {
-        "steps": len(ledger),
-        "ledger_head": ledger.head,
-        "noise_multiplier": ledger.config.get("noise_multiplier"),
-        "delta": ledger.config.get("delta"),
-        "relation": ledger.config.get("relation"),
-    }
-    for name, truth in claims.items():
+    for name, truth in {
+        "steps": len(ledger), "noise_multiplier": ledger.config.get("noise_multiplier")
+    }.items():  # fmt: skip
         if result.get(name) != truth:
             yield f"result.json says {name} = {result.get(name)!r}, the ledger says {truth!r}"
-            return
-    relation = Neighbouring(ledger.config["relation"])
-    spent = spent_by(ledger.history(), float(ledger.config["delta"]), relation)
-    claimed = result.get("epsilon")
-    if not (
-        isinstance(claimed, float | int) and math.isclose(claimed, spent.epsilon, rel_tol=1e-6)
-    ):
-        yield f"result.json says epsilon = {claimed!r}, the ledger spends {spent.epsilon:.6g}"
-
-
-def _sealed(run: RunDirectory, result: Mapping[str, Any], ledger: Ledger) -> Iterator[str]:
-    noted, steps = ledger.notes.get(RESULT, (None, 0))
-    if noted != of_result(result) or steps != len(ledger):
-        yield "result.json is not the one that the ledger noted when the run was finished"
-    named = result.get("files")
-    for name, digest in run.sealed_digests().items():
-        if not isinstance(named, dict) or named.get(name) != digest:
-            yield f"{name} is not the file that result.json names"
-
-
-def _checkpoint(state: dict[str, Any] | None, ledger: Ledger) -> Iterator[str]:
-    if state is None:
-        return
-    private = state["private"]
-    key, done = private["key_fingerprint"], int(private["steps_done"]) - int(private["first"])
-    if done > ledger.steps(key):
-        yield f"checkpoint.pt is at step {done}, the ledger has {ledger.steps(key)} of its key"
+    delta, relation = ledger.config.get("delta"), ledger.config.get("relation")
+    yield from result_claims(result, ledger, delta, relation)
 
 
 def _prepared(run: RunDirectory, ledger: Ledger) -> Iterator[str]:
-    found = run.prepared_digests()
-    noted = {name for name in ledger.notes if name.startswith("prepared-")}
-    for name in sorted(noted | (set(found) if len(ledger) else set())):
-        if found.get(name) != ledger.notes.get(name, (None, 0))[0]:
-            yield f"{name} is not the file that the ledger noted when the run began"
     spent = together(Ledger.read(one) for one in sorted(run.path.glob("prepared-*.jsonl")))
     if len(ledger) and sorted(map(str, spent)) != sorted(map(str, ledger.before)):
         yield "prepared ledgers have not spent what the header of the ledger says"
@@ -142,7 +103,6 @@ def _prepared(run: RunDirectory, ledger: Ledger) -> Iterator[str]:
 # --------------------------------------------------------------------------------------- signatures
 
 SIGNATURE, FORMAT = "signature.json", 1
-SIGNED = ("ledger.jsonl", "config.json", "result.json")
 MAKE_KEYS = (
     "Make a pair with: openssl genpkey -algorithm ed25519 -out private.pem; openssl pkey -in "
     "private.pem -pubout -out public.pem."
@@ -152,11 +112,11 @@ MAKE_KEYS = (
 def sign(path: Path, key: Path, password: bytes | None = None) -> dict[str, Any]:
     """Write the signature of a finished run whose files agree; return what was signed."""
     private = _private_key(key, password)
-    run = RunDirectory(path)
-    if run.result() is None:
-        raise RunError(f"{path} must be a finished run. Got one without result.json instead.")
+    run = folder_of(path)
     run.refuse_disagreements()
-    statement = _statement(path)
+    if not run.finished:
+        raise RunError(f"{path} must be finished. Got no {run.result_name} instead.")
+    statement = _statement(run)
     signature = private.sign(_message(statement)).hex()
     content = {"statement": statement, "signature": signature}
     run.replace(SIGNATURE, json_bytes(content))
@@ -170,7 +130,7 @@ def signature_disagreements(path: Path, key: Path) -> Iterator[str]:
         yield f"{SIGNATURE} is missing: the run is not signed"
         return
     try:
-        content = json.loads((path / SIGNATURE).read_text(encoding="utf-8"))
+        content = json.loads(content_of(path / SIGNATURE))
         signed, signature = content["statement"], bytes.fromhex(content["signature"])
         named = dict(signed)
     except (OSError, LookupError, RecursionError, TypeError, ValueError) as error:
@@ -181,16 +141,17 @@ def signature_disagreements(path: Path, key: Path) -> Iterator[str]:
     except InvalidSignature:
         yield f"{SIGNATURE} was not made with the private key of {key}, or was changed since"
         return
-    for name, truth in _statement(path).items():
+    for name, truth in _statement(folder_of(path)).items():
         if named.get(name) != truth:
             yield f"{name} is not what was signed: {named.get(name)!r} then, {truth!r} now"
 
 
-def _statement(path: Path) -> dict[str, Any]:
+def _statement(run: RunFolder) -> dict[str, Any]:
+    names = (run.ledger.name, run.record, run.result_name)
     return {
         "winsor_signature": FORMAT,
-        "head": Ledger.read(path / "ledger.jsonl").head,
-        **{name: hashlib.sha256((path / name).read_bytes()).hexdigest() for name in SIGNED},
+        "head": Ledger.read(run.ledger).head,
+        **{name: hashlib.sha256(content_of(run.path / name)).hexdigest() for name in names},
     }
 
 
@@ -204,23 +165,30 @@ def is_encrypted(key: Path) -> bool:
 
 
 def _private_key(key: Path, password: bytes | None) -> Ed25519PrivateKey:
-    try:
-        found = serialization.load_pem_private_key(_content(key), password)
-    except (TypeError, ValueError, UnsupportedAlgorithm) as error:
-        raise _no_key(key, "private", str(error)) from error
-    if not isinstance(found, Ed25519PrivateKey):
-        raise _no_key(key, "private", type(found).__name__)
-    return found
+    def load(pem: bytes) -> Any:
+        return serialization.load_pem_private_key(pem, password)
+
+    return _loaded(key, load, Ed25519PrivateKey)  # type: ignore[type-abstract]
 
 
 def _public_key(key: Path) -> Ed25519PublicKey:
+    load = serialization.load_pem_public_key
+    return _loaded(key, load, Ed25519PublicKey)  # type: ignore[type-abstract]
+
+
+def _loaded(key: Path, load: Callable[[bytes], Any], kind: type[Key]) -> Key:
     try:
-        found = serialization.load_pem_public_key(_content(key))
+        found = load(_content(key))
     except (TypeError, ValueError, UnsupportedAlgorithm) as error:
-        raise _no_key(key, "public", str(error)) from error
-    if not isinstance(found, Ed25519PublicKey):
-        raise _no_key(key, "public", type(found).__name__)
-    return found
+        found = error
+    if isinstance(found, kind):
+        return found
+    what = str(found) if isinstance(found, Exception) else type(found).__name__
+    name = "private" if kind is Ed25519PrivateKey else "public"
+    raise ConfigurationError(
+        f"--key must be a file with an Ed25519 {name} key in PEM form. Got {key} instead: {what}. "
+        f"{MAKE_KEYS}"
+    )
 
 
 def _content(key: Path) -> bytes:
@@ -228,10 +196,3 @@ def _content(key: Path) -> bytes:
         return key.read_bytes()
     except OSError as error:
         raise ConfigurationError(f"cannot read {key}: {error.strerror or error}.") from error
-
-
-def _no_key(key: Path, kind: str, found: str) -> ConfigurationError:
-    return ConfigurationError(
-        f"--key must be a file with an Ed25519 {kind} key in PEM form. Got {key} instead: {found}. "
-        f"{MAKE_KEYS}"
-    )

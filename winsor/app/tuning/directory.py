@@ -16,14 +16,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from winsor.app.runs.folder import RunFolder, json_bytes
-from winsor.core.contract import Guarantee, Neighbouring
-from winsor.core.ledger.guarantee import spent_by
+from winsor.app.runs.folder import RunFolder, json_bytes, result_claims
+from winsor.core.contract import Guarantee
 from winsor.core.ledger.ledger import Ledger
+from winsor.core.randomness import fingerprint
 
 if TYPE_CHECKING:
     from winsor.app.tuning.configured import ConfiguredTuning
@@ -42,10 +41,10 @@ class TuningDirectory(RunFolder):
 
         from winsor.tuning.trials import tune
 
-        finished = self.result()
-        if finished is not None:
-            self.claim({**tuning.to_table(), "data": finished["data"]}, source)
+        if self.finished:
             self.refuse_disagreements(leftovers=False)
+            finished = dict(self.read(self.result_name))
+            self.claim({**tuning.to_table(), "data": finished.get("data")}, source)
             self._unseal()  # it may have been killed between the result and this
             return finished
         config = tuning.config
@@ -71,6 +70,7 @@ class TuningDirectory(RunFolder):
             maximise=tuning.maximise,
             relation=config.budget.relation,
             directory=self.path,
+            begin=self.bind,
             random_state=_seed(tuning) if config.reproducible_noise else None,
             keep=keep,
         )
@@ -86,9 +86,9 @@ class TuningDirectory(RunFolder):
         from winsor.training.saving.file import as_bytes
 
         released = tuning.settings.release == "all"
-        self.replace("model.pt", as_bytes(result.best_model))
+        self.seal("model.pt", as_bytes(result.best_model))
         if released:
-            self.replace("trials.json", json_bytes(result.table()))
+            self.seal("trials.json", json_bytes(result.table()))
         content = {
             "name": tuning.config.name,
             "release": tuning.settings.release,
@@ -97,49 +97,46 @@ class TuningDirectory(RunFolder):
             "score_on": SCORED_ON[tuning.settings.score],
             "maximise": tuning.maximise,
             **_numbers(result.guarantee),
-            "ledger_head": result.ledger.head,
             "data": digest,
         }
         if released and len(result.trials) >= 4:
             content["importance"] = result.importance()
-        self.replace("result.json", json_bytes(content))
-        return content
+        return self.seal_result(content)
 
     def _unseal(self) -> None:
         if (self.path / "sealed").exists():
-            from winsor.tuning.trials import Seal
+            from winsor.tuning.sealed import Seal
 
             Seal(self.path / "sealed", everything=False).destroy()
 
     # ------------------------------------------------------------------------------- checking
 
-    def _disagreements(self, head: str | None, leftovers: bool) -> Iterator[str]:
-        ledger = Ledger.read(self.ledger)
-        if head is not None and ledger.head != head.lower():
-            yield f"the ledger's head is {ledger.head}, not {head}"
+    @property
+    def _resumable(self) -> bool:
+        return (self.path / "sealed" / "key").exists()
+
+    def _claims(self, ledger: Ledger, leftovers: bool) -> Iterator[str]:
         if ledger.config.get("method") != "tuning":
             yield "ledger.jsonl is not that of a tuning"
             return
         result = self.result()
         if result is not None:
             yield from self._result(result, ledger, leftovers)
+        elif (self.path / "sealed" / "trials").exists() and self._resumable:
+            from winsor.tuning.sealed import Seal
+
+            seal = Seal(self.path / "sealed", everything=False)
+            if not ledger.steps(fingerprint(seal.key(bytes))) and (seal.done or len(ledger)):
+                yield "sealed/ is not of the tuning that the ledger names"
+        elif len(ledger):
+            yield "sealed/key or sealed/trials is missing although the tuning is not finished"
 
     def _result(self, result: dict[str, Any], ledger: Ledger, leftovers: bool) -> Iterator[str]:
-        claims = {"ledger_head": ledger.head, "release": ledger.config.get("release")}
-        for name, truth in claims.items():
-            if result.get(name) != truth:
-                yield f"result.json says {name} = {result.get(name)!r}, the ledger says {truth!r}"
-                return
-        delta, claimed = result.get("delta"), result.get("epsilon")
-        budget = self.recorded()["config"]["budget"]
-        if delta != budget["delta"] or result.get("relation") != budget["relation"]:
-            yield "result.json and tune.json differ in delta or in the relation"
+        if result.get("release") != ledger.config.get("release"):
+            yield "result.json and the ledger differ in what was released"
             return
-        spent = spent_by(ledger.history(), delta, Neighbouring(budget["relation"])).epsilon
-        if not isinstance(claimed, float) or not math.isclose(claimed, spent, rel_tol=1e-6):
-            yield f"result.json says epsilon = {claimed!r}, the ledger spends {spent:.6g}"
-        if result["release"] == "best" and (self.path / "trials.json").exists():
-            yield "trials.json is there although only the best trial was paid for"
+        budget = self.recorded()["config"]["budget"]
+        yield from result_claims(result, ledger, budget["delta"], budget["relation"])
         if leftovers and (self.path / "sealed").exists():
             yield "sealed/ is left although the tuning is finished: it holds key and trials"
 

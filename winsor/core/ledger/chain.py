@@ -15,8 +15,10 @@ the head with one that was noted elsewhere, or sign it (`winsor verify`).
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import os
+import stat
 import weakref
 from collections.abc import Callable
 from pathlib import Path
@@ -33,6 +35,17 @@ BLOCK = 4096
 
 
 _new_digest = hashlib.blake2b(digest_size=DIGITS // 2).copy  # quicker than making one anew
+
+
+def content_of(path: str | os.PathLike[str], owner_only: bool = False) -> bytes:
+    """Read a regular file; links, pipes and devices are refused without waiting for them."""
+    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+    with open(os.open(path, flags), "rb") as file:
+        found, kind = os.fstat(file.fileno()), "regular file" + " of mode 0600" * owner_only
+        alone = not owner_only or (found.st_uid == os.getuid() and not found.st_mode & 0o077)
+        if not (stat.S_ISREG(found.st_mode) and alone):
+            raise OSError(errno.EINVAL, f"Not a {kind}", str(path))
+        return file.read()
 
 
 def link(head: str, text: bytes) -> str:
@@ -118,7 +131,7 @@ class ChainedFile:
         self, take: Callable[[bytes], None], take_alike: Callable[[list[bytes]], bool]
     ) -> None:
         """Replay what is there, and cut off a torn end."""
-        content = self.path.read_bytes()
+        content = content_of(self.path)
         self.head, self._end = replay(content, take, f"the ledger {self.path}", take_alike)
         if self._end < len(content):
             os.ftruncate(self._file, self._end)

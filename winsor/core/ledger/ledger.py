@@ -33,7 +33,7 @@ from dp_accounting import dp_event
 
 from winsor.core.accounting import event_from_json, event_to_json
 from winsor.core.contract import ConfigurationError, LedgerError
-from winsor.core.ledger.chain import EMPTY, ChainedFile, replay
+from winsor.core.ledger.chain import EMPTY, ChainedFile, content_of, replay
 
 FORMAT = 2
 UNBOUND = "-"
@@ -163,11 +163,9 @@ class Ledger:
     def read(path: str | os.PathLike[str]) -> Ledger:
         """A ledger from disk, without locking or writing: the run may still be going on."""
         try:
-            content = Path(path).read_bytes()
+            content = content_of(path)
         except OSError as error:
-            raise LedgerError(
-                f"cannot read the ledger {path}: {error.strerror or error}."
-            ) from error
+            raise LedgerError(f"cannot read the ledger {path}: {error.strerror}.") from error
         try:
             header = content.split(b"\n", 1)[0][:-17]
             config = json.loads(header)["config"]

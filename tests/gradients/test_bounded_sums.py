@@ -23,7 +23,15 @@ from hostile_rows import (
 from hostile_table import TABLE
 
 CASES, CHUNK = 400, 100
-ONCE_ABOVE: tuple[int, ...] = ()
+ONCE_ABOVE = (
+    31, 36, 148, 187, 193, 255, 292, 365, 408, 457, 505, 571,
+    696, 701, 735, 831, 836, 1098, 1161, 1219, 1230, 1365, 1395, 1408,
+    1410, 1515, 1672, 1923, 1955, 1968, 2051, 2314, 2457, 2669, 2944, 2978,
+    3631, 3996, 4045, 4511, 5225, 5288, 5440, 5464, 5785, 6445, 7226, 7440,
+    7719, 8129, 8648, 8685, 12153, 12259, 14017, 14297, 14610, 16246, 17218,
+)  # fmt: skip
+"""Cases that moved a sum by more than its bound at commit 6f0a506: one for every kind of layer, and
+for every rule, family of content and unit that had one."""
 
 
 def told(seed: int, found: Outcome) -> str:
@@ -40,9 +48,8 @@ def test_no_row_moves_a_sum_by_more_than_is_stated(start):
     assert above(range(start, start + CHUNK)) == []
 
 
-@pytest.mark.parametrize("seed", ONCE_ABOVE)
-def test_what_once_moved_more_does_no_longer(seed):
-    assert above((seed,)) == []
+def test_what_once_moved_more_does_no_longer():
+    assert above(ONCE_ABOVE) == []
 
 
 @pytest.mark.parametrize("measure", [row[2] for row in TABLE], ids=[row[0] for row in TABLE])

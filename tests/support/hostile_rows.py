@@ -25,7 +25,7 @@ import torch
 from hostile_layers import BOUNDED_FORWARD, KINDS, ROWS, Kind, Model
 from torch import Tensor, nn
 
-from winsor.core.contract import Bounded
+from winsor.core.contract import Bounded, WinsorError
 from winsor.gradients.engine import make_engine
 from winsor.gradients.parameters import trainable_parameters
 from winsor.gradients.rows import RowsView
@@ -285,6 +285,8 @@ def case(seed: int) -> Case:
     if rule.needs & Need.FORWARD and engine != "rows":
         engine = "auto"
     kinds = tuple(coin.choices(known, k=coin.choice([1, 1, 2, 2, 3])) if engine != "rows" else ())
+    if getattr(rule, "form", "") == "value":
+        kinds = tuple(kind for kind in kinds if "linear" in kind)[:1] or (kinds and ("linear",))
     count = coin.choice([64] * 6 + [0, 1, 2, 3, 7, 16, 65, 128, 255, 256])
     if engine in ("ghost", "rows", "auto") and all(KINDS[kind].small for kind in kinds):
         count = coin.choice([count] * 12 + [1023, 1024, COUNT - 1, COUNT])
@@ -297,6 +299,7 @@ def case(seed: int) -> Case:
         count //= 2
     if "long Gram matrices" in kinds:
         count = min(count, 8)
+    physical = coin.choice([0, 0, 0, 1, 5, 16, 64])
     return Case(
         seed,
         kinds,
@@ -306,7 +309,7 @@ def case(seed: int) -> Case:
         coin.choices(names, weights)[0],
         coin.choice(["plain"] * 6 + ["various", coin.choices(names, weights)[0]]),
         unit,
-        coin.choice([0, 0, 0, 1, 5, 16, 64]) if count < 1000 else 0,
+        physical if count < 1000 and count < 12 * physical else 0,
         torch.float64 if coin.random() < 0.2 else torch.float32,
         coin.random() < 0.3,
     )
@@ -468,19 +471,25 @@ class Outcome:
     """True if rows have no part in it: the rule does not take the model."""
 
 
+def _refused(one: Case, error: Exception) -> bool:
+    """Return whether winsor refused on purpose, and does so for other ordinary rows, too."""
+    count = one.count + 7
+    try:
+        measured(replace(one, family="plain", others="plain", count=count, physical=0))
+    except Exception as again:
+        return isinstance(error, WinsorError) and type(again) is type(error)
+    return False
+
+
 def outcome(one: Case, rows: tuple[Fields, list[int]] | None = None) -> Outcome:
-    """Measure a case. An error is the row's if other ordinary rows do not cause it."""
+    """Measure a case. An error counts as a move, but for a refusal that all rows meet."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             found = measured(one, rows)
     except Exception as error:
-        try:
-            count = one.count + 7
-            measured(replace(one, family="plain", others="plain", count=count, physical=0))
-        except type(error):
-            return Outcome(0.0, _told(error), refused=True)
-        return Outcome(math.inf, _told(error))
+        refused = rows is None and _refused(one, error)
+        return Outcome(0.0 if refused else math.inf, _told(error), refused)
     what = max(found, key=lambda name: found[name])
     return Outcome(found[what], what)
 

@@ -186,8 +186,8 @@ def _of_size(field: Any, size: float) -> Any:
     """``size`` in every coordinate, with its sign, as far as the type goes."""
     if isinstance(field, Tensor):
         size = min(size, torch.finfo(field.dtype).max)
-        return torch.where(field < 0, -size, size).to(field)
-    return np.where(np.asarray(field) < 0, -size, size).astype(np.asarray(field).dtype)
+        return torch.full_like(field, size).copysign(field)
+    return np.copysign(size, field).astype(np.asarray(field).dtype)
 
 
 def _long(field: Any) -> Any:

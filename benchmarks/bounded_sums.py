@@ -44,7 +44,7 @@ def swept(known: dict[str, Any], cases: int, keep: Any) -> dict[str, Any]:
     while known["cases"] < cases:
         one = case(known["seed"] + known["cases"])
         noted(known, one, outcome(one))
-        if known["cases"] % 1000 == 0 or known["cases"] == cases:
+        if known["cases"] % 1000 == 0:
             print(f"{known['cases']} cases, {known['above']} above 1", file=sys.stderr, flush=True)
             keep(known)
     return known
@@ -70,11 +70,15 @@ def main() -> None:
     kept: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
     known = kept.get(which) if asked.resume else None
 
+    where = ["git", "-C", str(Path(winsor.__file__).parent), "rev-parse", "--short=12", "HEAD"]
+    commit = subprocess.run(where, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
+
     def keep(found: dict[str, Any]) -> None:
         if asked.save:
-            save(NAME, {**kept, which: found})
+            save(NAME, {**kept, which: {**found, "commit": commit}})
 
     found = swept(known or nothing(asked.seed), asked.cases, keep)
+    keep(found)
     print(
         f"{which}: {found['above']} of {found['cases']} cases above 1, largest {found['largest']}"
     )

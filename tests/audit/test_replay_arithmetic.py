@@ -33,8 +33,8 @@ TRAININGS: dict[str, dict[str, Any]] = {
         "steps": 1,
     },
     "w e in float32": {"rule": Flat(2e-14), "steps": 1},
-    "sums in float32": {"rule": Flat(0.1)},
-    "sums rounded to float32 before the noise": {"rule": Flat(0.1)},
+    "sums in float32": {"rule": Flat(0.1), "steps": 9},
+    "sums rounded to float32 before the noise": {"rule": Flat(0.1), "steps": 9},
 }
 
 

@@ -12,6 +12,8 @@ from torch.utils.data import Dataset, TensorDataset
 import winsor
 from winsor import rules
 from winsor.audit import replay
+from winsor.audit.replaying import neighbours
+from winsor.audit.replaying.transcript import _norm
 from winsor.core.contract import ConfigurationError, PrivacyLeakWarning
 from winsor.gradients import parameter_rows
 from winsor.tables import (
@@ -133,6 +135,50 @@ def test_places_that_cancel_are_tried(monkeypatch, held):
     report = replay(training(OverPlaces, rule=rules.Flat(1e-3)), rows)
     assert "places that cancel" in report.neighbours
     assert report.passed is held
+
+
+def test_two_rows_of_a_person_are_exchanged_together():
+    units = {"unit": [row // 2 for row in range(N)], "rows_per_unit": 2}
+    report = replay(training(**units), tensors())
+    report.assert_passed()
+    assert "rows that cancel" in report.neighbours
+    assert "rows that cancel" not in replay(training(), tensors()).neighbours
+    exchanged = neighbours.hostile_rows(tensors(), 4, [], [4, 5])["rows that cancel"]
+    data = neighbours.with_row(tensors(), 4, exchanged).tensors[0]
+    assert torch.equal(data[4], -data[5])
+    assert data[4].abs().tolist() == pytest.approx([neighbours.OPPOSED] * D)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_squares_vanish_and_products_do_not(dtype):
+    x, y = torch.randn(4, 3, dtype=dtype), torch.randn(4, dtype=dtype)
+    dataset = TensorDataset(x, y)
+    small, large = neighbours.hostile_rows(dataset, 1, [])["squares that vanish"]
+    assert float(small.square().sum()) == 0.0 and bool((small * large != 0).all())
+    assert bool((small * large).isfinite().all())
+
+
+@pytest.mark.parametrize(
+    "units", [{}, {"unit": [row // 2 for row in range(N)], "rows_per_unit": 2}]
+)
+def test_a_crowd_has_as_many_rows_as_asked_for(units):
+    seen = set()
+
+    def loss(out, labels, reduction):
+        seen.add(len(out))
+        return F.cross_entropy(out, labels, reduction=reduction)
+
+    report = replay(training(loss=loss, **units), tensors(), crowd=50)
+    report.assert_passed()
+    each = 2 if units else 1
+    assert seen == {50 * each, 51 * each}
+
+
+def test_a_shift_that_is_too_long_to_be_squared_counts():
+    values = np.array([3e200, -4e200, np.inf])
+    assert _norm(values) == pytest.approx(5e200) and _norm(values, 1) == pytest.approx(7e200)
+    assert _norm(np.array([3e-200, 4e-200])) == pytest.approx(5e-200)
+    assert _norm(np.zeros(2)) == _norm(np.zeros(0)) == 0.0
 
 
 class Rows(Dataset):

@@ -22,7 +22,7 @@ from winsor.core.contract import ConfigurationError
 REMOVE = "removed"
 ABSENT = "absent"
 HUGE = 1e30
-OPPOSED = 1e7  # places this long that cancel leave a rounding of about 1 in float32
+OPPOSED = 1e20  # places this long that cancel leave a rounding of 10,000 in float64
 _LOOKED_AT = 512  # rows in which other labels are looked for
 
 
@@ -72,8 +72,16 @@ def copied(dataset: Any) -> Any:
     return dataset
 
 
+class Person(dict[int, Any]):
+    """Several rows of one unit with their contents, which are exchanged together."""
+
+
 def with_row(dataset: Any, row: int, content: Any) -> Any:
     """Return a copy of ``dataset`` whose row ``row`` is ``content``."""
+    if isinstance(content, Person):
+        for own, part in content.items():
+            dataset = with_row(dataset, own, part)
+        return dataset
     if type(dataset) is TensorDataset:
         return TensorDataset(*_written(dataset.tensors, row, content))
     if _is_tables(dataset):
@@ -109,21 +117,32 @@ def labels(dataset: Any) -> list[Any]:
     return [read_row(dataset, i)[-1] for i in range(min(size(dataset), _LOOKED_AT))]
 
 
-def hostile_rows(dataset: Any, row: int, labels: list[Any]) -> dict[str, Any]:
-    """Name -> what takes the row's place. Kinds that would change nothing are left out."""
+def hostile_rows(
+    dataset: Any, row: int, labels: list[Any], unit: Sequence[int] = ()
+) -> dict[str, Any]:
+    """Name -> what takes the row's place. Kinds that would change nothing are left out.
+
+    ``unit`` are all rows of the row's unit, if it has more than one.
+    """
     own = read_row(dataset, row)
+    others = [int(other) for other in unit if other != row]
     n = size(dataset)
     kinds: dict[str, Callable[[], Any]] = {
         "zeros": lambda: _mapped(own, lambda x: x * 0),
         "times -100": lambda: _mapped(own, lambda x: x * -100),
-        "1e30": lambda: _mapped(own, _huge),
-        "-1e30": lambda: _mapped(own, lambda x: -_huge(x)),
+        "1e30": lambda: _mapped(own, lambda x: _of_size(x, HUGE)),  # its square is no float32
+        "-1e30": lambda: _mapped(own, lambda x: -_of_size(x, HUGE)),
         "places that cancel": lambda: _mapped(own, _opposed),
+        "squares that vanish": lambda: _vanishing(own),
         "another label": lambda: _relabelled(own, labels),
         "a copy of another row": lambda: read_row(dataset, (row + n // 2) % n),
     }
     made = {name: make() for name, make in kinds.items()}
-    return {name: content for name, content in made.items() if not _same(content, own)}
+    found = {name: content for name, content in made.items() if not _same(content, own)}
+    if others:
+        contents = {row: _mapped(own, _long), others[0]: _mapped(own, lambda x: -_long(x))}
+        found["rows that cancel"] = Person(contents)
+    return found
 
 
 # --------------------------------------------------------------------------------------- fields
@@ -163,16 +182,34 @@ def _mapped(row: Any, change: Callable[[Any], Any]) -> Any:
     return change(row) if isinstance(row, float) else row
 
 
-def _huge(field: Any) -> Any:
-    """1e30 in every coordinate, with its sign: finite, yet its square is not in float32."""
+def _of_size(field: Any, size: float) -> Any:
+    """``size`` in every coordinate, with its sign, as far as the type goes."""
     if isinstance(field, Tensor):
-        most = min(HUGE, torch.finfo(field.dtype).max)
-        return torch.where(field < 0, -most, most).to(field)
-    return np.where(np.asarray(field) < 0, -HUGE, HUGE).astype(np.asarray(field).dtype)
+        size = min(size, torch.finfo(field.dtype).max)
+        return torch.full_like(field, size).copysign(field)
+    return np.copysign(size, field).astype(np.asarray(field).dtype)
+
+
+def _long(field: Any) -> Any:
+    """`OPPOSED` in every coordinate of a field that is not a label."""
+    return _of_size(field, OPPOSED) if _dimensions(field) else 1 * field
+
+
+def _vanishing(row: Any) -> Any:
+    """The first field in such small numbers that their squares are zero, the others so large that
+    products of the two are not."""
+    sizes: list[float] = []
+
+    def change(field: Any) -> Any:
+        width = getattr(field, "itemsize", 8)
+        sizes.append((1e-23, 1e18)[bool(sizes)] if width == 4 else (1e-170, 1e300)[bool(sizes)])
+        return _of_size(field, sizes[-1])
+
+    return _mapped(row, change)
 
 
 def _opposed(field: Any) -> Any:
-    """About 1e7 in every coordinate, and 0 in sum along every axis of a field that has places:
+    """About 1e20 in every coordinate, and 0 in sum along every axis of a field that has places:
     pixels, words, hours.
 
     A gradient that adds up places is then short and full of rounding (tests/grads,

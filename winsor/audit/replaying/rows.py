@@ -26,9 +26,11 @@ from winsor.tables.means.groups import Groups
 class Rows:
     """Which row is watched, whether it is held back, and which draws had it."""
 
-    def __init__(self, row: int | None, held_back: bool) -> None:
+    def __init__(self, row: int | None, held_back: bool, crowd: int = 0) -> None:
         self.row = row
         self.held_back = held_back
+        self.crowd = crowd
+        """The number of other rows that a batch is filled up to; 0 leaves it as it is."""
         self.drawn: dict[tuple[str, int], bool] = {}
         """(sampler, step) -> whether the row was drawn."""
         self.since: list[bool] = []
@@ -48,10 +50,13 @@ class Rows:
             watched = self.units.unit_of(self.row)
         here = indices == watched
         self.since.append(bool(here.any()))
+        others = indices[~here]
+        if self.crowd and droppable and len(others):
+            others = np.resize(others, self.crowd)
         if self.held_back and droppable:
             self.tell()
-            return indices[~here]
-        return np.concatenate([indices[~here], indices[here]])
+            return others
+        return np.concatenate([others, indices[here]])
 
     def tell(self) -> None:
         """Tell every listener that the row was held back."""

@@ -60,6 +60,7 @@ def replay(
     ignore: Sequence[str] = (),
     adapters: Sequence[Adapter] = (),
     first_only: bool = False,
+    crowd: int = 0,
 ) -> ReplayReport:
     """Run ``train`` on ``dataset`` and on its neighbours, and compare.
 
@@ -76,7 +77,8 @@ def replay(
         is done twice: with the other rows as given, and with all of them copies of one.
     hostile
         Name -> a row to put in place of the row. None: zeros, times -100, 1e30, -1e30, places
-        that cancel, another label, a copy of another row.
+        that cancel, squares that vanish, another label, a copy of another row, and where units are
+        protected two rows of one that cancel.
     absent
         A row that contributes nothing by construction (a mean's centre, say). It stands for a
         removed row where rows are not drawn by a sampler.
@@ -90,6 +92,9 @@ def replay(
         Taps on the releases of other libraries, see `winsor.audit.replaying.opacus`.
     first_only
         Stop at the first neighbour with a finding.
+    crowd
+        How many other rows (or units) every batch has: those that were drawn, as often as it
+        takes. Sums may change at a count, such as 16,384. 0 leaves draws as they are.
 
     Examples
     --------
@@ -107,7 +112,7 @@ def replay(
     pairs: list[_Pair] = []
     notes: list[str] = []
     with tempfile.TemporaryDirectory(prefix="winsor-replay-") as home:
-        runner = _Runner(train, tuple(adapters), seed, slack, Path(home) / "run")
+        runner = _Runner(train, tuple(adapters), seed, slack, Path(home) / "run", crowd)
         labels = neighbours.labels(dataset)
         for others, data in {"": dataset, COPIES: neighbours.all_copies(dataset)}.items():
             compared = _Comparison(runner, data, others, hostile, absent, labels, tuple(ignore))
@@ -155,13 +160,15 @@ class _Comparison:
         alone = [*noise_findings(first), *loudness_findings(first), *sampling_findings(first)]
         pairs = [_Pair("", row, first, alone)]
         without: Transcript | None = None
-        for name, content in self._contents(row).items():
+        units = first.rows.units
+        unit = () if units is None else units.of(units.unit_of(row)).tolist()
+        for name, content in self._contents(row, unit).items():
             if first_only and any(pair.findings for pair in pairs):
                 break
             removed = name == neighbours.REMOVE
             run = self.runner.second(
                 neighbours.with_row(self.dataset, row, content),
-                Rows(row, held_back=removed),
+                Rows(row, removed, self.runner.crowd),
                 first,
                 without,
                 neighbour=f"{name}, {self.others}" if self.others else name,
@@ -178,10 +185,10 @@ class _Comparison:
                 transcript.forget()
         return pairs
 
-    def _contents(self, row: int) -> dict[str, Any]:
+    def _contents(self, row: int, unit: Sequence[int]) -> dict[str, Any]:
         """Name of the neighbour -> what stands in the row's place."""
         rows = (
-            neighbours.hostile_rows(self.dataset, row, self.labels)
+            neighbours.hostile_rows(self.dataset, row, self.labels, unit)
             if self.hostile is None
             else dict(self.hostile)
         )
@@ -234,9 +241,10 @@ class _Runner:
     seed: int
     slack: float
     folder: Path
+    crowd: int
 
     def first(self, dataset: Any, row: int | None) -> tuple[Transcript, dict[str, Leaf]]:
-        transcript = Transcript(Rows(row, held_back=False), Coins(self.seed), slack=self.slack)
+        transcript = Transcript(Rows(row, False, self.crowd), Coins(self.seed), slack=self.slack)
         left = self._run(dataset, transcript)
         if not any(passage.parts for passage in transcript.passages):
             raise ConfigurationError(

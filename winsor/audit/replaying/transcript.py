@@ -292,7 +292,7 @@ class Transcript:
         rounding = 4 * part.precision * max(_norm(part.value), _norm(before.value))
         untouched = self._untouched(second, sampler)
         for norm, order, bound in before.claim.bounds(absent):
-            measured = float(np.linalg.norm(shift, order)) if shift.size else 0.0
+            measured = _norm(shift, order)
             scale = math.sqrt(shift.size) if order == 1 else 1.0
             self.largest = max(self.largest, (measured - rounding * scale) / bound)
             if untouched and measured > 1e-6 * bound + rounding * scale:
@@ -342,6 +342,8 @@ class Transcript:
         self.find("left behind", detail, None, name)
 
 
-def _norm(values: Array) -> float:
+def _norm(values: Array, order: float = 2) -> float:
+    """The length of what is finite, in units of its largest number: no square overflows."""
     finite = values[np.isfinite(values)]
-    return float(np.linalg.norm(finite)) if finite.size else 0.0
+    most = float(np.abs(finite).max(initial=0.0))
+    return most * float(np.linalg.norm(finite / most, order)) if most else 0.0

@@ -156,12 +156,12 @@ def inner_products(rows: Tensor, directions: Tensor) -> Tensor:
 
 def norms_of_maps(maps: Collection[OuterMap], losses: Tensor) -> tuple[Tensor, bool]:
     """Return (n,) norms over all ``maps``, and whether these and the ``losses`` are finite."""
-    return _for().norms_of_maps(maps, losses)
+    return (library() or PLAIN).norms_of_maps(maps, losses)
 
 
 def sums_of_maps(maps: Collection[OuterMap], weights: Tensor, sums: Sums) -> None:
     """Write sum_i w_i e_i x_i^T and sum_i w_i e_i of every map into its leaves (float64)."""
-    _for().sums_of_maps(maps, weights, sums)
+    (library() or PLAIN).sums_of_maps(maps, weights, sums)
 
 
 class _Plain:
@@ -396,8 +396,7 @@ class _Compiled:
         return norms, bool(fine)
 
     def sums_of_maps(self, maps: Collection[OuterMap], weights: Tensor, sums: Sums) -> None:
-        w = _weights(weights)
-        assert w is not None
+        w = weights.to(torch.float64).contiguous()
         self._sums(_records(maps, sums), len(maps), len(w), w.data_ptr())
 
 
@@ -463,16 +462,15 @@ def _answers(way: Any, e: Tensor, x: Tensor, weights: Tensor) -> list[Tensor]:
     way.weigh_rows(weights, x[:, 0], row, False)
     way.weigh_products(weights, e, x, product, False)
     way.scatter(weights, x, index, scattered)
-    return [*rows, row, product, scattered, *_of_maps(way, e, x, weights)]
-
-
-def _of_maps(way: Any, e: Tensor, x: Tensor, weights: Tensor) -> list[Tensor]:
-    e, x = (t[:, 0].float().contiguous() for t in (e, x))
-    maps = [OuterMap(e, x, 1), OuterMap(e, None, 1)]
-    norms, fine = way.norms_of_maps(maps, e[:, 0])
-    leaves = [torch.zeros(s, dtype=torch.float64) for s in ((e.shape[1], x.shape[1]), e.shape[1])]
-    way.sums_of_maps(maps, weights, [(leaves[0], None), (None, leaves[1])])
-    return [norms, torch.tensor([float(fine)]), *leaves]
+    few = [t[:, 0].float().contiguous() for t in (e, x)]
+    maps, bias = (
+        [OuterMap(few[0], few[1], 1), OuterMap(few[0], None, 1)],
+        torch.zeros(k, dtype=torch.float64),
+    )
+    norms, fine = way.norms_of_maps(maps, few[0][:, 0])
+    leaf = torch.zeros(k, d, dtype=torch.float64)
+    way.sums_of_maps(maps, weights, [(leaf, None), (None, bias)])
+    return [*rows, row, product, scattered, norms, torch.tensor([float(fine)]), leaf, bias]
 
 
 def _close(mine: Tensor, theirs: Tensor, most: Tensor) -> bool:

@@ -14,7 +14,7 @@ from winsor import rules
 from winsor.audit import replay
 from winsor.audit.replaying import neighbours
 from winsor.audit.replaying.transcript import _norm
-from winsor.core.contract import ConfigurationError, PrivacyLeakWarning
+from winsor.core.contract import ConfigurationError
 from winsor.gradients import parameter_rows
 from winsor.tables import (
     PrivateLogisticRegression,
@@ -128,7 +128,7 @@ class OverPlaces(nn.Module):
 def test_places_that_cancel_are_tried(monkeypatch, held):
     """Their gradient is short and their rounding is not: seen, if norms did not account for it."""
     if not held:
-        monkeypatch.setattr(parameter_rows, "NORM_FLOOR", 0.0)
+        monkeypatch.setattr(parameter_rows, "THETA", 0.0)
     torch.manual_seed(0)
     places = torch.randn(N, 16, WIDE) * 1e-3
     rows = TensorDataset(places, torch.arange(N) % 2)
@@ -322,16 +322,16 @@ def test_a_training_that_releases_nothing_is_refused():
 
 
 def test_a_bound_taken_from_the_data_is_found():
-    """The library warns of this look at the data; replay shows it."""
+    """No program can see where a number comes from; replay shows it."""
 
     def train(data):
         return PrivateLogisticRegression(
-            method=winsor.tables.RobustGD(steps=2, scale=1.0), noise_multiplier=1.0
+            method=winsor.tables.RobustGD(steps=2, scale=1.0),
+            noise_multiplier=1.0,
+            feature_bound=float(np.linalg.norm(data[0], axis=1).max()),
         ).fit(*data)
 
-    with pytest.warns(PrivacyLeakWarning):
-        report = replay(train, table())
-    assert not report.passed
+    assert not replay(train, table()).passed
 
 
 def test_nothing_is_left_patched_and_generators_are_where_they_were():

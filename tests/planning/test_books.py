@@ -171,10 +171,12 @@ def test_a_fit_goes_on_about_the_same(first, then, name):
 def test_rows_do_not_go_on_where_persons_were_fitted():
     for model in (PrivateRidge(delta=1e-3), PrivateLogisticRegression(delta=1e-3)):
         with pytest.raises(ConfigurationError, match="another unit"):
-            model.fit(X, Y, unit=PERSONS).partial_fit(X, Y)
-    ranged = PrivateRidge(delta=1e-3, target_range=(0, 1)).partial_fit(X, Y)
+            rows = X.copy()  # each model has rows of its own
+            model.fit(rows, Y, unit=PERSONS).partial_fit(rows, Y)
+    rows = X.copy()
+    ranged = PrivateRidge(delta=1e-3, target_range=(0, 1)).partial_fit(rows, Y)
     with pytest.raises(ConfigurationError, match="another target_range"):
-        ranged.set_params(target_range=(0, 5)).partial_fit(X, Y)
+        ranged.set_params(target_range=(0, 5)).partial_fit(rows, Y)
 
 
 def test_classes_stay_those_of_the_first_call():

@@ -125,7 +125,8 @@ class Door(HoldsKey):
             if not isinstance(part, Bounded):
                 raise _unbounded(parts)
             asked += (name, part.sensitivity, part.share, part.coordinate_bound)
-            asked += [(leaf.dtype, leaf.shape) for leaf in leaves_of(part.value)]
+            leaves = leaves_of(part.value)
+            asked += [(KINDS[type(leaf)], leaf.dtype, leaf.shape) for leaf in leaves]
         if asked != self._priced or step not in self._steps:  # steps are usually alike
             self._set_price(step, parts, asked)
         std, bits, event = self._price

@@ -25,6 +25,7 @@ from sklearn.utils.validation import (
 
 from winsor.core.contract import ConfigurationError, WinsorError
 from winsor.planning.cells import alone, as_keys, as_numbers, codes_among, read_labels
+from winsor.tables.surroundings import note_given
 
 READ_OFF = "the classes are public: they were read off y"
 GIVEN = "the classes are public: they were given"
@@ -72,6 +73,7 @@ def read_table(
 ) -> Any:
     """Return ``X`` as ``read`` reads it, and have ``estimator`` remember or know its columns. Any
     ``y`` must have as many rows; it is not read."""
+    note_given(estimator, X)
     table = X if sparse.issparse(X) and "accept_sparse" not in options else read(X)
     table = check_array(table, dtype=None, input_name="X", estimator=estimator, **options)
     frame = X if hasattr(X, "columns") else table

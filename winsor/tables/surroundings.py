@@ -29,6 +29,7 @@ from winsor.core.contract import ConfigurationError, PrivacyLeakWarning
 from winsor.planning.total import learns
 
 _SEEN: list[weakref.ref[Any]] = []
+_GIVEN: weakref.WeakKeyDictionary[Any, weakref.ref[Any]] = weakref.WeakKeyDictionary()
 _MOST_SEEN = 256
 _ON_PURPOSE: ContextVar[bool] = ContextVar("rows are fitted again on purpose", default=False)
 
@@ -49,9 +50,17 @@ def begin_fit(estimator: Any) -> None:
     _warn_of_surroundings(estimator, getattr(estimator, "budget", None) is not None)
 
 
+def note_given(estimator: Any, X: Any) -> None:
+    """Remember the array that the user passed: what is read of it is another one."""
+    if isinstance(X, np.ndarray):
+        _GIVEN[estimator] = weakref.ref(X if X.base is None else X.base)
+
+
 def count_fit(estimator: Any, X: Any, resumed: bool = False) -> None:
     """Warn of rows that were fitted before, and register a certified fit in its budget."""
     budget = getattr(estimator, "budget", None)
+    given = _GIVEN.pop(estimator, lambda: None)()
+    X = X if given is None else given
     _warn_of_reuse(X, estimator.random_state is not None or resumed, budget is not None)
     if budget is not None:
         budget.register(estimator.ledger_, estimator.guarantee_)

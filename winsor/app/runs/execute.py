@@ -34,6 +34,8 @@ from winsor.training.callbacks import public_numbers
 from winsor.training.saving.file import everything, restore
 
 CHECKPOINT_FORMAT = 2
+BESIDE = ("format", "data", "seconds")
+"""What a checkpoint holds beside the training, which seals what is its own."""
 MISTAKES = (ConfigurationError, CalibrationError, UnsupportedModel, LossError)
 """What a user mends in the configuration, and then calls the same command again."""
 
@@ -215,8 +217,9 @@ class Execution:
                 "new run with another --run directory."
             )
         refuse_unfit_state(state, run.optimizer, run.scheduler, run.private.rule_state)
-        restore(run.private, state, {}, repeat=True)
         self._seconds_before = state["seconds"]
+        own = {name: value for name, value in state.items() if name not in BESIDE}
+        restore(run.private, own, {}, repeat=True)
         self.directory.keep_metrics_until(run.private.steps_done)
 
     # -------------------------------------------------------------------------------- the end

@@ -137,6 +137,12 @@ class PrivateLogisticRegression(PrivateClassifier):
             raise ConfigurationError(
                 "classes must be passed on the first call to partial_fit. Got None instead."
             )
+        known = first or classes is None or np.array_equal(np.unique(classes), self.classes_)
+        if not known:
+            raise ConfigurationError(
+                f"classes must be those of the first call, {self.classes_}. Got {classes!r} "
+                "instead. Leave them out."
+            )
         given = classes if first else self.classes_
         self.classes_, codes, condition = as_labels(y, given)
         loss = self._loss()

@@ -30,6 +30,7 @@ from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
 from winsor.contrib.modelmix.mechanism import ModelMix
+from winsor.core.arithmetic.slack import SLACK, bound_with_slack
 from winsor.core.buffers import FlatTree
 from winsor.core.contract import Neighbouring
 from winsor.core.door import Door
@@ -42,7 +43,7 @@ from winsor.gradients.buffers import Layout
 from winsor.gradients.directions import Kronecker, bases
 from winsor.gradients.view import Directions
 from winsor.rules.coordinates import LInf
-from winsor.rules.rule import ROUNDING, Rule, Sums, no_rows
+from winsor.rules.rule import Rule, Sums, no_rows
 from winsor.training.feeding.feed import Feed
 from winsor.training.iterates import Ball
 from winsor.training.make_private import run_config
@@ -209,7 +210,7 @@ class Seen:
         tree = self.ask(run, weights)
         scaled = self._scaled[run]
         if bound / clip not in self._tall:
-            floor = self.x.square().sum(1).add_(1).sqrt_().mul_(bound / clip * (1 - ROUNDING))
+            floor = self.x.square().sum(1).add_(1).sqrt_().mul_(bound / clip * (1 - SLACK))
             row, column = (self.x.abs() > floor[:, None]).nonzero(as_tuple=True)
             self._tall[bound / clip] = row, column, self.x[row, column]
         row, column, height = self._tall[bound / clip]
@@ -259,7 +260,7 @@ class HeadView:
 
     def cut(self, rule: LInf) -> Sums:
         """What `LInf` contributes."""
-        weights, bound = rule.weight_of_norm(self.norms()), rule.coordinate_bound / (1 + ROUNDING)
+        weights, bound = rule.weight_of_norm(self.norms()), bound_with_slack(rule.coordinate_bound)
         asked = self._seen.ask_cut(self._run, weights, rule.max_grad_norm, bound)
         return {"grad": asked}
 

@@ -130,7 +130,7 @@ def test_norms_are_those_of_single_gradients(depth):
     losses = F.cross_entropy(model(x[:40]), y[:40], reduction="none")
     exact = LoopEngine(model, dict(model.named_parameters())).view(losses).norms()
     for row in seen.norms:
-        torch.testing.assert_close(row, exact, rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(row.double(), exact, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("depth", [1, 2])

@@ -125,8 +125,7 @@ def test_the_json_beside_it_is_complete(tmp_path):
     assert found["variants"][0]["metrics"]["accuracy"]["count"] == 1
 
 
-def test_an_unfinished_run_and_one_without_metrics_have_a_page(tmp_path):
+def test_an_unfinished_run_has_a_page(tmp_path):
     run = make_run(tmp_path / "run", steps=1, finished=False)
-    (run / "metrics.jsonl").write_text("")
     page = render(collect([run]))
     assert "not finished" in page and "unfinished" in page

@@ -22,7 +22,8 @@ from winsor.core.contract import UnsupportedModel
 
 
 class Network(nn.Module):
-    """Attention and a perceptron with dropout; ``weight`` mixes rows, ``narrow`` refuses float64."""
+    """Attention and a perceptron with dropout; ``weight`` mixes rows, and ``narrow`` refuses
+    float64."""
 
     def __init__(self, dropout: float, narrow: bool = False, weight: float = 0.0) -> None:
         super().__init__()

@@ -132,7 +132,7 @@ class Door(HoldsKey):
             value = part.value
             own = [value.flat] if isinstance(value, FlatTree) else leaves_of(value)
             asked += (name, part.sensitivity, part.share, part.coordinate_bound)
-            asked += [(leaf.dtype, leaf.shape) for leaf in own]
+            asked += [(getattr(leaf, "dtype", None), getattr(leaf, "shape", None)) for leaf in own]
             leaves.append(own)
         if asked != self._priced or step not in self._steps:  # steps are usually alike
             self._set_price(step, parts, asked)

@@ -8,21 +8,11 @@ released iterate leaves possible, of all that there are.
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import torch
-
-sys.path.append(str(Path(__file__).parents[1] / "tests" / "support"))
-
+from bounded_sums import beside, elsewhere
 from contrib_attacks import candidates, dropout, underflow
-
-parser = argparse.ArgumentParser(description=__doc__)
-parser.add_argument("--before", help="a checkout of the code before")
 
 if __name__ == "__main__":
     left = {f"ModelMix, {dtype}": candidates(dtype) for dtype in (torch.float32, torch.float64)}
@@ -31,11 +21,10 @@ if __name__ == "__main__":
         "Value, squares underflow: move": f"{underflow():.4f}",
         "Value, dropout off the CPU: move": f"{dropout('forward')[0]:.4f}",
     }
-    before = parser.parse_args().before
-    if before is None:
+    asked = beside(__doc__).parse_args()
+    if asked.place or not asked.before:
         print(json.dumps(now))
     else:
-        path = {**os.environ, "PYTHONPATH": before}
-        old = json.loads(subprocess.check_output([sys.executable, __file__], env=path))
+        old = json.loads(elsewhere(__file__, asked.before))
         print("| case | before | after |\n|---|---|---|")
         print("\n".join(f"| {name} | {old[name]} | {found} |" for name, found in now.items()))

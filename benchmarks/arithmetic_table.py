@@ -7,19 +7,15 @@ In multiples of the stated bound; infinite where the row ends the run.
 
 from __future__ import annotations
 
-import argparse
 import json
 
 import torch
-from bounded_sums import elsewhere
+from bounded_sums import beside, elsewhere
 from hostile_table import TABLE
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--before", help="a checkout of the code before")
-    parser.add_argument("--as", dest="place", default="", help=argparse.SUPPRESS)
-    asked = parser.parse_args()
+    asked = beside(__doc__).parse_args()
     torch.set_num_threads(1)
     now = [measure() for _, _, measure in TABLE]
     if asked.place:

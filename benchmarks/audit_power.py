@@ -29,11 +29,11 @@ import torch
 from saving import save
 from selfaudit.honest import ADD, SINGLE, calibrated
 from selfaudit.mistakes import LowNoise
+from winsor_papers.neighbouring import NOMINAL, AuditSetting, RuleExperiment, canary
 
 from winsor.audit.claims import USUAL_DELTA, certified_claim, gaussian_mu, measured_epsilon
 from winsor.audit.curve import curve_test
 from winsor.audit.example import example
-from winsor.audit.neighbouring import NOMINAL, AuditSetting, RuleExperiment, canary
 from winsor.audit.one_run import audit_training
 from winsor.audit.suite import run
 from winsor.core.noise.gaussian import Gaussian
@@ -97,7 +97,7 @@ def alarms() -> dict[str, Any]:
 
 def _flip() -> Any:
     """The pair that attains averaged clipping's sensitivity, on one coordinate."""
-    from winsor.audit.records import LINE, GradientRecords
+    from winsor_papers.records import LINE, GradientRecords
 
     z = torch.full((1, 1), 1e6)
     return GradientRecords("flip", -z.expand(NOMINAL, 1) / 100, z[:0], z, LINE)

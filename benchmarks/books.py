@@ -1,6 +1,6 @@
 """Issue 37, case by case: what the books say of uses that told them something else.
 
-    python benchmarks/books.py [--before DIR]      this checkout beside another: /work/main
+    python benchmarks/books.py [--before DIR]      this checkout beside another
 
 A row is a function in `ROWS`. It returns what is observed, or raises: an error is shown by its
 class. Add rows with `@row("case", "what is true")`.
@@ -9,16 +9,15 @@ class. Add rows with `@row("case", "what is true")`.
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
+import warnings
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import numpy as np
 import torch
+from bounded_sums import beside, elsewhere
 from sklearn import calibration, ensemble, feature_selection, model_selection, semi_supervised
 
 import winsor
@@ -27,11 +26,11 @@ from winsor.metrics import Accuracy, measure
 from winsor.tables import PrivacyBudget, PrivateLogisticRegression, estimator, total_guarantee
 from winsor.tables.means import clipped_mean
 
-HERE = Path(__file__).resolve().parents[1]
 ROWS: dict[str, tuple[str, Callable[[], Any]]] = {}
 PERSONS, NAN = [i % 64 for i in range(512)], float("nan")
 X = np.random.default_rng(0).normal(size=(512, 3))
 Y = (X[:, 0] > 0).astype(int)
+warnings.simplefilter("ignore")
 
 
 def row(case: str, truth: str) -> Callable[[Callable[[], Any]], None]:
@@ -126,23 +125,12 @@ def shown(observe: Callable[[], Any]) -> str:
     return f"{value:.3f}" if isinstance(value, float) else str(value)
 
 
-def of_checkout(place: Path) -> dict[str, str]:
-    """Every row, by the winsor of a checkout."""
-    known, command = (
-        os.environ | {"PYTHONPATH": str(place)},
-        [sys.executable, "-W", "ignore", str(HERE / "benchmarks/books.py"), "--json"],
-    )
-    said = subprocess.run(command, check=True, capture_output=True, env=known, cwd="/").stdout
-    return dict(json.loads(said.splitlines()[-1]))
-
-
 if __name__ == "__main__":
-    if "--json" in sys.argv:  # this process's winsor alone
-        sys.exit(print(json.dumps({case: shown(each[1]) for case, each in ROWS.items()})))
-    other = Path(
-        sys.argv[sys.argv.index("--before") + 1] if "--before" in sys.argv else "/work/main"
-    )
-    before, after = of_checkout(Path(other)), of_checkout(HERE)
+    asked = beside(__doc__).parse_args()
+    after = {case: shown(observe) for case, (_, observe) in ROWS.items()}
+    if asked.place:  # this process's winsor alone
+        sys.exit(print(json.dumps(after)))
+    before = json.loads(elsewhere(__file__, asked.before).splitlines()[-1]) if asked.before else {}
     print("| case | truth | before | after |\n|---|---|---|---|")
     for case, (truth, _) in ROWS.items():
-        print(f"| {case} | {truth} | {before[case]} | {after[case]} |")
+        print(f"| {case} | {truth} | {before.get(case, '')} | {after[case]} |")

@@ -29,6 +29,14 @@ from hostile_rows import case, noted, nothing, outcome
 NAME = "bounded_sums"
 
 
+def beside(about: str) -> argparse.ArgumentParser:
+    """A parser of the command line of a benchmark that can be put to another checkout."""
+    parser = argparse.ArgumentParser(description=about.splitlines()[0])
+    parser.add_argument("--before", help="a checkout of the code before")
+    parser.add_argument("--as", dest="place", default="", help=argparse.SUPPRESS)
+    return parser
+
+
 def elsewhere(script: str, directory: str, *words: str) -> str:
     """Run a benchmark with the winsor of another checkout, and return what it prints."""
     paths = os.pathsep.join(filter(None, [directory, os.environ.get("PYTHONPATH")]))
@@ -51,11 +59,9 @@ def swept(known: dict[str, Any], cases: int, keep: Any) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = beside(__doc__)
     parser.add_argument("--cases", type=int, default=100_000)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--before", help="another checkout, to which the cases are put")
-    parser.add_argument("--as", dest="place", default="", help=argparse.SUPPRESS)
     parser.add_argument("--resume", action="store_true")
     parser.add_argument("--save", action="store_true")
     asked = parser.parse_args()

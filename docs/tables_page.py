@@ -2,8 +2,9 @@
 
     python docs/tables_page.py
 
-Reads benchmarks/results/tables.jsonl (`benchmarks/tables.py`) and winsorised_means.json. Nothing is
-computed here but means over seeds: a page never says what no run has measured.
+Reads benchmarks/results/tables.jsonl (`benchmarks/tables.py`) and the results of
+experiments/2026-11-tables-without-bounds. Nothing is computed here but means over seeds: a page
+never says what no run has measured.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ from built import write
 from winsor.charts import Chart, Series
 from winsor.charts.files import drawing
 
-RESULTS = Path(__file__).parent.parent / "benchmarks" / "results"
+ROOT = Path(__file__).parent.parent
+RESULTS = ROOT / "benchmarks" / "results"
+ANSWERED = ROOT / "experiments" / "2026-11-tables-without-bounds" / "results"
 
 Cells = dict[tuple[str, str, float], list[dict[str, Any]]]
 
@@ -43,13 +46,13 @@ seeds are. Where a commit is not the newest, the figure lacks later changes of t
 
 EUROS = """## Raw euros
 
-Claims of fremtpl2 without a range and without a logarithm (`benchmarks/raw_amounts.py`). One
-claim in a hundred is more than a third of the total, so at a small epsilon predictions have the
-lower mean of winsorised amounts. Huber and median regression predict the bulk, as they should.
-The Gamma model takes no steps along directions that noise hides, its steps have a bounded length,
-and its means stay within the released range of y; without these limits its mean was 12 million at
-epsilon 1000. Use it for `coef_interval_`, and `PrivateAdditiveRegressor` for predictions, with
-`target="log"` for the median amount.
+Claims of fremtpl2 without a range and without a logarithm (`raw_amounts.py`). One claim in a
+hundred is more than a third of the total, so at a small epsilon predictions have the lower mean of
+winsorised amounts. Huber and median regression predict the bulk, as they should. The Gamma model
+takes no steps along directions that noise hides, its steps have a bounded length, and its means
+stay within the released range of y; without these limits its mean was 12 million at epsilon 1000.
+Use it for `coef_interval_`, and `PrivateAdditiveRegressor` for predictions, with `target="log"` for
+the median amount.
 """
 
 BLIND = """## What was not blind
@@ -216,7 +219,7 @@ def ages(found: Cells) -> list[str]:
     return rows
 
 
-def means(path: Path = RESULTS / "winsorised_means.json") -> list[str]:
+def means(path: Path = ANSWERED / "winsorised_means.json") -> list[str]:
     saved = json.loads(path.read_text())
     rows = ["| table | rows | `winsorised_mean` | `clipped_mean`, `PrivateRadius` | asked |"]
     rows.append("|---|---|---|---|---|")
@@ -230,7 +233,7 @@ def means(path: Path = RESULTS / "winsorised_means.json") -> list[str]:
     return [*rows, "", f"{said} Pareto 2 has no variance: its interval does not cover as it says."]
 
 
-def stretched(path: Path = RESULTS / "learnt_ranges.json") -> list[str]:
+def stretched(path: Path = ANSWERED / "learnt_ranges.json") -> list[str]:
     """How often noise stretches a learnt range, beside an earlier commit."""
     saved = json.loads(path.read_text())
     earlier = {(c["kind"], c["n"]): c for c in saved["before"]["cells"]}
@@ -248,7 +251,7 @@ def stretched(path: Path = RESULTS / "learnt_ranges.json") -> list[str]:
         "## Learnt ranges",
         "",
         f"Epsilon {first['epsilon']:g}, a tenth of it on ranges, {first['fits']} fits",
-        "(`benchmarks/learnt_ranges.py`). *Stretched*: more than half as wide again as without",
+        "(`learnt_ranges.py`). *Stretched*: more than half as wide again as without",
         "noise. Widths are shares of that one: noise hides thin tails, and they are winsorised.",
         f"*Before* is commit {saved['before']['made_by']['commit']}.",
         "",
@@ -257,7 +260,7 @@ def stretched(path: Path = RESULTS / "learnt_ranges.json") -> list[str]:
     ]
 
 
-def intervals(path: Path = RESULTS / "intervals.json") -> list[str]:
+def intervals(path: Path = ANSWERED / "intervals.json") -> list[str]:
     """Coverage of the intervals of generalised linear models."""
     saved = json.loads(path.read_text())
     words = []
@@ -272,13 +275,13 @@ def intervals(path: Path = RESULTS / "intervals.json") -> list[str]:
         "## Intervals of coefficients",
         "",
         f"Coverage at nominal 95 % over {first['tables']} simulated tables of {first['rows']:,}",
-        f"rows, epsilon 1 (`benchmarks/intervals.py`, commit {saved['made_by']['commit']}):",
+        f"rows, epsilon 1 (`intervals.py`, commit {saved['made_by']['commit']}):",
         f"{'; '.join(words)}.",
         "",
     ]
 
 
-def euros(path: Path = RESULTS / "raw_amounts.json") -> list[str]:
+def euros(path: Path = ANSWERED / "raw_amounts.json") -> list[str]:
     saved = json.loads(path.read_text())
     data = saved["data"]
     rows = [
@@ -351,7 +354,8 @@ def page() -> str:
         lines += results(found, epsilon)
     lines += [BLIND, "## Of which commit", "", OLDER, "", *ages(found), ""]
     lines += ["## Means that need no radius", "", "Relative root mean squared error at epsilon 1,"]
-    lines += ["50 seeds (`benchmarks/winsorised_means.py`):", "", *means(), ""]
+    lines += ["50 seeds (`winsorised_means.py`; this script and those named below are in"]
+    lines += ["`experiments/2026-11-tables-without-bounds`):", "", *means(), ""]
     lines += [*intervals(), *stretched(), EUROS, *euros()]
     return "\n".join(lines)
 

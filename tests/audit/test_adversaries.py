@@ -1,9 +1,9 @@
 """Adversaries are worth their name: they reach the sensitivity that each rule states."""
 
 import pytest
+from winsor_papers.neighbouring import NOMINAL, AuditSetting, pairs, worst
 
 from winsor import rules
-from winsor.audit.neighbouring import NOMINAL, AuditSetting, pairs, worst
 from winsor.core.contract import Neighbouring
 from winsor.core.noise.gaussian import Gaussian
 from winsor.core.sampling.samplers import FullBatch

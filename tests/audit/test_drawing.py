@@ -3,10 +3,10 @@
 import numpy as np
 from selfaudit.drawing import CorrelatedExperiment, CorrelatedTraining, banded_matrix
 from selfaudit.honest import ADD, calibrated
+from winsor_papers.neighbouring import AuditSetting
 
 from winsor.audit.claims import certified_claim
 from winsor.audit.curve import curve_test
-from winsor.audit.neighbouring import AuditSetting
 from winsor.core.noise.banded import BandedGaussian, inverse_column
 from winsor.core.sampling.cyclic import CyclicPoisson
 from winsor.core.sampling.samplers import Poisson

@@ -6,9 +6,7 @@ import numpy as np
 import pytest
 import torch
 from scipy.stats import chisquare, multivariate_normal
-
-from winsor.audit.curve import ABSENT, PRESENT
-from winsor.audit.neighbouring import (
+from winsor_papers.neighbouring import (
     AuditSetting,
     LaplaceLikelihoods,
     Likelihoods,
@@ -18,7 +16,9 @@ from winsor.audit.neighbouring import (
     drawn_batches,
     in_noise_units,
 )
-from winsor.audit.records import LINE, MODEL, GradientRecords, as_tree, chosen, dimension, stacked
+from winsor_papers.records import LINE, MODEL, GradientRecords, as_tree, chosen, dimension, stacked
+
+from winsor.audit.curve import ABSENT, PRESENT
 from winsor.core.contract import Bounded, Neighbouring, Sensitivity, UnsoundRelease
 from winsor.core.noise.gaussian import Gaussian
 from winsor.core.sampling.samplers import FixedSize, FullBatch, Poisson

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 import torch
 from selfaudit.mistakes import LeakyQuantile
+from selfaudit.transcripts import CERTAIN, RandomRuleExperiment, TranscriptExperiment
+from winsor_papers.neighbouring import AuditSetting, pairs
+from winsor_papers.records import LINE, GradientRecords
 
 from winsor.audit.curve import ABSENT, PRESENT
-from winsor.audit.neighbouring import AuditSetting, pairs
-from winsor.audit.records import LINE, GradientRecords
-from winsor.audit.transcripts import CERTAIN, RandomRuleExperiment, TranscriptExperiment
 from winsor.core.contract import Neighbouring
 from winsor.core.noise.gaussian import Gaussian
 from winsor.core.sampling.samplers import FullBatch

@@ -30,8 +30,6 @@ from dp_accounting.dp_event import (
 from winsor.core.accounting import account, account_delta, certify, event_from_json, event_to_json
 from winsor.core.contract import Bounded, Neighbouring, Sensitivity, WinsorError
 from winsor.core.events.joint import BandedEvent, joint_event
-from winsor.core.events.selection import SelectionDpEvent
-from winsor.core.events.trial_counts import PoissonTrials, TruncatedNegativeBinomial
 from winsor.core.noise.laplace import joint_event as joint_laplace
 from winsor.core.sampling.allocation import Allocation, Loader
 from winsor.core.sampling.cyclic import CyclicPoisson
@@ -41,6 +39,8 @@ from winsor.planning.bands import Workload, choose, compare
 from winsor.planning.budget import Payment, Target
 from winsor.planning.budget import noise_multiplier as within_budget
 from winsor.planning.calibrate import Budget
+from winsor.tuning.selection import SelectionDpEvent
+from winsor.tuning.trial_counts import PoissonTrials, TruncatedNegativeBinomial
 
 STORED = Path(__file__).with_name("calibrations.json")
 Row = tuple[str, Any]

@@ -38,8 +38,6 @@ from winsor import features, metrics, rules
 from winsor.core.accounting import event_to_json
 from winsor.core.contract import Bounded, Neighbouring, Sensitivity, WinsorError
 from winsor.core.door import Digest, Door
-from winsor.core.events.trial_counts import PoissonTrials, TruncatedNegativeBinomial
-from winsor.core.events.trial_counts import draw as draw_trials
 from winsor.core.ledger import Ledger, config_hash
 from winsor.core.noise.gaussian import Gaussian
 from winsor.core.noise.laplace import Laplace
@@ -57,6 +55,8 @@ from winsor.tables.linear.batches import BlockPoisson
 from winsor.tables.units import one_row_each
 from winsor.tails import PrivateMonitor
 from winsor.training import losses
+from winsor.tuning.trial_counts import PoissonTrials, TruncatedNegativeBinomial
+from winsor.tuning.trial_counts import draw as draw_trials
 
 STORED = Path(__file__).with_name("released.json")
 Row = tuple[str, Any]

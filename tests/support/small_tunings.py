@@ -6,12 +6,12 @@ import numpy as np
 from dp_accounting.dp_event import GaussianDpEvent
 
 from winsor.core.contract import Neighbouring, Sensitivity
-from winsor.core.events.trial_counts import TruncatedNegativeBinomial, draw
 from winsor.core.ledger import Ledger
 from winsor.core.noise.gaussian import Gaussian
 from winsor.core.prepaid import PrepaidDoor
 from winsor.core.randomness import new_key
 from winsor.core.sampling.samplers import FullBatch
+from winsor.tuning.trial_counts import TruncatedNegativeBinomial, draw
 
 ADD = Neighbouring.ADD_OR_REMOVE_ONE
 DELTA = 1e-5

@@ -11,10 +11,10 @@ import pytest
 
 from winsor.core.accounting import account, certify
 from winsor.core.contract import ConfigurationError, Neighbouring
-from winsor.core.events.selection import SelectionDpEvent
-from winsor.core.events.trial_counts import TruncatedNegativeBinomial
 from winsor.planning.plan import Question, solve
 from winsor.tuning.price import compare
+from winsor.tuning.selection import SelectionDpEvent
+from winsor.tuning.trial_counts import TruncatedNegativeBinomial
 
 QUESTION = Question(n=60_000, batch_size=600, epochs=10, epsilon=3.0, delta=1e-5)
 WHOLE = Question(n=60_000, sampling="full", steps=20, epsilon=3.0, delta=1e-5)

@@ -11,9 +11,9 @@ from sklearn.preprocessing import FunctionTransformer
 
 from winsor.core.accounting import account
 from winsor.core.contract import CalibrationError, ConfigurationError, UnsoundRelease
-from winsor.core.events.selection import SelectionDpEvent
 from winsor.tables import PrivateLogisticRegression, PrivateRidge
 from winsor.tuning.search import PrivateRandomizedSearchCV, _split
+from winsor.tuning.selection import SelectionDpEvent
 
 GRID = {"alpha": stats.loguniform(1e-4, 0.1), "feature_bound": [2.0, 3.0]}
 

@@ -27,8 +27,6 @@ from winsor.core.contract import (
     UnsoundRelease,
 )
 from winsor.core.events.alternatives import AlternativesDpEvent
-from winsor.core.events.selection import SelectionDpEvent, log_ratio
-from winsor.core.events.trial_counts import PoissonTrials, TruncatedNegativeBinomial, draw
 from winsor.core.ledger import Ledger
 from winsor.core.noise.gaussian import Gaussian
 from winsor.core.prepaid import PrepaidDoor
@@ -36,6 +34,8 @@ from winsor.core.randomness import new_key
 from winsor.core.sampling.samplers import FullBatch
 from winsor.metrics import Accuracy, measure
 from winsor.tuning import LogUniform, PrivateScore, TuningResult, Uniform, tune
+from winsor.tuning.selection import SelectionDpEvent, log_ratio
+from winsor.tuning.trial_counts import PoissonTrials, TruncatedNegativeBinomial, draw
 from winsor.tuning.trials import Seal
 
 REPLACE = Neighbouring.REPLACE_ONE

@@ -12,14 +12,14 @@ from selfaudit.honest_trials import table
 
 from winsor.audit import curve, replay
 from winsor.core.contract import Neighbouring, Sensitivity
-from winsor.core.events.selection import SelectionDpEvent, certified_deltas
-from winsor.core.events.trial_counts import TruncatedNegativeBinomial, smallest_log_ratio
 from winsor.core.ledger import Ledger
 from winsor.core.noise.gaussian import Gaussian
 from winsor.core.prepaid import PrepaidDoor
 from winsor.core.sampling.samplers import FullBatch
 from winsor.metrics import Accuracy
 from winsor.tuning import PrivateScore, tune
+from winsor.tuning.selection import SelectionDpEvent, certified_deltas
+from winsor.tuning.trial_counts import TruncatedNegativeBinomial, smallest_log_ratio
 
 ADD = Neighbouring.ADD_OR_REMOVE_ONE
 

@@ -1,12 +1,12 @@
 """Audits: try to break a privacy claim, and say how far the attempt went.
 
-Curve test     `curve.py`, on pairs of datasets (`neighbouring.py`, `transcripts.py`) that hurt a
-               rule; `suite.py` makes it a row of a table
+Curve test     `curve.py`, on two neighbouring datasets; `suite.py` makes it a row of a table
 One run        `one_run.py` plants canaries in a training of one's own
 Replay         `replaying/` compares runs on neighbouring datasets step by step
 
 winsor's own mechanisms, and mistakes that must be found, are audited by `tests/support/selfaudit`
-in a clone; published claims by winsor-papers. On the command line: ``winsor audit mechanisms |
+in a clone; published claims by winsor-papers, which also has the pairs of datasets that hurt a rule
+(`winsor_papers.neighbouring`). On the command line: ``winsor audit mechanisms |
 published | mutants | run | replay``.
 """
 

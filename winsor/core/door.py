@@ -13,17 +13,17 @@ honesty; and a step that is repeated with another value is refused before its no
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from dp_accounting import dp_event
 
 from winsor.core.accounting.lattice import MOST_VALUES, on_grid
-from winsor.core.buffers import KINDS, leaves_of, values_in
+from winsor.core.buffers import KINDS, FlatTree, leaves_of, values_in
 from winsor.core.contract import (
     NOT_FINITE,
     Bounded,
@@ -50,14 +50,18 @@ class Digest:
     def __init__(self, key: bytes) -> None:
         self._key = key
         self._mac = AESGCM(key)
-        self._kernel = kernel.load()
+        self._kernel = kernel.load() if len(key) == 16 else None
 
     def tag(self, nonce: bytes, array: Any) -> bytes | None:
         """Return the 16 bytes that name the values of ``array``; None if one is not finite."""
         kind = KINDS[type(array)]
         place = None if self._kernel is None else kind.place(array)
-        if self._kernel is not None and place is not None:
-            return self._kernel.gmac(self._key, nonce, *place)
+        if self._kernel is not None and place is not None and len(nonce) == 12:
+            # Straight into the kernel: short steps notice every call in between.
+            (address, count, width), tag = place, ctypes.create_string_buffer(16)
+            size = count * width
+            finite = self._kernel.gmac(self._key, nonce, address, size, width, tag)
+            return tag.raw if finite else None
         contents = kind.contents(array)
         return None if contents is None else self._mac.encrypt(nonce, b"", contents)
 
@@ -121,30 +125,27 @@ class Door(HoldsKey):
     def release(self, step: int, parts: Mapping[str, Bounded]) -> Released:
         """Noise ``parts`` jointly as step ``step``. Their arrays are overwritten."""
         asked: list[Any] = []
+        leaves: list[list[Any]] = []
         for name, part in parts.items():
             if not isinstance(part, Bounded):
                 raise _unbounded(parts)
+            value = part.value
+            own = [value.flat] if isinstance(value, FlatTree) else leaves_of(value)
             asked += (name, part.sensitivity, part.share, part.coordinate_bound)
-            leaves = leaves_of(part.value)
-            asked += [(KINDS[type(leaf)], leaf.dtype, leaf.shape) for leaf in leaves]
+            asked += [(KINDS[type(leaf)], leaf.dtype, leaf.shape) for leaf in own]
+            leaves.append(own)
         if asked != self._priced or step not in self._steps:  # steps are usually alike
             self._set_price(step, parts, asked)
         std, bits, event = self._price
-        covered = parts if self._correlated is None else self._covered(step, parts, std)
-        entry = self.ledger.record(self.run, step, event, self._digest(step, covered))
+        if self._correlated is not None:  # its noise covers other values
+            covered = self._correlated.covered(parts, std, step)
+            leaves = [leaves_of(covered[name]) for name in parts]
+        entry = self.ledger.record(self.run, step, event, self._digest(step, leaves))
         values = self.mechanism.add_noise(parts, std, NoiseOfStep(self.noise, entry, bits))
         if self._correlated is not None:
             growth = self._correlated.growth(step)
             std = {name: growth * own for name, own in std.items()}
         return Released(values, std, entry, self.seal)
-
-    def _covered(
-        self, step: int, parts: Mapping[str, Bounded], std: Mapping[str, float]
-    ) -> dict[str, Bounded]:
-        """What correlated noise of this step will cover: that is what it must be bound to."""
-        assert self._correlated is not None
-        values = self._correlated.covered(parts, std, step)
-        return {name: replace(part, value=values[name]) for name, part in parts.items()}
 
     def _set_price(self, step: int, parts: Mapping[str, Bounded], asked: list[Any]) -> None:
         if not parts:
@@ -176,15 +177,15 @@ class Door(HoldsKey):
             )
         self._block = (block, local)
 
-    def _digest(self, step: int, parts: Mapping[str, Bounded]) -> str:
+    def _digest(self, step: int, parts: list[list[Any]]) -> str:
         """A keyed digest (GMAC) of names, types, shapes and values before noise.
 
         To whoever does not know the key it is random. Rules give finite sums for any rows; a value
         that is not finite is an error of the rule, and no row may lead here.
         """
         tags = []
-        for number, part in enumerate(parts.values()):
-            for place, leaf in enumerate(leaves_of(part.value)):
+        for number, leaves in enumerate(parts):
+            for place, leaf in enumerate(leaves):
                 nonce = step.to_bytes(6, "little") + number.to_bytes(2, "little")
                 tag = self._mac.tag(nonce + place.to_bytes(4, "little"), leaf)
                 if tag is None:

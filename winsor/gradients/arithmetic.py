@@ -154,16 +154,6 @@ def inner_products(rows: Tensor, directions: Tensor) -> Tensor:
     return _for(rows, directions).inner_products(rows, directions)
 
 
-def norms_of_maps(maps: Collection[OuterMap], losses: Tensor) -> tuple[Tensor, bool]:
-    """Return (n,) norms over all ``maps``, and whether these and the ``losses`` are finite."""
-    return (library() or PLAIN).norms_of_maps(maps, losses)
-
-
-def sums_of_maps(maps: Collection[OuterMap], weights: Tensor, sums: Sums) -> None:
-    """Write sum_i w_i e_i x_i^T and sum_i w_i e_i of every map into its leaves (float64)."""
-    (library() or PLAIN).sums_of_maps(maps, weights, sums)
-
-
 class _Plain:
     """The same in NumPy and torch, one row after the other: a row's digits are its own."""
 
@@ -237,6 +227,7 @@ class _Plain:
         return _like(found, rows)
 
     def norms_of_maps(self, maps: Collection[OuterMap], losses: Tensor) -> tuple[Tensor, bool]:
+        """Return (n,) norms over all ``maps``, and whether these and the ``losses`` are finite."""
         total = torch.zeros(len(losses), dtype=torch.float64)
         for e, x, has_bias in maps:
             inner = 0.0 if x is None else self.squares(x)
@@ -244,6 +235,7 @@ class _Plain:
         return total.sqrt_(), bool(total.isfinite().all() and losses.isfinite().all())
 
     def sums_of_maps(self, maps: Collection[OuterMap], weights: Tensor, sums: Sums) -> None:
+        """Write sum_i w_i e_i x_i^T and sum_i w_i e_i of every map into its leaves (float64)."""
         for (e, x, _), (weight, bias) in zip(maps, sums, strict=True):
             if weight is not None and x is not None:
                 self.weigh_products(weights, e, x, weight, False)

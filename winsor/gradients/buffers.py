@@ -92,10 +92,6 @@ class Layout:
         """Return a tree of sums over rows, in float64, with undefined values."""
         return self.over(torch.empty(self.total, dtype=torch.float64, device=self.device))
 
-    def narrowed(self, tree: FlatTree) -> FlatTree:
-        """Return a copy in the type of the parameters."""
-        return self.over(tree.flat.to(self.dtype))
-
     def packed(self, leaves: Sequence[Tensor]) -> FlatTree:
         """Return a tree of these leaves as sums over rows, in float64."""
         return self.joined([leaf.double() for leaf in leaves])

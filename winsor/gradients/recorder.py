@@ -85,7 +85,6 @@ class Recorder:
         self.verified = False
         self.rows: int | None = None
         self.row_memory = RowMemory()
-        self._ones: Tensor | None = None
         self._shared: dict[str, bool] = {}
         self._receive: Callable[[Call, int, Tensor], None] = _ignore
 
@@ -257,16 +256,9 @@ class Recorder:
         if not self.verified and len(losses) > 1:
             self._verify(losses)
             self.verified = True
-        self._run(losses, self.ones_like(losses) if seed is None else seed, receive)
+        self._run(losses, torch.ones_like(losses) if seed is None else seed, receive)
         if self._stray:
             self.refuse_stray()
-
-    def ones_like(self, losses: Tensor) -> Tensor:
-        """Return the seed of a sum, kept between steps: batches of one size follow each other."""
-        ones = self._ones
-        if ones is None or ones.shape != losses.shape or ones.dtype is not losses.dtype:
-            ones = self._ones = torch.ones_like(losses.detach())
-        return ones
 
     def _run(
         self,

@@ -22,7 +22,8 @@ from torch import Tensor
 from torch.autograd.graph import GradientEdge
 
 from winsor.core.contract import Tree
-from winsor.gradients.arithmetic import OuterMap, norms_of_maps, sums_of_maps
+from winsor.gradients import arithmetic
+from winsor.gradients.arithmetic import OuterMap
 from winsor.gradients.buffers import Layout
 from winsor.gradients.layers.linear import LinearLayer
 from winsor.gradients.parameter_rows import Outer, ParameterRows, Rows, zero_where_not
@@ -145,7 +146,7 @@ class SmallModel:
         # What torch.autograd.grad does after checks that take as long as the pass itself.
         found = _run_backward(
             (losses,),
-            (self._recorder.ones_like(losses) if shares is None else shares,),
+            (torch.ones_like(losses) if shares is None else shares,),
             False,
             False,
             (*[one.edge for _, one in noted], *self._leaves),
@@ -204,6 +205,8 @@ def _plain(x: Tensor, n: int, dimensions: int) -> bool:
 class LinearView(RecordedView):
     """Norms and one sum for all parameters without pieces; these are made for whoever asks."""
 
+    places = 1
+
     def __init__(
         self,
         parameters: Mapping[str, Tensor],
@@ -243,9 +246,12 @@ class LinearView(RecordedView):
         return self._norms
 
     def _check(self) -> None:
-        if self._checked or not self._maps:
+        if self._checked:
+            return
+        if not self._maps:
             return super()._check()
-        norms, fine = norms_of_maps(self._maps.values(), self.raw_losses)
+        way = arithmetic.library() or arithmetic.PLAIN  # no call in between: short steps notice
+        norms, fine = way.norms_of_maps(self._maps.values(), self.raw_losses)
         if not fine:  # other rows keep the digits of their norms
             self._kept = self.raw_losses.isfinite() & norms.isfinite()
             norms = torch.where(self._kept, norms, 0.0)
@@ -258,11 +264,12 @@ class LinearView(RecordedView):
         if not isinstance(weights, Tensor) or not self._maps:
             return super().weighted_sum(weights, last)
         tree = self._layout.empty()
-        leaves = [
-            (tree[layer.weight] if layer.weight else None, tree[layer.bias] if layer.bias else None)
-            for layer in self._maps
-        ]
-        sums_of_maps(self._maps.values(), self._usable(weights.detach()), leaves)
+        leaves: list[tuple[Tensor | None, Tensor | None]] = []
+        for layer in self._maps:
+            leaves.append((tree.get(layer.weight or ""), tree.get(layer.bias or "")))
+        w = weights.detach()
+        way = arithmetic.library() or arithmetic.PLAIN
+        way.sums_of_maps(self._maps.values(), w if self._kept is None else self._usable(w), leaves)
         self._spent = last
         if last:
             self._maps = {}

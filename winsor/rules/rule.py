@@ -172,13 +172,13 @@ class WrappedRule(Rule):
 
 def clip_weights(norms: Tensor, threshold: float) -> Tensor:
     """Return min(1, C/|g|) for each row, as C/max(C, |g|): safe at |g| = 0 and any C > 0."""
-    clip = bound_with_slack(threshold)
+    clip = bound_with_slack(float(threshold))
     return norms.double().clamp_min(clip).reciprocal_().mul_(clip)
 
 
 def weights_of_quotient(threshold: float, lengths: Tensor) -> Tensor:
     """Return C/length for each row; a row whose length reads zero is zero, its weight finite."""
-    return bound_with_slack(threshold) / lengths.double().clamp_min(SHORTEST_ROW)
+    return bound_with_slack(float(threshold)) / lengths.double().clamp_min(SHORTEST_ROW)
 
 
 def no_rows(parameters: Mapping[str, Tensor]) -> RowsView:

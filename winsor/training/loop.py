@@ -101,7 +101,8 @@ certified by PLD
         only, accounted like any other) is done here.
         """
         self._refuse_unresumed()
-        self._refuse_half_done()
+        if self._is_half_done:
+            self._refuse_half_done()
         count = self._steps_to_run(steps)
         affordable = min(count, self._affordable_steps())
         if self._iterates.put_back(self._update.parameters):
@@ -111,7 +112,8 @@ certified by PLD
             for fragments in self._feed.steps(self.steps_done - self._first, affordable):
                 before = self.steps_done
                 yield from self._logical_batch(fragments)
-                self._refuse_half_done()
+                if self._is_half_done:
+                    self._refuse_half_done()
                 if self.steps_done == before:
                     self._finish()
                     if self._uneven is not None and not self._follow_others():
@@ -164,7 +166,8 @@ certified by PLD
 
         ``losses`` holds one value per row, with its graph: ``reduction="none"``.
         """
-        self._refuse_half_done()
+        if self._is_half_done:
+            self._refuse_half_done()
         fragment = self._open
         if fragment is None:
             raise ProtocolError(

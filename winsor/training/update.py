@@ -26,7 +26,7 @@ from torch.optim import optimizer as hooks
 from winsor.core.buffers import FlatTree
 from winsor.core.contract import ConfigurationError, Released, UnsoundRelease
 from winsor.core.noise.protocol import Choice
-from winsor.gradients.buffers import Layout
+from winsor.gradients.buffers import unflatten
 from winsor.training.tamper_guard import count_fused_steps
 
 
@@ -137,8 +137,7 @@ class OptimizerUpdate:
         self._scale = 1 / expected_size
         self._note_noise = getattr(optimizer, "note_noise", None)  # it corrects for public noise
         self._step = BareStep(optimizer, parameters)
-        self._layout = Layout(parameters)
-        self._one_type = len({p.dtype for p in parameters.values()}) == 1
+        self._types = {p.dtype for p in parameters.values()}
         self._last = -1
 
     def apply(self, released: Released) -> None:
@@ -159,9 +158,14 @@ class OptimizerUpdate:
 
     def rounded(self, grad: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         """Return a release, which is in float64, in the types of the parameters."""
-        if isinstance(grad, FlatTree) and self._one_type:
-            return grad if grad.flat.dtype is self._layout.dtype else self._layout.narrowed(grad)
-        return {name: leaf.to(self.parameters[name].dtype) for name, leaf in grad.items()}
+        if not (isinstance(grad, FlatTree) and len(self._types) == 1):
+            return {name: leaf.to(self.parameters[name].dtype) for name, leaf in grad.items()}
+        flat = grad.flat.to(*self._types)
+        if flat is grad.flat:
+            return grad
+        narrow = FlatTree(zip(grad, unflatten(flat, [*grad.values()]), strict=True))
+        narrow.flat = flat
+        return narrow
 
     def use_key(self, key: bytes) -> None:
         """Accept the releases of a run that continues under ``key``."""

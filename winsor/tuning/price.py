@@ -1,7 +1,7 @@
 """What a tuning spends: the noise of one trial, the event in the ledger, the guarantee.
 
 A trial's price is its training's, its score's and its looks'. A random number of trials of which
-the best is released costs a selection (`winsor.core.events.selection`); a fixed number of which all
+the best is released costs a selection (`winsor.tuning.selection`); a fixed number of which all
 are released, their composition.
 
 Each trial needs more noise than a single run within the same budget would. For the same rows, steps
@@ -36,19 +36,19 @@ from winsor.core.contract import (
     Neighbouring,
 )
 from winsor.core.events.registry import History
-from winsor.core.events.selection import SelectionDpEvent
-from winsor.core.events.trial_counts import (
-    PoissonTrials,
-    TrialCounts,
-    TruncatedNegativeBinomial,
-    quantile,
-)
 from winsor.core.ledger.guarantee import guarantee
 from winsor.core.ledger.ledger import Ledger
 from winsor.planning import calibrate
 from winsor.planning.calibrate import Budget
 from winsor.planning.plan import Question
 from winsor.planning.run import PlannedRun
+from winsor.tuning.selection import SelectionDpEvent
+from winsor.tuning.trial_counts import (
+    PoissonTrials,
+    TrialCounts,
+    TruncatedNegativeBinomial,
+    quantile,
+)
 
 if TYPE_CHECKING:
     from winsor.tuning.pruning import PrivateScore, Pruning

@@ -31,7 +31,6 @@ from winsor.core.accounting import certify
 from winsor.core.checks import as_delta, as_relation, fraction, positive
 from winsor.core.contract import CalibrationError, ConfigurationError, Neighbouring, UnsoundRelease
 from winsor.core.events.registry import History
-from winsor.core.events.trial_counts import TruncatedNegativeBinomial
 from winsor.core.randomness import key_for, new_key, stream
 from winsor.metrics import R2, Accuracy, Metric
 from winsor.planning.shared_budget import settings_of
@@ -42,6 +41,7 @@ from winsor.tuning.outcome import Job
 from winsor.tuning.price import whole_event
 from winsor.tuning.pruning import PrivateScore
 from winsor.tuning.space import Space
+from winsor.tuning.trial_counts import TruncatedNegativeBinomial
 from winsor.tuning.trials import tune
 
 _NOT_TUNED = ("epsilon", "delta", "noise_multiplier", "relation", "random_state")

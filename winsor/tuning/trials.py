@@ -10,7 +10,7 @@ killed goes on where it was, and runs as many trials as it would have.
 
 Guarantee
 ---------
-That of `winsor.core.events.selection` for what `TuningResult` holds, if `train` keeps to its part:
+That of `winsor.tuning.selection` for what `TuningResult` holds, if `train` keeps to its part:
 private rows are touched through doors that write the ledger it returns, the score is computed
 inside (on public rows, or by `Job.measure` into that ledger), and nothing of a trial is kept or
 shown elsewhere. The time a tuning takes is not covered: it tells K. With ``release="all"`` the
@@ -32,7 +32,6 @@ import numpy as np
 
 from winsor.core.checks import as_relation, choice, probability
 from winsor.core.contract import ConfigurationError, LedgerError, Neighbouring, UnsoundRelease
-from winsor.core.events.trial_counts import TrialCounts, draw
 from winsor.core.ledger.ledger import Ledger
 from winsor.core.randomness import KEY_BYTES, bound_key, fingerprint, key_for, stream, subkey
 from winsor.tuning.outcome import PRUNED, Job, PrivateScore, TrialRow, TuningResult, checked
@@ -40,6 +39,7 @@ from winsor.tuning.price import Price, Total, Trial, law_of
 from winsor.tuning.pruning import Pruning
 from winsor.tuning.sealed import Seal
 from winsor.tuning.space import Space
+from winsor.tuning.trial_counts import TrialCounts, draw
 
 Train = Callable[[dict[str, Any], Job], tuple[Any, Any, Any]]
 """(setting, job) -> (model, the trial's ledger, score)."""

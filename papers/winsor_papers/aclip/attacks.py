@@ -7,13 +7,13 @@ from functools import partial
 
 from dp_accounting.dp_event import GaussianDpEvent
 
-from winsor.audit.neighbouring import AuditSetting, RuleExperiment, worst
-from winsor.audit.records import LINE
 from winsor.audit.suite import Audit, Prepared
 from winsor.core.noise.gaussian import Gaussian
 from winsor.core.sampling.samplers import FullBatch
 from winsor_papers.aclip.claim import AclipRun
 from winsor_papers.attack import ADD, DELTA, attack
+from winsor_papers.neighbouring import AuditSetting, RuleExperiment, worst
+from winsor_papers.records import LINE
 
 
 def aclip_audits() -> Iterator[Audit]:

@@ -11,14 +11,6 @@ import torch
 from dp_accounting.dp_event import DpEvent, MixtureOfGaussiansDpEvent
 
 from winsor.audit.curve import ABSENT, PRESENT
-from winsor.audit.neighbouring import (
-    AuditSetting,
-    Floats,
-    Likelihoods,
-    StackedExperiment,
-    in_noise_units,
-)
-from winsor.audit.records import LINE, GradientRecords, Parts, chosen, stacked
 from winsor.audit.suite import Audit, Prepared
 from winsor.core.door import Door
 from winsor.core.noise.gaussian import Gaussian
@@ -26,6 +18,14 @@ from winsor.core.randomness import stream
 from winsor.core.sampling.samplers import FullBatch
 from winsor_papers.attack import ADD, attack
 from winsor_papers.dc_dpsgd.claim import DcDpsgdRun
+from winsor_papers.neighbouring import (
+    AuditSetting,
+    Floats,
+    Likelihoods,
+    StackedExperiment,
+    in_noise_units,
+)
+from winsor_papers.records import LINE, GradientRecords, Parts, chosen, stacked
 
 SETTINGS = (  # reading of the noise, budget for the trace, budget for the gradient
     ("two noises", 2.0, 6.0),

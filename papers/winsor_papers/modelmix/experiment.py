@@ -27,8 +27,6 @@ from torch import Tensor, nn
 
 from winsor.audit.claims import Claim, claim_of
 from winsor.audit.curve import PRESENT
-from winsor.audit.neighbouring import AuditSetting, Floats, StackedExperiment
-from winsor.audit.records import GradientRecords, Parts, chosen, stacked
 from winsor.contrib.modelmix.mechanism import MixedGaussian, MixedLaplace, ModelMix
 from winsor.contrib.modelmix.update import MixingUpdate
 from winsor.core.contract import Neighbouring
@@ -38,6 +36,8 @@ from winsor.core.randomness import stream
 from winsor.core.sampling.samplers import Poisson
 from winsor.rules.coordinates import L1, LInf
 from winsor.rules.rule import Rule
+from winsor_papers.neighbouring import AuditSetting, Floats, StackedExperiment
+from winsor_papers.records import GradientRecords, Parts, chosen, stacked
 
 LEARNING_RATE = 0.5
 NOMINAL = 10

@@ -11,7 +11,6 @@ from dp_accounting.dp_event import GaussianDpEvent
 from scipy.special import ndtri_exp
 
 from winsor.audit.curve import PRESENT
-from winsor.audit.neighbouring import Floats, audit_key
 from winsor.audit.suite import Audit, Prepared
 from winsor.core.ledger.ledger import Ledger
 from winsor.core.noise.gaussian import Gaussian
@@ -19,6 +18,7 @@ from winsor.core.prepaid import PrepaidDoor
 from winsor.core.randomness import stream
 from winsor.tables.means.groups import Groups
 from winsor_papers.attack import DELTA, REPLACE, attack
+from winsor_papers.neighbouring import Floats, audit_key
 from winsor_papers.sco.claim import theorem_6_claim, theorem_6_rho
 
 

@@ -9,8 +9,6 @@ import torch
 from dp_accounting.dp_event import GaussianDpEvent
 from torch import Tensor
 
-from winsor.audit.neighbouring import AuditSetting, RuleExperiment
-from winsor.audit.records import LINE, GradientRecords
 from winsor.audit.suite import Audit, Prepared
 from winsor.contrib.value.wgc import WeakGrowth
 from winsor.core.contract import Bounded, Sensitivity
@@ -19,6 +17,8 @@ from winsor.core.sampling.samplers import FullBatch
 from winsor.gradients.view import Need, View
 from winsor.rules.rule import Rule, State, Sums
 from winsor_papers.attack import ADD, DELTA, attack
+from winsor_papers.neighbouring import AuditSetting, RuleExperiment
+from winsor_papers.records import LINE, GradientRecords
 from winsor_papers.value.claim import ValueRun, as_printed
 
 

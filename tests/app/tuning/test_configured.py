@@ -18,8 +18,8 @@ from winsor.app.tuning.configured import ConfiguredTuning
 from winsor.app.tuning.directory import TuningDirectory
 from winsor.core.accounting import flatten
 from winsor.core.contract import ConfigurationError
-from winsor.core.events.selection import SelectionDpEvent
 from winsor.core.ledger.ledger import Ledger
+from winsor.tuning.selection import SelectionDpEvent
 
 SPACE = {"optimizer.lr": {"log_uniform": [0.05, 5.0]}, "rule": {"max_grad_norm": [0.1, 1.0]}}
 

@@ -16,8 +16,6 @@ from dp_accounting.dp_event import (
 from winsor.core.accounting import account, delta_curve, event_from_json, event_to_json
 from winsor.core.contract import ConfigurationError, Neighbouring
 from winsor.core.events.alternatives import AlternativesDpEvent
-from winsor.core.events.selection import SelectionDpEvent
-from winsor.core.events.trial_counts import TruncatedNegativeBinomial
 
 DELTA = 1e-5
 FEW = SelfComposedDpEvent(PoissonSampledDpEvent(0.1, GaussianDpEvent(2.0)), 50)
@@ -35,19 +33,12 @@ def test_the_worst_alternative_counts_at_every_epsilon():
 
 
 @pytest.mark.parametrize("relation", list(Neighbouring))
-def test_alone_composed_and_selected(relation):
+def test_alone_and_composed(relation):
     one = max(account([(event, 1)], DELTA, relation).epsilon for event in (FEW, MANY))
     both = account([(EITHER, 1)], DELTA, relation).epsilon
     assert both == pytest.approx(one, rel=5e-3) and both >= one * (1 - 2e-3)
     more = account([(EITHER, 1), (GaussianDpEvent(3.0), 1)], DELTA, relation).epsilon
     assert more > both
-    law = TruncatedNegativeBinomial.of_mean(5)
-    chosen = [
-        account([(SelectionDpEvent(event, law), 1)], DELTA, relation).epsilon
-        for event in (FEW, MANY, EITHER)
-    ]
-    assert chosen[2] >= max(chosen[:2]) * (1 - 2e-3)
-    assert chosen[2] <= max(chosen[:2]) * 1.1
 
 
 def test_laws_of_different_kinds():

@@ -30,9 +30,7 @@ from winsor.core.contract import ConfigurationError, Neighbouring
 from winsor.core.events.allocation import AllocationDpEvent
 from winsor.core.events.alternatives import AlternativesDpEvent
 from winsor.core.events.mixed import MixedLaplaceDpEvent
-from winsor.core.events.selection import SelectionDpEvent, SelectionProfileDpEvent
 from winsor.core.events.thresholded import ThresholdedGaussianDpEvent
-from winsor.core.events.trial_counts import TruncatedNegativeBinomial
 
 ADD, REPLACE = Neighbouring.ADD_OR_REMOVE_ONE, Neighbouring.REPLACE_ONE
 
@@ -112,13 +110,6 @@ def test_a_newcomers_event_is_one_file_in_a_folder(tmp_path):
 
 # --------------------------------------------------------------------------- every event there is
 
-LAW = TruncatedNegativeBinomial.of_mean(5)
-
-
-def gaussian_selection(noise: float) -> SelectionDpEvent:
-    return SelectionDpEvent(GaussianDpEvent(noise), LAW)
-
-
 EVERY = {
     "nothing": lambda noise: NoOpDpEvent(),
     "gaussian": GaussianDpEvent,
@@ -137,8 +128,6 @@ EVERY = {
     ),
     "thresholded gaussian": lambda noise: ThresholdedGaussianDpEvent(noise, 1e-9),
     "mixed_laplace": lambda noise: MixedLaplaceDpEvent(0.1, noise, 0.0, 2.0),
-    "selection": gaussian_selection,
-    "selection_profile": lambda noise: SelectionProfileDpEvent(gaussian_selection(noise)),
 }
 """Every kind of the core, as a function of its noise."""
 

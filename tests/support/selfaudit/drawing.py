@@ -18,10 +18,10 @@ from dp_accounting.dp_event import DpEvent, NoOpDpEvent
 from numpy.typing import NDArray
 from torch import nn
 from torch.utils.data import TensorDataset
+from winsor_papers.neighbouring import AuditSetting, Floats, StackedExperiment, log_sum
 
 from selfaudit.trainings import HUGE, Recorder, TrainingExperiment, train
 from winsor.audit.curve import PRESENT
-from winsor.audit.neighbouring import AuditSetting, Floats, StackedExperiment, log_sum
 from winsor.core.door import Door
 from winsor.core.noise.banded import BandedGaussian
 from winsor.core.randomness import stream

@@ -14,6 +14,8 @@ from typing import Any
 
 import statistic_battery
 import torch
+from winsor_papers.neighbouring import NOMINAL, AuditSetting, RuleExperiment, canary, pairs, worst
+from winsor_papers.records import MODEL, Parts
 
 from selfaudit.drawing import CorrelatedExperiment, CorrelatedTraining, UnitTraining
 from selfaudit.means import (
@@ -27,12 +29,10 @@ from selfaudit.ranges import RangeExperiment
 from selfaudit.statistics import StatisticExperiment
 from selfaudit.tables import SUMS, TableExperiment
 from selfaudit.trainings import TrainingExperiment
+from selfaudit.transcripts import RandomRuleExperiment, TranscriptExperiment
 from winsor import rules
 from winsor.audit.claims import USUAL_DELTA, gaussian_mu
-from winsor.audit.neighbouring import NOMINAL, AuditSetting, RuleExperiment, canary, pairs, worst
-from winsor.audit.records import MODEL, Parts
 from winsor.audit.suite import Audit, Prepared, certified
-from winsor.audit.transcripts import RandomRuleExperiment, TranscriptExperiment
 from winsor.core.contract import Neighbouring
 from winsor.core.noise.banded import BandedGaussian
 from winsor.core.noise.gaussian import Gaussian

@@ -21,10 +21,10 @@ from typing import Any
 
 import numpy as np
 from dp_accounting.dp_event import DpEvent
+from winsor_papers.neighbouring import Floats, audit_key
 
 from winsor.audit.claims import USUAL_DELTA
 from winsor.audit.curve import PRESENT
-from winsor.audit.neighbouring import Floats, audit_key
 from winsor.core.contract import Neighbouring
 from winsor.core.ledger.ledger import Ledger
 from winsor.core.noise.gaussian import Gaussian

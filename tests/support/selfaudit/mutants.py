@@ -12,6 +12,15 @@ from typing import ClassVar
 
 import numpy as np
 import torch
+from winsor_papers.neighbouring import (
+    NOMINAL,
+    AuditSetting,
+    Floats,
+    RuleExperiment,
+    StackedExperiment,
+    canary,
+    log_sum,
+)
 
 from selfaudit.honest import (
     ADD,
@@ -45,15 +54,6 @@ from selfaudit.ranges import AllColumns, RangeExperiment
 from selfaudit.training_mutants import mistaken
 from winsor.audit.claims import gaussian_mu, point_claim
 from winsor.audit.curve import PRESENT
-from winsor.audit.neighbouring import (
-    NOMINAL,
-    AuditSetting,
-    Floats,
-    RuleExperiment,
-    StackedExperiment,
-    canary,
-    log_sum,
-)
 from winsor.audit.suite import Audit, Prepared, certified
 from winsor.core.door import Door
 from winsor.core.noise.gaussian import Gaussian

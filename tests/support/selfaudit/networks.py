@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from winsor_papers.records import Mask, Parts
 
 from winsor.audit.curve import PRESENT
-from winsor.audit.records import Mask, Parts
 from winsor.contrib.value.engine import ForwardEngine
 from winsor.gradients import Engine, Need, make_engine, trainable_parameters
 from winsor.rules.rule import Rule, State, no_rows

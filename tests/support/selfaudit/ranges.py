@@ -20,9 +20,9 @@ from typing import Any, ClassVar
 import numpy as np
 from dp_accounting.dp_event import DpEvent
 from numpy.typing import NDArray
+from winsor_papers.neighbouring import Floats, audit_key
 
 from winsor.audit.curve import PRESENT
-from winsor.audit.neighbouring import Floats, audit_key
 from winsor.core.contract import Neighbouring
 from winsor.core.ledger.ledger import Ledger
 from winsor.core.noise.gaussian import Gaussian

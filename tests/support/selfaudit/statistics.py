@@ -8,16 +8,16 @@ from functools import cached_property
 import numpy as np
 import statistic_battery
 import torch
-
-from winsor.audit.curve import DATASETS, PRESENT
-from winsor.audit.neighbouring import (
+from winsor_papers.neighbouring import (
     AuditSetting,
     Floats,
     Likelihoods,
     StackedExperiment,
     in_noise_units,
 )
-from winsor.audit.records import Parts, chosen, stacked
+from winsor_papers.records import Parts, chosen, stacked
+
+from winsor.audit.curve import DATASETS, PRESENT
 from winsor.core.contract import Bounded, Neighbouring
 from winsor.core.door import Door
 from winsor.tables.statistics import Statistic

@@ -15,11 +15,11 @@ import torch
 from dp_accounting.dp_event import DpEvent
 from torch import nn
 from torch.utils.data import TensorDataset
+from winsor_papers.neighbouring import AuditSetting, Floats
 
 from selfaudit.trainings import HUGE, Recorder
 from winsor.audit.claims import gaussian_mu
 from winsor.audit.curve import PRESENT
-from winsor.audit.neighbouring import AuditSetting, Floats
 from winsor.audit.suite import Prepared, certified
 from winsor.core.contract import Neighbouring
 from winsor.core.noise.gaussian import Gaussian

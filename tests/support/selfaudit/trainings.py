@@ -17,9 +17,9 @@ import torch
 from dp_accounting.dp_event import DpEvent
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
+from winsor_papers.neighbouring import AuditSetting, Floats, RuleExperiment
+from winsor_papers.records import LINE, GradientRecords
 
-from winsor.audit.neighbouring import AuditSetting, Floats, RuleExperiment
-from winsor.audit.records import LINE, GradientRecords
 from winsor.core.contract import Neighbouring
 from winsor.core.noise.gaussian import Gaussian
 from winsor.core.sampling.samplers import Poisson

@@ -52,7 +52,7 @@ def test_coefficients_are_found_within_their_errors(kind, relation):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_intervals_cover(kind):
-    """A small version of benchmarks/intervals.py: 30 tables, 3 parameters each."""
+    """A small experiments/2026-11-tables-without-bounds: 30 tables, 3 parameters each."""
     start = -0.5 if kind is PrivatePoissonRegressor else 7.0
     inside = []
     for seed in range(30):

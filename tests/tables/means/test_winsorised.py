@@ -33,7 +33,7 @@ def test_light_tails_cost_next_to_nothing():
 
 @pytest.mark.parametrize("family", ["normal", "lognormal", "student"])
 def test_intervals_cover(family):
-    """A small seeded cousin of the 500 simulations in benchmarks/winsorised_means.py."""
+    """A small seeded cousin of the 500 simulations in experiments/2026-11-tables-without-bounds."""
     rng = np.random.default_rng(7)
     draw, truth = {
         "normal": (lambda n: rng.normal(50, 1, n), 50.0),

@@ -44,7 +44,6 @@ from winsor.core.accounting import event_to_json
 from winsor.core.checks import at_least, choice, fraction, positive
 from winsor.core.contract import ConfigurationError, Neighbouring
 from winsor.core.events.registry import History
-from winsor.core.events.trial_counts import TrialCounts, TruncatedNegativeBinomial
 from winsor.gradients import trainable_parameters
 from winsor.metrics import R2, Accuracy, Metric
 from winsor.planning.run import PlannedRun
@@ -52,6 +51,7 @@ from winsor.rules.rule import dry_run
 from winsor.tuning.outcome import Job
 from winsor.tuning.pruning import PrivateScore
 from winsor.tuning.space import LAWS, Space
+from winsor.tuning.trial_counts import TrialCounts, TruncatedNegativeBinomial
 from winsor.tuning.trials import Train
 
 TUNABLE = ("model", "rule", "optimizer", "schedule")

@@ -19,7 +19,6 @@ from winsor.core.events import (
     alternatives,
     builtin,
     mixed,
-    selection,
     thresholded,
 )
 from winsor.core.events.registry import (
@@ -53,6 +52,5 @@ __all__ = [
     "mixed",
     "register",
     "registered",
-    "selection",
     "thresholded",
 ]

@@ -17,6 +17,9 @@ among n rows (docs/privacy.md, "Arithmetic", has the proof), which is at most C 
 
 from __future__ import annotations
 
+import functools
+from numbers import Real
+
 from winsor.core.contract import ConfigurationError
 
 SLACK = 1e-4
@@ -36,13 +39,14 @@ FRAGMENTS = 64
 KAPPA = 2.0**10
 
 
+@functools.lru_cache(maxsize=64)  # asked at every step
 def bound_with_slack(threshold: float) -> float:
     """Return the length that rows are cut to, for a sum that one row moves by ``threshold``."""
-    if not threshold >= 2.0**-300:
+    if not (isinstance(threshold, Real) and threshold >= 2.0**-300):  # a tensor could change
         raise ConfigurationError(
             f"a bound on rows must be at least 2^-300. Got {threshold!r} instead."
         )
-    return threshold / (1 + SLACK)
+    return float(threshold) / (1 + SLACK)
 
 
 def charge(rows: float, places: float) -> float:

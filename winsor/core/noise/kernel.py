@@ -48,7 +48,7 @@ class Kernel:
         size, bits, text = ctypes.c_int64, ctypes.c_int, ctypes.c_char_p
         where = (pointer, text, number, number, size, bits)
         add, apply = (None, *where, real, real, pointer), (None, pointer, size, real, real, pointer)
-        self._draw, self._add_f32, self._add_f64, self.apply_f32, self.apply_f64, self._gmac = (
+        self._draw, self._add_f32, self._add_f64, self.apply_f32, self.apply_f64, self.gmac = (
             compiled.functions(
                 self._library,
                 needs="AES and AVX2",
@@ -101,15 +101,6 @@ class Kernel:
         source, target = _check(noise, "d", size), _check(x, "fd", size)
         apply = self.apply_f32 if x.dtype.char == "f" else self.apply_f64
         apply(source, size, gamma, 1.0 / gamma, target)
-
-    def gmac(self, key: bytes, nonce: bytes, address: int, size: int, width: int) -> bytes | None:
-        """The tag that AES-128-GCM gives ``size`` floats of ``width`` bytes as associated data;
-        None if one of them is not finite. The memory must stay where it is meanwhile."""
-        if len(key) != 16 or len(nonce) != 12 or width not in (4, 8):
-            raise ValueError("a digest must have a key of 16 bytes and a nonce of 12.")
-        tag = ctypes.create_string_buffer(16)
-        finite = self._gmac(key, nonce, address, size * width, width, tag)
-        return tag.raw if finite else None
 
     def _tables(self, law: tables.Law) -> Any:
         known = self._laws.get(law.name)
@@ -178,7 +169,8 @@ def agrees(kernel: Kernel) -> bool:
         if x.tobytes() != y.tobytes():
             return False
         nonce, mac = bytes(range(12)), AESGCM(key[:16])
-        tag = kernel.gmac(key[:16], nonce, x.ctypes.data, count, x.itemsize)
-        if tag != mac.encrypt(nonce, b"", x.tobytes()):
+        tag, size = ctypes.create_string_buffer(16), x.itemsize
+        kernel.gmac(key[:16], nonce, x.ctypes.data, count * size, size, tag)
+        if tag.raw != mac.encrypt(nonce, b"", x.tobytes()):
             return False
     return True

@@ -18,7 +18,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from torch import nn
 
@@ -157,7 +157,8 @@ class RunState(HoldsKey):
         """
         if shards:
             refuse_whole(self)
-        self._refuse_half_done()
+        if self._is_half_done:
+            self._refuse_half_done()
         if self._open is not None:
             raise ProtocolError(
                 "private.save must be called after private.step, or outside the loop. Got a call "
@@ -215,15 +216,14 @@ class RunState(HoldsKey):
         assert ranks is not None and uneven is not None
         return uneven.follow(self._feed.drawn, lambda: self._save_together(ranks, os.devnull, {}))
 
-    def _refuse_half_done(self) -> None:
+    def _refuse_half_done(self) -> NoReturn:
         """Refuse to go on after a step that failed half-way: rows could be added twice, or the
         noise of its entry cover another sum."""
-        if self._is_half_done:
-            raise ProtocolError(
-                f"a step must be done as a whole. Got an error in the middle of step "
-                f"{self.steps_done + 1} before: its rows, its entry in the ledger and the weights "
-                "no longer agree. Continue from the last checkpoint with winsor.resume."
-            )
+        raise ProtocolError(
+            f"a step must be done as a whole. Got an error in the middle of step "
+            f"{self.steps_done + 1} before: its rows, its entry in the ledger and the weights "
+            "no longer agree. Continue from the last checkpoint with winsor.resume."
+        )
 
     def _inside_a_step(self) -> bool:
         return self._sums is not None or bool(self._held)

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from winsor.rules.members import norms_of_sums
 from winsor.rules.microbatch import Microbatch, inserted_permutation
 
-from winsor.audit.neighbouring import NOMINAL, AuditSetting, worst
+from winsor_papers.neighbouring import NOMINAL, AuditSetting, worst
 from winsor.core.contract import ConfigurationError, Neighbouring
 from winsor.core.noise.gaussian import Gaussian
 from winsor.core.sampling.samplers import FullBatch

@@ -35,7 +35,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from winsor.audit.curve import ABSENT, DATASETS, PRESENT
-from winsor.audit.records import (
+from winsor.core.contract import ConfigurationError, Neighbouring, Released
+from winsor.core.door import Door
+from winsor.core.ledger.ledger import Ledger
+from winsor.core.noise.laplace import Laplace
+from winsor.core.noise.protocol import Mechanism
+from winsor.core.noise.slices import without_thread
+from winsor.core.randomness import stream
+from winsor.core.sampling.samplers import FixedSize, FullBatch, Poisson, Sampler
+from winsor.rules.rule import Rule, State
+from winsor_papers.records import (
     LINE,
     MODEL,
     GradientRecords,
@@ -47,15 +56,6 @@ from winsor.audit.records import (
     flat,
     stacked,
 )
-from winsor.core.contract import ConfigurationError, Neighbouring, Released
-from winsor.core.door import Door
-from winsor.core.ledger.ledger import Ledger
-from winsor.core.noise.laplace import Laplace
-from winsor.core.noise.protocol import Mechanism
-from winsor.core.noise.slices import without_thread
-from winsor.core.randomness import stream
-from winsor.core.sampling.samplers import FixedSize, FullBatch, Poisson, Sampler
-from winsor.rules.rule import Rule, State
 
 Floats = NDArray[np.float64]
 

@@ -19,16 +19,16 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-
-from winsor.audit.curve import ABSENT, DATASETS, PRESENT
-from winsor.audit.neighbouring import (
+from winsor_papers.neighbouring import (
     AuditSetting,
     Floats,
     Likelihoods,
     StackedExperiment,
     in_noise_units,
 )
-from winsor.audit.records import Parts, Records, stacked
+from winsor_papers.records import Parts, Records, stacked
+
+from winsor.audit.curve import ABSENT, DATASETS, PRESENT
 from winsor.core.contract import Released
 from winsor.core.door import Door
 from winsor.rules.rule import Rule, State

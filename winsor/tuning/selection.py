@@ -81,7 +81,7 @@ from winsor.core.events.registry import (
     flatten,
     register,
 )
-from winsor.core.events.trial_counts import (
+from winsor.tuning.trial_counts import (
     PoissonTrials,
     TrialCounts,
     TruncatedNegativeBinomial,

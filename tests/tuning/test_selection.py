@@ -6,6 +6,11 @@ import decimal
 import itertools
 import json
 import math
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,6 +27,7 @@ from dp_accounting.rdp import RdpAccountant
 from dp_accounting.rdp.rdp_privacy_accountant import compute_delta
 from scipy import stats
 
+import winsor
 from winsor.core.accounting import (
     account,
     account_delta,
@@ -34,9 +40,12 @@ from winsor.core.accounting import (
 )
 from winsor.core.accounting.dominating import dominating_pair
 from winsor.core.contract import ConfigurationError, Neighbouring
-from winsor.core.events import trial_counts
 from winsor.core.events.alternatives import AlternativesDpEvent
-from winsor.core.events.selection import (
+from winsor.core.ledger import Ledger
+from winsor.core.ledger.guarantee import guarantee
+from winsor.core.randomness import new_key
+from winsor.tuning import trial_counts
+from winsor.tuning.selection import (
     SelectionDpEvent,
     SelectionProfileDpEvent,
     certified_deltas,
@@ -44,7 +53,7 @@ from winsor.core.events.selection import (
     epsilon_by_renyi,
     epsilon_directly,
 )
-from winsor.core.events.trial_counts import (
+from winsor.tuning.trial_counts import (
     PoissonTrials,
     TruncatedNegativeBinomial,
     draw,
@@ -54,9 +63,6 @@ from winsor.core.events.trial_counts import (
     selected_divergences,
     smallest_log_ratio,
 )
-from winsor.core.ledger import Ledger
-from winsor.core.ledger.guarantee import guarantee
-from winsor.core.randomness import new_key
 
 ADD, REPLACE = Neighbouring.ADD_OR_REMOVE_ONE, Neighbouring.REPLACE_ONE
 DELTA = 1e-5
@@ -358,6 +364,29 @@ def test_a_selection_may_hold_a_selection():
     assert account([(inner, 1)], DELTA).epsilon < account([(outer, 1)], DELTA).epsilon < 2
 
 
+@pytest.mark.parametrize("relation", [ADD, REPLACE])
+def test_a_trial_that_is_one_of_several_events(relation):
+    few = SelfComposedDpEvent(PoissonSampledDpEvent(0.1, GaussianDpEvent(2.0)), 50)
+    many = SelfComposedDpEvent(PoissonSampledDpEvent(0.01, GaussianDpEvent(0.8)), 500)
+    law = TruncatedNegativeBinomial.of_mean(5)
+    *each, either = [
+        account([(SelectionDpEvent(event, law), 1)], DELTA, relation).epsilon
+        for event in (few, many, AlternativesDpEvent((few, many)))
+    ]
+    assert max(each) * (1 - 2e-3) <= either <= max(each) * 1.1
+
+
+@pytest.mark.parametrize("of", [lambda event: event, SelectionProfileDpEvent])
+def test_more_noise_costs_less_and_more_selections_cost_more(of):
+    def epsilon(noise: float, count: int) -> float:
+        event = of(SelectionDpEvent(GaussianDpEvent(noise), TruncatedNegativeBinomial.of_mean(5)))
+        assert event_from_json(json.loads(json.dumps(event_to_json(event)))) == event
+        return account([(event, count)], 1e-6).epsilon
+
+    assert math.inf > epsilon(2.0, 2) > epsilon(4.0, 2) > epsilon(8.0, 2) > 0
+    assert 0 < epsilon(4.0, 1) < epsilon(4.0, 2) < epsilon(4.0, 4) < math.inf
+
+
 def test_other_noise_and_other_relations():
     law = LAWS[0]
     laplace = SelectionDpEvent(LaplaceDpEvent(5.0), law)
@@ -421,6 +450,26 @@ def test_a_ledger_holds_a_selection(tmp_path):
     again = Ledger.read(tmp_path / "ledger.jsonl")
     assert again.history() == ledger.history()
     assert guarantee([again], DELTA, ADD).epsilon > account([(event, 1)], DELTA).epsilon
+
+
+def test_whoever_reads_a_ledger_finds_the_event(tmp_path):
+    """By the entry point of pyproject.toml: nothing of `winsor.tuning` is imported before."""
+    root = Path(winsor.__file__).parents[1]
+    project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
+    point = f"selection = {project['entry-points']['winsor.events']['selection']}"
+    metadata = tmp_path / "events-0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: events\nVersion: 0\n")
+    (metadata / "entry_points.txt").write_text(f"[winsor.events]\n{point}\n")
+    data = event_to_json(SelectionDpEvent(GaussianDpEvent(2.0), LAWS[0]))
+    code = "from winsor.core.accounting import event_from_json, event_to_json; import sys; "
+    code += f"print(event_to_json(event_from_json({data!r})), 'torch' in sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (tmp_path, root)))},
+        capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert (done.stdout.strip(), done.stderr) == (f"{data} False", "")
 
 
 def test_a_fixed_number_of_trials_is_refused():

@@ -215,7 +215,15 @@ def _differentiable(x: Any) -> bool:
 
 
 def call_rows(call: Call, parameters: Parameters, n: int) -> Tree:
-    """Return {parameter name: (n, *shape)} of one recorded call. The recorder must be paused."""
+    """Return {parameter name: (n, *shape)} of one recorded call, in the type of the parameters.
+
+    The recorder must be paused.
+    """
+    with torch.autocast(next(iter(parameters.values())).device.type, enabled=False):
+        return _call_rows(call, parameters, n)
+
+
+def _call_rows(call: Call, parameters: Parameters, n: int) -> Tree:
     pure: Pure = call.operation
     refuse_changed_inputs(call)
     current = {key: parameters[name].detach() for key, name in pure.names.items()}

@@ -230,11 +230,8 @@ def _call_rows(call: Call, parameters: Parameters, n: int) -> Tree:
     dtype = next(iter(current.values())).dtype  # autocast may have recorded narrower numbers
     inputs = [x.to(dtype) if x.is_floating_point() else x for x in call.inputs]
     if pure.batched is None:
-        shared = pure.shared or [False] * len(inputs)
-        pure.batched = tuple(
-            x.dim() > 0 and x.shape[0] == n and not each
-            for x, each in zip(inputs, shared, strict=True)
-        )
+        pairs = zip(inputs, pure.shared or [False] * len(inputs), strict=True)
+        pure.batched = tuple(x.dim() > 0 and x.shape[0] == n and not each for x, each in pairs)
     if not pure.checked:
         _refuse_other_outputs(pure, current, inputs)
         pure.checked = True

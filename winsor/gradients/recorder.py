@@ -17,6 +17,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from operator import and_
 from typing import Any, NoReturn
 
@@ -71,24 +72,10 @@ class PatchedForward:
         return getattr, (self._module, "forward")
 
 
-class _LearnRows:
-    """Hook of the model. Copies and pickles of the model have one that does nothing."""
-
-    def __init__(self, recorder: Recorder | None = None) -> None:
-        self._recorder = recorder
-
-    def __call__(self, module: nn.Module, args: Any, kwargs: Any) -> None:
-        if self._recorder is not None:
-            self._recorder.learn_rows(args, kwargs)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _LearnRows, ()
-
-
 class Recorder:
     """Patches the forwards of ``sites``, and runs the backward passes that feed an engine."""
 
-    def __init__(self, model: nn.Module, sites: Sequence[Site]) -> None:
+    def __init__(self, model: Any, sites: Sequence[Site]) -> None:
         self._model = model
         self._sites = sites
         self._handles: list[Any] = []
@@ -129,7 +116,7 @@ class Recorder:
             hook = parameter.register_post_accumulate_grad_hook(self._stray_hook(name))
             self._handles.append(hook)
         if self.asks_for_rows:
-            learn = self._model.register_forward_pre_hook(_LearnRows(self), with_kwargs=True)
+            learn = self._model.register_forward_pre_hook(self._learn_rows, with_kwargs=True)
             self._handles.append(learn)
         self.attached = True
 
@@ -157,8 +144,10 @@ class Recorder:
 
         return note
 
-    def learn_rows(self, args: Any, kwargs: Any) -> None:
-        """Note how many rows the model is called on; at first, what goes with their number."""
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Recorder, (None, ())  # what the hook of a copied or pickled model has: nothing
+
+    def _learn_rows(self, module: nn.Module, args: Any, kwargs: Any) -> None:
         if not self.on:
             return
         leaves = args if args and isinstance(args[0], Tensor) else tree_flatten((args, kwargs))[0]
@@ -176,22 +165,20 @@ class Recorder:
         found: dict[Any, list[bool]] = {}
 
         def zeros(x: Any) -> Any:
-            follows = isinstance(x, Tensor) and x.dim() > 0 and x.shape[0] == self.rows
-            return x.new_zeros(count, *x.shape[1:]) if follows else x
+            is_rows = isinstance(x, Tensor) and x.dim() > 0 and x.shape[0] == self.rows
+            return x.new_zeros(count, *x.shape[1:]) if is_rows else x
 
-        def note(site: Site, args: tuple[Any, ...], kwargs: Any) -> Any:
+        def note(site: Site, _: nn.Module, args: tuple[Any, ...], kwargs: Any) -> Any:
             inputs = [x for x in tree_flatten((args, kwargs))[0] if isinstance(x, Tensor)]
             has = [x.dim() > 0 and x.shape[0] == count for x in inputs]
             found.setdefault((site.path, len(inputs)), has)
             if isinstance(site.module, nn.Embedding) and args and _is_shared(args[0], count):
-                return (_for_each(args[0], count), *args[1:]), kwargs
-            return None
+                args = _for_each(args[0], count), *args[1:]
+            return args, kwargs
 
         hooks = [
-            site.module.register_forward_pre_hook(
-                lambda _, args, kwargs, site=site: note(site, args, kwargs), with_kwargs=True
-            )
-            for site in self._sites
+            s.module.register_forward_pre_hook(partial(note, s), with_kwargs=True)
+            for s in self._sites
         ]
         devices = {p.device for p in self._model.parameters() if p.is_cuda}
         try:
@@ -210,10 +197,8 @@ class Recorder:
     def shared(self, site: Site, inputs: Sequence[Tensor]) -> list[bool]:
         """Tell which ``inputs`` of a site have as many entries as there are rows by chance only."""
         follows = (self._followed or {}).get((site.path, len(inputs)), [True] * len(inputs))
-        return [
-            not each and x.dim() > 0 and x.shape[0] == self.rows
-            for each, x in zip(follows, inputs, strict=True)
-        ]
+        pairs = zip(follows, inputs, strict=True)
+        return [not each and x.dim() > 0 and x.shape[0] == self.rows for each, x in pairs]
 
     @contextmanager
     def paused(self) -> Iterator[None]:
@@ -239,10 +224,8 @@ class Recorder:
         """
         if self.rows is None or index.dim() == 0:
             return index
-        if site.path not in self._lifted:
-            known = _is_shared(index, self.rows) or self.shared(site, [index])[0]
-            self._lifted[site.path] = known
-        return _for_each(index, self.rows) if self._lifted[site.path] else index
+        known = _is_shared(index, self.rows) or self.shared(site, [index])[0]
+        return _for_each(index, self.rows) if self._lifted.setdefault(site.path, known) else index
 
     def track(self, call: Call, outputs: list[Tensor]) -> list[Tensor]:
         """Have the output-gradients of ``outputs`` delivered to ``call`` in the backward pass.

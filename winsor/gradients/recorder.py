@@ -9,6 +9,9 @@ While recording, a module's forward runs on *detached* parameters. So the one ba
 
 Rows must not mix: before the first real backward pass, another one with half of the rows switched
 off must leave those rows' output-gradients exactly zero at every recorded module.
+
+How many rows are drawn is private. Whether rows share an input (positions) is therefore told by two
+calls of the model, on 2 and on 3 rows of zeros, before the first recorded one: shapes are public.
 """
 
 from __future__ import annotations

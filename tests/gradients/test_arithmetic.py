@@ -11,8 +11,13 @@ import torch
 from torch import Tensor
 
 from winsor.core import compiled
-from winsor.gradients import arithmetic
-from winsor.gradients.arithmetic import BLOCK, BLOCKS, PLAIN, OuterMap, library
+from winsor.gradients import arithmetic, parameter_rows
+from winsor.gradients.arithmetic import BLOCK, BLOCKS, PLAIN, OuterMap, add_up_chunks, library
+from winsor.gradients.buffers import Layout
+from winsor.gradients.layers.convolution import ConvolutionPiece, Geometry
+from winsor.gradients.parameter_rows import Factors, ParameterRows
+from winsor.gradients.recorded_view import RecordedView
+from winsor.gradients.rows import RowsView
 
 LIBRARY = library()
 WAYS = {"library": LIBRARY, "NumPy": PLAIN}
@@ -232,6 +237,41 @@ def test_sums_are_chained_in_blocks():
         way.scatter(None, right.unsqueeze(1), index, out[2])
         for found in out:
             assert abs(float(found) - 1 - (count - 1) * 2.0**-50) <= chain * 2.0**-53
+
+
+def test_sums_over_chunks_of_rows_are_chained_in_blocks(monkeypatch):
+    """The same where each row is a chunk of its own: its numbers fill the cache."""
+    monkeypatch.setattr(parameter_rows, "NUMBERS_AT_ONCE", 0)
+    count = 16 * BLOCK
+    values = torch.full((count, 1, 1), 2.0**-54, dtype=torch.float64)
+    values[0] = 1.0
+    ones, loss, like = torch.ones_like(values), values[:, 0, 0], {"w": zeros(1, 1)}
+    flat = Geometry((1,), (0,), (1,), False, (0,), 1)
+    piece = ConvolutionPiece(values, ones, torch.Size((1, 1, 1)), flat)
+    view = RecordedView(like, {"w": Factors(ones, values)}, loss, Layout(like))
+    sums = [zeros(1, 1, 1), zeros(1, 1)]
+    piece.weighted(None, sums[0])
+    ParameterRows.weighted(Factors(ones, values), None, sums[1])
+    sums.append(view.map_sum(lambda rows: rows)["w"])
+    sums.append(RowsView({"w": values}, chunk=1).map_sum(lambda rows: rows)["w"])
+    sums.append(view.cut_sum(torch.ones(count, dtype=torch.float64), 2.0**-60)["w"] * 2.0**60)
+    exact = 1 + (count - 1) * 2.0**-54
+    for found in sums[:-1]:
+        assert abs(float(found) - exact) <= (BLOCK + 16) * 2.0**-54
+    assert float(sums[-1]) == count
+
+
+def test_as_many_chunks_as_there_may_be_are_added_up_in_their_order():
+    met = []
+
+    def add(start, stop, into):
+        met.append((start, stop))
+        into += 1.0
+
+    chunks, out = [(i, i + 1) for i in range(BLOCK * BLOCKS + 3)], zeros(1)
+    add_up_chunks(chunks, add, out)
+    assert met == chunks
+    assert float(out) == len(chunks)
 
 
 # -------------------------------------------------------------------------- unusual numbers

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 import engine_zoo as zoo
 import pytest
 import torch
@@ -149,10 +152,28 @@ class SharedPositions(nn.Module):
         return x + self.positions(torch.arange(x.shape[1]))
 
 
+class Table(nn.Module):
+    """Own parameters, and an argument that all rows share."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(3))
+
+    def forward(self, x: Tensor, places: Tensor) -> Tensor:
+        return x * self.scale + places
+
+
+class SharedTable(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = Table()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.table(x, torch.arange(12.0).view(4, 3).to(x))
+
+
 @pytest.mark.parametrize("engine", FAST)
-@pytest.mark.parametrize(
-    ("build", "shape"), [(MixesRows, (4, 3)), (TimeFirst, (4, 4, 3)), (SharedPositions, (4, 4, 3))]
-)
+@pytest.mark.parametrize(("build", "shape"), [(MixesRows, (4, 3)), (TimeFirst, (4, 4, 3))])
 def test_mixed_rows_are_refused(
     build: type[nn.Module], shape: tuple[int, ...], engine: str
 ) -> None:
@@ -161,12 +182,17 @@ def test_mixed_rows_are_refused(
 
 
 @pytest.mark.parametrize("engine", FAST)
-def test_shared_positions_stay_shared_when_a_batch_has_as_many_rows(engine: str) -> None:
-    """Decided on the first batch; a later batch with as many rows as positions must not flip it."""
-    model = SharedPositions().double()
+@pytest.mark.parametrize("build", [SharedPositions, SharedTable])
+@pytest.mark.parametrize("counts", [(3, 4, 5), (4, 1, 5), (1, 4, 3), (2, 4), (0, 4)])
+def test_what_rows_share_stays_shared_whatever_their_count(
+    build: type[nn.Module], counts: tuple[int, ...], engine: str
+) -> None:
+    """A batch may have as many rows as there are positions, the first one too: how many rows are
+    drawn is private."""
+    model = build().double()
     runner = make_engine(model, trainable_parameters(model), engine)
     runner.attach()
-    for n in (3, 4, 5):
+    for n in counts:
         x = torch.randn(n, 4, 3).double()
         runner.recording(False)
         oracle = make_engine(model, trainable_parameters(model), "loop").view(
@@ -287,3 +313,44 @@ def test_models_compiled_in_place_are_refused() -> None:
     model[0]._compiled_call_impl = model[0].forward  # what model.compile() leaves behind
     with pytest.raises(UnsupportedModel, match=r"before model\.compile\(\)"):
         refuse_unsupported(model)
+
+
+class Bare(nn.Module):
+    """Parameters of its own, and a way from what it normalises to its output."""
+
+    def __init__(self, normalise: Any = lambda x: x) -> None:
+        super().__init__()
+        self.scale, self.normalise = nn.Parameter(torch.ones(3)), normalise
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.normalise(x) * self.scale
+
+
+@pytest.mark.parametrize("engine", FAST)
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 3e38, 1e-45])
+@pytest.mark.parametrize("row", [0, 4])
+def test_no_row_ends_a_run_on_the_way_to_torch_func(engine: str, value: float, row: int) -> None:
+    """Whether a module is served is asked with made-up rows, not with private ones."""
+    x = torch.randn(5, 3)
+    x[row] = value
+    model = nn.Sequential(Bare(), nn.Linear(3, 2))
+    assert zoo.make_view(model, x, engine)[1].norms().isfinite().all()
+
+
+@pytest.mark.parametrize("engine", FAST)
+@pytest.mark.parametrize(
+    "normalise",
+    [
+        lambda x: x - x.mean(0),
+        lambda x: x + torch.rand_like(x),
+        lambda x: x.flip(0),
+        lambda x: x / x.detach().norm(),
+    ],
+)
+@pytest.mark.parametrize("content", [1.0, 0.0, math.nan])
+def test_a_module_that_mixes_rows_is_refused_whatever_the_rows_are(
+    engine: str, normalise: Any, content: float
+) -> None:
+    x = torch.randn(5, 3) * content
+    with pytest.raises(UnsupportedModel, match="alone"):
+        zoo.make_view(nn.Sequential(Bare(normalise), nn.Linear(3, 2)), x, engine)

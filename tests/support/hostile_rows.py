@@ -26,6 +26,7 @@ from hostile_layers import BOUNDED_FORWARD, KINDS, ROWS, Kind, Model
 from torch import Tensor, nn
 
 from winsor.core.contract import Bounded, WinsorError
+from winsor.gradients.arithmetic import squares
 from winsor.gradients.engine import make_engine
 from winsor.gradients.parameters import trainable_parameters
 from winsor.gradients.rows import RowsView
@@ -359,10 +360,30 @@ def worlds(one: Case, fields: Fields, sizes: list[int]) -> list[dict[str, Bounde
     """What goes to the door without the last row or unit, and with it."""
     total, last = len(next(iter(fields.values()))), sizes[-1] if sizes else 1
     without = {name: rows[: total - last] for name, rows in fields.items()}
-    return [_handed_over(one, without, sizes[:-1]), _handed_over(one, fields, sizes)]
+    recorded: list[RowsView] = []
+    after = _handed_over(one, fields, sizes, recorded)
+    return [_handed_over(one, without, sizes[:-1], recorded), after]
 
 
-def _handed_over(one: Case, fields: Fields, sizes: list[int]) -> dict[str, Bounded]:
+def _recorded_once(view: View, known: RowsView | None) -> RowsView:
+    """What the engine "loop" records of a row has other last bits among other rows, which is a
+    condition of its guarantee: take what it recorded in the other world, unless the row is finite
+    in one of the two only, which is no rounding."""
+    assert isinstance(view, RowsView)
+    if known is None:
+        return view
+    n = view.size
+    rows = {}
+    for name, now in view.raw.items():
+        before = known.raw[name][:n]
+        alike = squares(now).isfinite() == squares(before).isfinite()
+        rows[name] = torch.where(alike.view(-1, *[1] * (now.dim() - 1)), before, now)
+    return RowsView(rows, view.raw_losses)
+
+
+def _handed_over(
+    one: Case, fields: Fields, sizes: list[int], recorded: list[RowsView]
+) -> dict[str, Bounded]:
     model: nn.Module | None = None
     if one.kinds:
         model = Model(one.kinds, one.dtype)
@@ -373,7 +394,7 @@ def _handed_over(one: Case, fields: Fields, sizes: list[int]) -> dict[str, Bound
     state = rule.init(dict(parameters), EXPECTED_SIZE)
     held: list[View] = []
     sums: Sums | None = None
-    for view in _views(one, model, parameters, fields, sizes):
+    for view in _views(one, model, parameters, fields, sizes, recorded):
         if rule.couples_rows:
             held.append(view)
             continue
@@ -388,9 +409,15 @@ def _handed_over(one: Case, fields: Fields, sizes: list[int]) -> dict[str, Bound
 
 
 def _views(
-    one: Case, model: nn.Module | None, parameters: Any, fields: Fields, sizes: list[int]
+    one: Case,
+    model: nn.Module | None,
+    parameters: Any,
+    fields: Fields,
+    sizes: list[int],
+    recorded: list[RowsView],
 ) -> Iterator[View]:
-    """Yield the view of each physical batch."""
+    """Yield the view of each physical batch. The first world's are kept in ``recorded``."""
+    known = list(recorded)
     rows = len(next(iter(fields.values())))
     each = sizes or [1] * rows
     step = one.physical or max(1, len(each))
@@ -407,6 +434,9 @@ def _views(
             stop = start + sum(each[first : first + step])
             part = {name: values[start:stop] for name, values in fields.items()}
             view = _view(engine, model, part)
+            if one.engine == "loop":
+                view = _recorded_once(view, known[first // step] if known else None)
+                recorded.append(view)
             yield units_view(view, Units(each[first : first + step])) if sizes else view
             start = stop
     finally:

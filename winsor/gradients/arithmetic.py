@@ -143,6 +143,25 @@ def weigh_products(
     _for(left, right, out).weigh_products(weights, left, right, out, add)
 
 
+def add_up_chunks(
+    chunks: Sequence[tuple[int, int]], add: Callable[[int, int, Tensor], None], out: Tensor
+) -> None:
+    """Write into ``out`` what ``add(start, stop, into)`` adds up over all ``chunks`` of rows.
+
+    At most `BLOCK` chunks are added one after the other, and so are at most `BLOCKS` such sums.
+    """
+    out.zero_()
+    if len(chunks) <= BLOCK:
+        for start, stop in chunks:
+            add(start, stop, out)
+        return
+    size = BLOCK if len(chunks) <= BLOCK * BLOCKS else BLOCK * BLOCKS
+    some = torch.empty_like(out)
+    for i in range(0, len(chunks), size):
+        add_up_chunks(chunks[i : i + size], add, some)
+        out += some
+
+
 def scatter(weights: Tensor | None, right: Tensor, index: Tensor, out: Tensor) -> None:
     """Add w_i right_it (n, T, d) to row index_it (n, T) of ``out`` (float64); negative ones are no
     places."""

@@ -37,6 +37,8 @@ from winsor.gradients.rows import RowsView
 from winsor.gradients.view import Engine, View
 
 Parameters = Mapping[str, nn.Parameter]
+MADE_UP = 3
+"""Rows of the batch on which a module is tried."""
 
 
 class Pure:
@@ -46,8 +48,10 @@ class Pure:
         self.site = site
         self.names = names  # key in the function's parameter dict -> parameter name
         self.run = run  # (parameters, inputs) -> list of float outputs
+        self.shared: list[bool] | None = None
         self.batched: tuple[bool, ...] | None = None
         self.vmappable = True
+        self.checked = False
 
     def __str__(self) -> str:
         return str(self.site)
@@ -87,13 +91,12 @@ class FuncEngine(Engine):
             call.grads[j] = g
             fired[id(call)] = call
 
-        verify = not self._recorder.verified
         if n > 0:
             self._recorder.backward(losses, receive)
         rows = {name: p.new_zeros((n, *p.shape)) for name, p in self._parameters.items()}
         with self._recorder.paused():
             for call in fired.values():
-                for name, value in call_rows(call, self._parameters, n, verify).items():
+                for name, value in call_rows(call, self._parameters, n).items():
                     rows[name] += value
         return RowsView(rows, losses)
 
@@ -150,6 +153,8 @@ def recorded_module(
 ) -> Forward:
     """Return a forward for any module: its own parameters detached, its outputs tracked."""
 
+    recorder.asks_for_rows = True
+
     def forward(*args: Any, **kwargs: Any) -> Any:
         args = _lifted(recorder, site, args)
         leaves, spec = tree_flatten((args, kwargs))
@@ -167,9 +172,9 @@ def recorded_module(
         outputs, out_spec = tree_flatten(result)
         chosen = [i for i, out in enumerate(outputs) if _differentiable(out)]
         pure = _pure_module(known, site, constants, spec)
+        if pure.batched is None and not isinstance(site.module, nn.Embedding):  # which is lifted
+            pure.shared = recorder.shared(site, inputs)
         call = Call(pure, [x.detach() for x in inputs], len(chosen))
-        if not recorder.verified:
-            call.outputs = [outputs[i].detach().clone() for i in chosen]
         for i, out in zip(chosen, recorder.track(call, [outputs[i] for i in chosen]), strict=True):
             outputs[i] = out
         return tree_unflatten(outputs, out_spec)
@@ -209,17 +214,27 @@ def _differentiable(x: Any) -> bool:
 # -------------------------------------------------------------------------------- after backward
 
 
-def call_rows(call: Call, parameters: Parameters, n: int, verify: bool = False) -> Tree:
-    """Return {parameter name: (n, *shape)} of one recorded call. The recorder must be paused."""
+def call_rows(call: Call, parameters: Parameters, n: int) -> Tree:
+    """Return {parameter name: (n, *shape)} of one recorded call, in the type of the parameters.
+
+    The recorder must be paused.
+    """
+    with torch.autocast(next(iter(parameters.values())).device.type, enabled=False):
+        return _call_rows(call, parameters, n)
+
+
+def _call_rows(call: Call, parameters: Parameters, n: int) -> Tree:
     pure: Pure = call.operation
     refuse_changed_inputs(call)
     current = {key: parameters[name].detach() for key, name in pure.names.items()}
     dtype = next(iter(current.values())).dtype  # autocast may have recorded narrower numbers
     inputs = [x.to(dtype) if x.is_floating_point() else x for x in call.inputs]
     if pure.batched is None:
-        pure.batched = tuple(x.dim() > 0 and x.shape[0] == n for x in inputs)
-    if verify and call.outputs:
-        _refuse_other_outputs(pure, current, inputs, call.outputs)
+        pairs = zip(inputs, pure.shared or [False] * len(inputs), strict=True)
+        pure.batched = tuple(x.dim() > 0 and x.shape[0] == n and not each for x, each in pairs)
+    if not pure.checked:
+        _refuse_other_outputs(pure, current, inputs)
+        pure.checked = True
     grads = {j: g.to(dtype) for j, g in enumerate(call.grads) if g is not None}
     if pure.vmappable:
         try:
@@ -286,23 +301,45 @@ def _named(pure: Pure, rows: Tree) -> Tree:
     return named
 
 
-def _refuse_other_outputs(
-    pure: Pure, current: Tree, inputs: list[Tensor], outputs: Sequence[Tensor]
-) -> None:
-    """Refuse a module that does not reproduce, row by row, what it returned inside the model."""
+def _refuse_other_outputs(pure: Pure, current: Tree, inputs: list[Tensor]) -> None:
+    """Refuse a module that gives a row another output alone than in a batch.
+
+    Asked once, with made-up rows: shapes, types and weights are public, the numbers of rows are
+    not, and must not decide whether a run goes on. What all rows share is passed as it is.
+    """
     assert pure.batched is not None
-    n = len(outputs[0])
-    for i in sorted({0, n - 1}):
-        batch = [x[i : i + 1] if b else x for x, b in zip(inputs, pure.batched, strict=True)]
+    generator = torch.Generator().manual_seed(0)
+    rows = [_made_up(x, generator) if b else x for x, b in zip(inputs, pure.batched, strict=True)]
+    try:
         with torch.no_grad():
-            again = pure.run(current, batch)
-        for new, old in zip(again, outputs, strict=True):
-            tolerance = torch.finfo(old.dtype).eps ** 0.5
-            scale = old[i : i + 1].abs().max().clamp_min(1e-6)
-            if not ((new - old[i : i + 1]).abs() <= tolerance * scale).all():
-                raise UnsupportedModel(
-                    f"{pure} must give each row the same output alone as in the batch. It does "
-                    "not: it draws random numbers, mixes rows, or an argument without a batch "
-                    f"dimension happens to have {n} entries. Move the parameters into a small "
-                    'module of their own, or use engine="loop".'
-                )
+            whole = pure.run(current, rows)
+            for i in (0, MADE_UP - 1):
+                one = [x[i : i + 1] if b else x for x, b in zip(rows, pure.batched, strict=True)]
+                for new, old in zip(pure.run(current, one), whole, strict=True):
+                    if not _alike(new, old[i : i + 1]):
+                        raise ValueError("it does not")
+    except (RuntimeError, ValueError, IndexError, AssertionError) as error:
+        raise UnsupportedModel(
+            f"{pure} must give each row the same output alone as in a batch. Got made-up rows for "
+            f"which {error}: it draws random numbers, mixes rows, or knows only some inputs. Move "
+            'the parameters into a small module of their own, or use engine="loop".'
+        ) from error
+
+
+def _made_up(x: Tensor, generator: torch.Generator) -> Tensor:
+    """Return `MADE_UP` rows like those of ``x``: normal numbers, index 0, every other mask set."""
+    shape = (MADE_UP, *x.shape[1:])
+    if x.is_floating_point():
+        return torch.randn(shape, generator=generator).to(x)
+    made = torch.zeros(shape, dtype=x.dtype, device=x.device)
+    if x.dtype is torch.bool:
+        made.view(-1)[::2] = True
+    return made
+
+
+def _alike(new: Tensor, old: Tensor) -> bool:
+    if new.shape != old.shape:
+        return False
+    size = old.nan_to_num(0.0, 0.0, 0.0).abs().max().clamp_min(1e-6) if old.numel() else 0.0
+    near = (new - old).abs() <= torch.finfo(old.dtype).eps ** 0.5 * size
+    return bool((near | (new == old) | (new.isnan() & old.isnan())).all())

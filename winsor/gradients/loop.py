@@ -6,9 +6,12 @@ Works for any model whose rows are independent. Every other engine is tested aga
 
 Guarantee
 ---------
-What row i contributes depends on row i alone. In a backward pass over the whole batch a row with
-infinities would reach the others, because 0 * inf is NaN; a batch in which that happens is run
-again once per row, with every row of the input replaced by row i.
+Row i of the view depends on row i alone, but for rounding: autograd runs over the whole batch, in
+the parameters' type, and how it groups the places of row i depends on how many rows there are.
+Where these cancel, rounding is all that is left. So a guarantee names the condition "what is
+recorded of a row is a function of the row". A batch of one instead would not do: losses may reach
+parameters past the model's output, and dropout would draw another mask. Infinities are no rounding:
+0 * inf is NaN, so a batch that has some is run again once per row, every input row replaced by it.
 """
 
 from __future__ import annotations

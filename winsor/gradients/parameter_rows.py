@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -33,6 +33,12 @@ if TYPE_CHECKING:
 
 NUMBERS_AT_ONCE = 1 << 18
 """Numbers of explicit rows that are formed at once: two megabytes stay in a core's cache."""
+
+
+def chunks_of(n: int, size: int) -> list[tuple[int, int]]:
+    """Return (start, stop) of chunks of n rows, of which one takes ``size`` numbers."""
+    count = max(1, NUMBERS_AT_ONCE // max(1, size))
+    return [(start, min(n, start + count)) for start in range(0, n, count)]
 
 
 class ParameterRows(ABC):
@@ -70,11 +76,9 @@ class ParameterRows(ABC):
         explicit rows."""
         return None
 
-    def chunks(self) -> Iterator[tuple[int, int]]:
-        """Yield (start, stop) of chunks of rows that may be formed at once."""
-        size = max(1, NUMBERS_AT_ONCE // max(1, self.shape.numel()))
-        for start in range(0, self.n, size):
-            yield start, min(self.n, start + size)
+    def chunks(self) -> list[tuple[int, int]]:
+        """Return (start, stop) of chunks of rows that may be formed at once."""
+        return chunks_of(self.n, self.shape.numel())
 
     def net_square(self) -> Tensor:
         """Return (n,) sums of squares of the rows."""
@@ -98,9 +102,11 @@ class ParameterRows(ABC):
 
     def weighted(self, w: Tensor | None, out: Tensor) -> None:
         """Write sum_i w_i G_i into ``out``, in float64; without ``w``, sum_i G_i."""
-        out.zero_()
-        for a, b in self.chunks():
-            arithmetic.weigh_rows(None if w is None else w[a:b], self.rows(a, b), out, add=True)
+
+        def add(a: int, b: int, into: Tensor) -> None:
+            arithmetic.weigh_rows(None if w is None else w[a:b], self.rows(a, b), into, add=True)
+
+        arithmetic.add_up_chunks(self.chunks(), add, out)
 
     def sketch(self, basis: Basis) -> Tensor:
         """Return (n, k) inner products with the directions of ``basis``."""

@@ -16,12 +16,13 @@ import torch
 from torch import Tensor
 
 from winsor.core.contract import ProtocolError, Tree
+from winsor.gradients.arithmetic import add_up_chunks, weigh_rows
 from winsor.gradients.buffers import Layout
 from winsor.gradients.directions import bases
 from winsor.gradients.parameter_rows import (
-    NUMBERS_AT_ONCE,
     Factors,
     ParameterRows,
+    chunks_of,
     square_of_factors,
 )
 from winsor.gradients.view import Directions, View
@@ -137,22 +138,21 @@ class RecordedView(View):
     def map_sum(self, f: Callable[[dict[str, Tensor]], dict[str, Tensor]]) -> Tree:
         """Return sum_i f(g)_i over explicit rows, a chunk at a time."""
         self._check()
-        out = dict(self._layout.empty().items())
-        for leaf in out.values():
-            leaf.zero_()
-        size = max(1, NUMBERS_AT_ONCE // max(1, sum(leaf.numel() for leaf in out.values())))
-        for start in range(0, self._n, size):
-            stop = min(self._n, start + size)
+        tree, pieces = self._layout.empty(), self._pieces
+
+        def add(start: int, stop: int, into: Tensor) -> None:
             kept = slice(None) if self._kept is None else self._kept[start:stop]
-            rows = {name: piece.rows(start, stop)[kept] for name, piece in self._pieces.items()}
-            some = next(iter(rows.values()))
-            for name, leaf in out.items():
+            rows = {name: piece.rows(start, stop)[kept] for name, piece in pieces.items()}
+            count = len(next(iter(rows.values())))
+            sums = self._layout.over(into)
+            for name, leaf in sums.items():
                 if name not in rows:
-                    rows[name] = leaf.new_zeros((len(some), *leaf.shape))
-            mapped = f({name: rows[name] for name in out})
-            for name, value in mapped.items():
-                out[name] += value.sum(0)
-        return out
+                    rows[name] = leaf.new_zeros((count, *leaf.shape))
+            for name, value in f({name: rows[name] for name in sums}).items():
+                weigh_rows(None, value, sums[name], add=True)
+
+        add_up_chunks(chunks_of(self._n, self._layout.total), add, tree.flat)
+        return tree
 
     @torch.no_grad()
     def lengths(self, order: float) -> dict[str, Tensor]:
@@ -216,11 +216,15 @@ def _add_cut(
     out: Tensor, piece: ParameterRows, index: Tensor, weights: Tensor, bound: float
 ) -> None:
     """Add the rows of ``index`` to ``out``, weighted and cut, a cacheful of rows at a time."""
-    chosen = piece.select(index)
-    for start, stop in chosen.chunks():
+    chosen, more = piece.select(index), torch.empty_like(out)
+
+    def add(start: int, stop: int, into: Tensor) -> None:
         rows = chosen.rows(start, stop)
         w = weights[index[start:stop]].view(-1, *[1] * (rows.dim() - 1))
-        out += (rows * w).clamp_(-bound, bound).sum(0)
+        weigh_rows(None, (rows * w).clamp_(-bound, bound), into, add=True)
+
+    add_up_chunks(chosen.chunks(), add, more)
+    out += more
 
 
 def total_square(pieces: Collection[ParameterRows]) -> Tensor | None:

@@ -9,18 +9,24 @@ While recording, a module's forward runs on *detached* parameters. So the one ba
 
 Rows must not mix: before the first real backward pass, another one with half of the rows switched
 off must leave those rows' output-gradients exactly zero at every recorded module.
+
+How many rows are drawn is private. Whether rows share an input (positions) is therefore told by two
+calls of the model, on 2 and on 3 rows of zeros, before the first recorded one: shapes are public.
 """
 
 from __future__ import annotations
 
+import warnings
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import partial
+from operator import and_
 from typing import Any, NoReturn
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_flatten
+from torch.utils._pytree import tree_flatten, tree_map
 
 from winsor.core.contract import LossError, ProtocolError, UnsupportedModel
 from winsor.gradients.parameters import Site
@@ -36,7 +42,7 @@ SMALL_OUTPUT = 1 << 13
 class Call:
     """One call of a module (or of one operation inside it) during a recorded forward pass."""
 
-    __slots__ = ("grads", "inputs", "note", "operation", "outputs", "versions")
+    __slots__ = ("grads", "inputs", "note", "operation", "versions")
 
     def __init__(
         self, operation: Any, inputs: Sequence[Tensor], count: int = 1, note: Any = None
@@ -46,7 +52,6 @@ class Call:
         self.inputs = inputs
         self.versions = [x._version for x in inputs]
         self.grads: list[Tensor | None] = [None] * count
-        self.outputs: Sequence[Tensor] = ()
 
 
 class PatchedForward:
@@ -73,7 +78,7 @@ class PatchedForward:
 class Recorder:
     """Patches the forwards of ``sites``, and runs the backward passes that feed an engine."""
 
-    def __init__(self, model: nn.Module, sites: Sequence[Site]) -> None:
+    def __init__(self, model: Any, sites: Sequence[Site]) -> None:
         self._model = model
         self._sites = sites
         self._handles: list[Any] = []
@@ -85,7 +90,9 @@ class Recorder:
         self.verified = False
         self.rows: int | None = None
         self.row_memory = RowMemory()
-        self._shared: dict[str, bool] = {}
+        self.asks_for_rows = any(isinstance(site.module, nn.Embedding) for site in sites)
+        self._followed: dict[Any, list[bool]] | None = None
+        self._lifted: dict[str, bool] = {}
         self._receive: Callable[[Call, int, Tensor], None] = _ignore
 
     # ----------------------------------------------------------------------- attach and detach
@@ -110,7 +117,7 @@ class Recorder:
             assert parameter is not None
             hook = parameter.register_post_accumulate_grad_hook(self._stray_hook(name))
             self._handles.append(hook)
-        if any(isinstance(site.module, nn.Embedding) for site in self._sites):
+        if self.asks_for_rows:
             learn = self._model.register_forward_pre_hook(self._learn_rows, with_kwargs=True)
             self._handles.append(learn)
         self.attached = True
@@ -139,13 +146,61 @@ class Recorder:
 
         return note
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Recorder, (None, ())  # what the hook of a copied or pickled model has: nothing
+
     def _learn_rows(self, module: nn.Module, args: Any, kwargs: Any) -> None:
-        if self.on:
-            leaves = (
-                args if args and isinstance(args[0], Tensor) else tree_flatten((args, kwargs))[0]
-            )
-            sizes = (x.shape[0] for x in leaves if isinstance(x, Tensor) and x.dim() > 0)
-            self.rows = next(sizes, None)
+        if not self.on:
+            return
+        leaves = args if args and isinstance(args[0], Tensor) else tree_flatten((args, kwargs))[0]
+        sizes = (x.shape[0] for x in leaves if isinstance(x, Tensor) and x.dim() > 0)
+        self.rows = next(sizes, None)
+        if self._followed is None and self.rows is not None:
+            self._followed = {}
+            with suppress(Exception):  # a model that takes no zeros: the first batch decides
+                two, three = (self._first_dimensions(args, kwargs, count) for count in (2, 3))
+                self._followed = {at: [*map(and_, two[at], three[at])] for at in two}
+
+    def _first_dimensions(self, args: Any, kwargs: Any, count: int) -> dict[Any, list[bool]]:
+        """Call the model on ``count`` rows of zeros, and tell whether the tensors that reach a site
+        first have that many."""
+        found: dict[Any, list[bool]] = {}
+
+        def zeros(x: Any) -> Any:
+            is_rows = isinstance(x, Tensor) and x.dim() > 0 and x.shape[0] == self.rows
+            return x.new_zeros(count, *x.shape[1:]) if is_rows else x
+
+        def note(site: Site, _: nn.Module, args: tuple[Any, ...], kwargs: Any) -> Any:
+            inputs = [x for x in tree_flatten((args, kwargs))[0] if isinstance(x, Tensor)]
+            has = [x.dim() > 0 and x.shape[0] == count for x in inputs]
+            found.setdefault((site.path, len(inputs)), has)
+            if isinstance(site.module, nn.Embedding) and args and _is_shared(args[0], count):
+                args = _for_each(args[0], count), *args[1:]
+            return args, kwargs
+
+        hooks = [
+            s.module.register_forward_pre_hook(partial(note, s), with_kwargs=True)
+            for s in self._sites
+        ]
+        devices = {p.device for p in self._model.parameters() if p.is_cuda}
+        try:
+            with (
+                self.paused(),
+                torch.no_grad(),
+                torch.random.fork_rng(devices=devices),
+                warnings.catch_warnings(action="ignore"),
+            ):
+                self._model(*tree_map(zeros, args), **tree_map(zeros, kwargs))
+        finally:
+            for hook in hooks:
+                hook.remove()
+        return found
+
+    def shared(self, site: Site, inputs: Sequence[Tensor]) -> list[bool]:
+        """Tell which ``inputs`` of a site have as many entries as there are rows by chance only."""
+        follows = (self._followed or {}).get((site.path, len(inputs)), [True] * len(inputs))
+        pairs = zip(follows, inputs, strict=True)
+        return [not each and x.dim() > 0 and x.shape[0] == self.rows for each, x in pairs]
 
     @contextmanager
     def paused(self) -> Iterator[None]:
@@ -166,15 +221,13 @@ class Recorder:
     def lift(self, site: Site, index: Tensor) -> Tensor:
         """Give each row its own copy of an embedding's input that all rows share (positions).
 
-        Whether a site's input is shared is decided once: a later batch that happens to have as
-        many rows as there are positions must not be read as one position per row.
+        Whether a site's input is shared is decided once, and not by a count of rows: a batch with
+        as many rows as there are positions must not be read as one position per row.
         """
         if self.rows is None or index.dim() == 0:
             return index
-        shared = index.shape[0] != self.rows and (index.dim() == 1 or index.shape[0] == 1)
-        if not self._shared.setdefault(site.path, shared):
-            return index
-        return index.expand(self.rows, *index.shape[1 if index.dim() > 1 else 0 :])
+        known = _is_shared(index, self.rows) or self.shared(site, [index])[0]
+        return _for_each(index, self.rows) if self._lifted.setdefault(site.path, known) else index
 
     def track(self, call: Call, outputs: list[Tensor]) -> list[Tensor]:
         """Have the output-gradients of ``outputs`` delivered to ``call`` in the backward pass.
@@ -186,7 +239,7 @@ class Recorder:
             _unsafe_view(out, out.shape) if out.requires_grad else out.detach() for out in outputs
         ]
         if len(outputs) > 1 and saved_tensor_hooks(True) is not None:
-            inputs, call.inputs, call.versions, call.outputs = call.inputs, (), [], ()
+            inputs, call.inputs, call.versions = call.inputs, (), []
             return [self._track_saved(call, j, out, inputs) for j, out in enumerate(outputs)]
         return [self.track_one(call, out, j) for j, out in enumerate(outputs)]
 
@@ -208,7 +261,7 @@ class Recorder:
         if not self.verified and call.inputs:
             self.note_input(call.inputs[0])
         if saved_tensor_hooks(True) is not None:
-            inputs, call.inputs, call.versions, call.outputs = call.inputs, (), [], ()
+            inputs, call.inputs, call.versions = call.inputs, (), []
             return self._track_saved(call, j, out, inputs)
         if out.requires_grad:
             out.register_hook(lambda g: self._receive(call, j, g))
@@ -317,6 +370,14 @@ class Recorder:
             "their per-sample gradient would be lost. Call the module instead of reading its "
             'weight, or use engine="loop".'
         )
+
+
+def _is_shared(index: Tensor, rows: int) -> bool:
+    return index.dim() > 0 and index.shape[0] != rows and (index.dim() == 1 or len(index) == 1)
+
+
+def _for_each(index: Tensor, rows: int) -> Tensor:
+    return index.expand(rows, *index.shape[1 if index.dim() > 1 else 0 :])
 
 
 class _Tap(torch.autograd.Function):

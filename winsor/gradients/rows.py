@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from winsor.core.contract import ConfigurationError, Tree
-from winsor.gradients.arithmetic import squares, weigh_rows, wide
+from winsor.gradients.arithmetic import add_up_chunks, squares, weigh_rows, wide
+from winsor.gradients.buffers import Layout
 from winsor.gradients.directions import sketch_rows
 from winsor.gradients.view import Directions, View
 
@@ -72,14 +73,20 @@ class RowsView(View):
 
     def map_sum(self, f: Callable[[dict[str, Tensor]], dict[str, Tensor]]) -> Tree:
         """Return sum_i f(g)_i over the rows that are kept, a chunk at a time."""
-        total = self._zeros()
-        for chosen in torch.split(self._kept.nonzero()[:, 0], self._chunk):
-            if len(chosen) == 0:
-                continue
+        index = self._kept.nonzero()[:, 0]
+        layout = Layout({name: row.new_empty(row.shape[1:]) for name, row in self.raw.items()})
+        tree = layout.empty()
+
+        def add(start: int, stop: int, into: Tensor) -> None:
+            sums, chosen = layout.over(into), index[start:stop]
             mapped = f({name: wide(tensor[chosen]) for name, tensor in self.raw.items()})
-            for name in total:
-                total[name] += mapped[name].sum(0)
-        return total
+            for name, leaf in sums.items():
+                weigh_rows(None, mapped[name], leaf, add=True)
+
+        starts = range(0, len(index), self._chunk)
+        chunks = [(start, min(len(index), start + self._chunk)) for start in starts]
+        add_up_chunks(chunks, add, tree.flat)
+        return tree
 
     def _zeros(self) -> Tree:
         rows = self.raw.items()

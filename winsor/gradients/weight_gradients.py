@@ -18,20 +18,16 @@ not used count zero, whatever they hold.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from winsor.core.contract import Tree
 from winsor.gradients.arithmetic import squares, weigh_products, weigh_rows, wide
 from winsor.gradients.graph import Step, Weight
-from winsor.gradients.layers.convolution import Geometry
-
-NUMBERS_IN_CACHE = 1 << 18
-"""Numbers in the patches of a few rows, which are gone before the next are made."""
+from winsor.gradients.layers.convolution import ConvolutionPiece, Geometry
 
 
 def used(x: Tensor, rows: Tensor) -> Tensor:
@@ -99,45 +95,23 @@ class KeptConvolution(Kept):
         self.geometry = _geometry(step)
         self.tensors = [e] if self.input is None else [e, self.input]
 
-    def factors(self, rows: Tensor) -> Iterator[tuple[slice, Tensor, Tensor]]:
-        """Yield (blocks, left, right) of as many blocks of ``rows`` as fit into the cache: by group
-        of channels, (groups, blocks, places, outputs) and (groups, blocks, places, numbers)."""
+    def piece(self, rows: Tensor) -> ConvolutionPiece:
+        """Return the blocks of ``rows`` as rows of the weight."""
         assert self.weight is not None and self.input is not None
-        e, h = (used(x, rows).flatten(0, 1) for x in (self.e, self.input))
-        kernel, groups = self.weight.tensor.shape[1:], self.geometry.groups
-        size = groups * kernel.numel() * e[0, 0].numel()
-        count = max(1, NUMBERS_IN_CACHE // max(1, size))
-        for start in range(0, len(e), count):
-            part = slice(start, min(len(e), start + count))
-            left = e[part].flatten(2).unflatten(1, (groups, -1)).permute(1, 0, 3, 2)
-            yield part, left, patches(h[part], self.geometry, kernel[1:], e.shape[2:])
+        h, e = (used(x, rows).flatten(0, 1) for x in (self.input, self.e))
+        return ConvolutionPiece(h, e, self.weight.tensor.shape, self.geometry)
 
     def sum(self, weights: Tensor, rows: Tensor) -> Tree:
         """Return the sums of weight and bias from patches, some blocks of rows after the others."""
         found, blocks = {}, weights.repeat_interleave(len(self.e) // len(rows))
         if self.weight is not None:
             found[self.weight.name] = out = _empty(self.weight, self.e)
-            outs = out.view(self.geometry.groups, -1, out[0].numel())
-            for part, lefts, rights in self.factors(rows):
-                for left, right, one in zip(lefts, rights, outs, strict=True):
-                    weigh_products(blocks[part], left, right, one, add=True)
+            self.piece(rows).weighted(blocks, out)
         if self.bias is not None:
             found[self.bias.name] = out = _empty(self.bias, self.e)
             e = used(self.e, rows).flatten(0, 1).flatten(2)
             weigh_rows(blocks, wide(e).sum(2), out)
         return found
-
-
-def patches(x: Tensor, geometry: Geometry, kernel: Sequence[int], places: Sequence[int]) -> Tensor:
-    """Return (groups, n, places, numbers) patches of ``x`` that a kernel meets at its places."""
-    x = F.pad(x.detach(), [pad for each in reversed(geometry.padding) for pad in (each, each)])
-    x = x.contiguous().unflatten(1, (geometry.groups, -1))
-    row, group, channel, *sides = x.stride()
-    steps = [side * each for side, each in zip(sides, geometry.dilation, strict=True)]
-    walks = [side * each for side, each in zip(sides, geometry.stride, strict=True)]
-    shape = (x.shape[1], len(x), *places, x.shape[2], *kernel)
-    found = x.as_strided(shape, (group, row, *walks, channel, *steps))
-    return found.flatten(2 + len(places)).flatten(2, 1 + len(places))
 
 
 def _geometry(step: Step) -> Geometry:

@@ -50,8 +50,10 @@ def bound_with_slack(threshold: float) -> float:
 
 
 def charge(rows: float, places: float) -> float:
-    """Return an upper bound on what rounding adds to the move of one row, in units of its bound."""
-    chain = BLOCK + BLOCKS + FRAGMENTS + rows * places / (BLOCK * BLOCKS)
+    """Return an upper bound on what rounding adds to the move of one row, in units of its bound.
+    Rows may come in chunks, at worst one by one: in a chunk and over chunks, chains are as above.
+    """
+    chain = 2 * (BLOCK + BLOCKS) + FRAGMENTS + rows * (places + 1) / (BLOCK * BLOCKS)
     return 2.0**-30 + 2 * rows * chain * 2.0**-53 * (KAPPA if places > 1 else 1.0)
 
 
@@ -71,5 +73,5 @@ def most_places(rows: float) -> int:
             f"a batch must have few enough rows for rounding to be covered. Got {rows:.3g} rows "
             "instead. Lower batch_size."
         )
-    room = (SLACK - 2.0**-30) / (2 * rows * 2.0**-53 * KAPPA) - BLOCK - BLOCKS - FRAGMENTS
-    return max(1, int(room * BLOCK * BLOCKS / rows))
+    room = (SLACK - 2.0**-30) / (2 * rows * 2.0**-53 * KAPPA) - 2 * (BLOCK + BLOCKS) - FRAGMENTS
+    return max(1, int(room * BLOCK * BLOCKS / rows) - 1)

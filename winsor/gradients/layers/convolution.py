@@ -13,7 +13,7 @@ the sum.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,17 +21,20 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from winsor.gradients.arithmetic import inner_products, weigh_products
+from winsor.gradients.arithmetic import add_up_chunks, inner_products, weigh_products
 from winsor.gradients.layers.layer import Layer, Named, as_dtype
-from winsor.gradients.parameter_rows import Factors, ParameterRows, Rows, zero_where_not
+from winsor.gradients.parameter_rows import (
+    Factors,
+    ParameterRows,
+    Rows,
+    chunks_of,
+    zero_where_not,
+)
 from winsor.gradients.recorder import Call
 from winsor.gradients.row_memory import MAC
 
 ROWS_AT_ONCE = 1 << 22
 """Floats of rows that one call of the library's kernel forms: it needs as much again inside."""
-
-NUMBERS_IN_CACHE = 1 << 18
-"""Numbers in the patches of a few rows, which are gone before the next are made."""
 
 GROUPED, WIDE, VISIT = 1.3, 2.0, 10.0
 """A multiply-add of a convolution with as many groups as rows, and of the products in float64, in
@@ -82,10 +85,9 @@ class Geometry:
 
     def rows(self, x: Tensor, g: Tensor, shape: torch.Size) -> Tensor:
         """Form rows (n, *shape): each row is a group of its own."""
-        if len(x) * shape.numel() <= ROWS_AT_ONCE:
+        size = max(1, ROWS_AT_ONCE // shape.numel())  # whatever the count of rows, which is private
+        if len(x) <= size:
             return self._rows(x, g, shape)
-        count = -(-len(x) * shape.numel() // ROWS_AT_ONCE)
-        size = -(-len(x) // min(len(x), count))
         rows = g.new_empty(len(x), *shape)
         for i in range(0, len(x), size):
             rows[i : i + size] = self._rows(x[i : i + size], g[i : i + size], shape)
@@ -132,14 +134,9 @@ class ConvolutionPiece(ParameterRows):
         left = met.flatten(2).unflatten(1, (self.geometry.groups, -1)).flatten(0, 1).mT
         return Factors(left.contiguous(), right)
 
-    def parts(self) -> Iterator[tuple[int, int, Factors]]:
-        """Yield (start, stop, factors) of as many rows as have their patches in the cache."""
-        met = self.x if self.geometry.transposed else self.g
-        size = met.shape[2:].numel() * self.shape[1:].numel() * self.geometry.groups
-        count = max(1, NUMBERS_IN_CACHE // max(1, size))
-        for start in range(0, self.n, count):
-            stop = min(self.n, start + count)
-            yield start, stop, self.factors(start, stop)
+    def parts(self) -> list[tuple[int, int]]:
+        """Return (start, stop) of as many rows as have their patches in the cache."""
+        return chunks_of(self.n, self.places * self.shape[1:].numel() * self.geometry.groups)
 
     def rows(self, start: int, stop: int) -> Tensor:
         """Form rows ``start`` to ``stop``."""
@@ -149,7 +146,7 @@ class ConvolutionPiece(ParameterRows):
     def gross(self, order: float) -> Tensor:
         """Return (n,) lengths that the rows have if no place cancels another."""
         groups = self.geometry.groups
-        apart = [found.gross(order).view(-1, groups) for _, _, found in self.parts()]
+        apart = [self.factors(*at).gross(order).view(-1, groups) for at in self.parts()]
         return torch.linalg.vector_norm(torch.cat(apart), order, dim=1)
 
     def select(self, index: Tensor) -> ConvolutionPiece:
@@ -164,22 +161,21 @@ class ConvolutionPiece(ParameterRows):
     def square(self) -> Tensor:
         """Return (n,) squared norms, with the term that covers what cancels."""
         groups = self.geometry.groups
-        return torch.cat([p.square().view(-1, groups).sum(1) for _, _, p in self.parts()])
+        apart = [self.factors(*at).square().view(-1, groups) for at in self.parts()]
+        return torch.cat(apart).sum(1)
 
     def weighted(self, w: Tensor | None, out: Tensor) -> None:
         """Write sum_i w_i G_i, by one product of output-gradients and patches for a few rows."""
         groups = self.geometry.groups
-        sums = out.zero_().view(groups, self.shape[0] // groups, -1)
-        for start, stop, found in self.parts():
+
+        def add(start: int, stop: int, into: Tensor) -> None:
+            found, some = self.factors(start, stop), None if w is None else w[start:stop]
             left, right = (f.unflatten(0, (-1, groups)) for f in (found.left, found.right))
-            for group, each in enumerate(sums):
-                weigh_products(
-                    None if w is None else w[start:stop],
-                    left[:, group].contiguous(),
-                    right[:, group].contiguous(),
-                    each,
-                    add=True,
-                )
+            for group, each in enumerate(into.view(groups, self.shape[0] // groups, -1)):
+                pair = left[:, group].contiguous(), right[:, group].contiguous()
+                weigh_products(some, *pair, each, add=True)
+
+        add_up_chunks(self.parts(), add, out)
 
 
 def costs_of_convolution(

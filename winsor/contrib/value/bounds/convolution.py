@@ -33,7 +33,7 @@ from winsor.contrib.value.bounds.kind import (
 )
 from winsor.contrib.value.bounds.spectral import OUTWARDS, top_eigenvalue
 from winsor.contrib.value.bounds.windows import cover, geometry, sums_by_offset
-from winsor.gradients.arithmetic import THETA, factor_norms, wide
+from winsor.gradients.arithmetic import THETA, wide
 from winsor.gradients.graph import Step
 from winsor.gradients.weight_gradients import KeptConvolution, KeptRows
 
@@ -110,17 +110,11 @@ def _grams_are_cheap(piece: KeptConvolution) -> bool:
 
 def _exactly(step: Step, piece: KeptConvolution) -> Tensor:
     """(blocks,) squared norms, with the term for cancelling places."""
-    found = []
-    for part, lefts, rights in piece.factors(piece.e.new_ones(len(piece.e), dtype=torch.bool)):
-        e = wide(piece.e[part]).flatten(2)
-        total = torch.zeros(len(e), dtype=e.dtype, device=e.device)
-        for left, right in zip(lefts, rights, strict=True):
-            square, reach = factor_norms([left], right)
-            total += square + THETA * reach[:, 0].square()
-        if 2 in step.weights:
-            total += summed(e.sum(2).square().sum(1), e.square().sum((1, 2)), e.shape[2])
-        found.append(total)
-    return torch.cat(found)
+    total = piece.piece(piece.e.new_ones(len(piece.e), dtype=torch.bool)).square()
+    if 2 in step.weights:
+        e = wide(piece.e).flatten(2)
+        total += summed(e.sum(2).square().sum(1), e.square().sum((1, 2)), e.shape[2])
+    return total
 
 
 def _bounded(step: Step, piece: KeptConvolution) -> Tensor:

@@ -7,9 +7,7 @@ import secrets
 from dataclasses import dataclass
 
 import numpy as np
-import pandas as pd
 import pytest
-import torch
 
 from winsor.core import randomness
 from winsor.core.contract import ConfigurationError
@@ -97,10 +95,6 @@ PAIRS = {
     "arrays that text abbreviates": (LONG, CHANGED),
     "arrays in a dictionary": ({"edges": LONG}, {"edges": CHANGED}),
     "arrays in a dataclass": (Setting((LONG,)), Setting((CHANGED,))),
-    "tables": (pd.DataFrame({"a": LONG}), pd.DataFrame({"a": CHANGED})),
-    "names of columns": (pd.DataFrame({"a": LONG}), pd.DataFrame({"b": LONG})),
-    "labels of rows": (pd.Series([1.0], index=["a"]), pd.Series([1.0], index=["b"])),
-    "tensors": (torch.from_numpy(LONG), torch.from_numpy(CHANGED)),
     "objects in an array": (np.array([LONG, 1], object), np.array([CHANGED, 1], object)),
     "dtypes": (np.zeros(4, np.int64), np.zeros(4)),
     "shapes": (np.zeros((2, 6)), np.zeros((3, 4))),

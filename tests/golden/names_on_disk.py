@@ -45,6 +45,8 @@ HERE = Path(__file__).parent
 STORED = HERE / "names_on_disk.json"
 BINDING = ("bound_key", "as_key", "fresh_key", "key_for")
 PACKAGE = Path(winsor.__file__).parent
+OF_AUDITS = HERE.parents[1] / "papers" / "winsor_papers" / "neighbouring.py"
+"""What audits draw, so that an audit that is repeated finds the same."""
 OPAQUE = {"model", "optimizer", "scheduler", "random", "iterates", "setting", "packages"}
 """What has names of others inside: of weights, of torch, of packages."""
 
@@ -133,7 +135,7 @@ def in_source() -> tuple[set[str], set[str], set[str]]:
     """Purposes in calls of `stream` and `subkey`, persons of BLAKE2b, and texts to which keys are
     bound, anywhere in winsor."""
     purposes, persons, bound = set(), set(), set()
-    for path in PACKAGE.rglob("*.py"):
+    for path in [*PACKAGE.rglob("*.py"), OF_AUDITS]:
         for node in ast.walk(ast.parse(path.read_text())):
             if not isinstance(node, ast.Call):
                 continue

@@ -2,10 +2,12 @@
 
 from unittest import mock
 
+import engine_zoo as zoo
 import numpy as np
 import pytest
 import torch
 from dp_accounting.dp_event import ComposedDpEvent, GaussianDpEvent, PoissonSampledDpEvent
+from layer_zoo import MODELS
 from scipy.stats import binom
 from torch import nn
 from torch.nn import functional as F
@@ -260,6 +262,23 @@ def test_other_rows_are_alike_bit_for_bit_in_all_kinds_of_layers(name):
         batch = slots.padded((x[rows], signs[rows]), (x[:1], signs[:1]), taken[rows])
         found.append(norms_and_sum(model, batch, taken[rows])[0])
     assert torch.equal(found[0][1:], found[1])
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_rows_in_slots_answer_every_question_as_they_do_alone(name):
+    torch.manual_seed(0)
+    build_model, inputs = MODELS[name]
+    model, x = build_model().eval(), inputs()
+    taken = np.random.default_rng(0).permutation(2 * len(x))[: len(x)]
+    (full,) = Slots(1, 2 * len(x)).padded((x,), (x[:1],), taken)
+    parameters = trainable_parameters(model)
+    engine = make_engine(model, parameters)
+    engine.attach()
+    engine.recording(True)
+    found = only_rows(engine, zoo.square_loss(model(full)), taken)
+    engine.detach()
+    alone = zoo.make_view(model, x, "ghost")[1]
+    zoo.assert_same_views(alone, found, list(parameters), 2e-5)
 
 
 def shifted(slots, rows, key, step, chosen=Slots.chosen):

@@ -29,7 +29,7 @@ class Sampler(ABC):
 
     n: int
     overflow = 0.0
-    """Chance that a step draws more rows than it has slots; its event includes it (`_paid`)."""
+    """Chance that a step draws more rows than it has slots; its event pays for it."""
 
     @property
     @abstractmethod

@@ -1,8 +1,6 @@
 """Fixed shapes: every physical batch has a public number of slots, and rows take some of them.
 
-A matrix product may treat a row by other code at another place of a batch, or in a batch of another
-size. With slots, one row more or less changes neither the shapes of a batch nor the places of
-the other rows.
+A matrix product may treat a row by other code at another place, or in a batch of another size.
 
     capacity      rows beyond it are dropped: under 2^-40 in all planned steps, paid from delta
     injection     a drawn row takes a free slot by coins of the run's key; full batch: by its index
@@ -44,8 +42,7 @@ class Slots:
 
     batches: int
     size: int
-    shuffled: bool = True
-    """False where every row is drawn at every step, and its index is its slot."""
+    shuffled: bool = True  # False: every row is drawn at every step, and its index is its slot
 
     @staticmethod
     def of(sampler: Sampler, steps: int, limit: int | None) -> tuple[Slots, Sampler]:
@@ -110,9 +107,6 @@ class Slots:
 def only_rows(engine: Engine, losses: Tensor, slots: Indices) -> View:
     """Return the view of the rows in ``slots``. Losses and gradients of empty slots, whatever they
     are, reach nothing: neither norms, sums and votes nor the count of neutralised rows."""
-    index = torch.from_numpy(slots).to(losses.device)
-    taken = torch.zeros(len(losses), dtype=torch.bool, device=losses.device)
-    taken[index] = True
-    view = engine.view(torch.where(taken, losses, 0.0))
+    view = engine.view(losses)  # of all slots: that rows do not mix is checked on empty ones too
     with torch.no_grad():
-        return view.select(index)
+        return view.select(torch.from_numpy(slots).to(losses.device))

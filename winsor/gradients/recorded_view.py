@@ -62,6 +62,11 @@ class RecordedView(View):
         """Return the view of other rows of the same parameters."""
         return RecordedView(self._parameters, pieces, losses, self._layout)
 
+    def select(self, index: Tensor) -> RecordedView:
+        """Return the view of the rows of ``index`` alone."""
+        pieces = {name: piece.select(index) for name, piece in self._pieces.items()}
+        return self.with_pieces(pieces, self.raw_losses[index])
+
     @property
     def neutralised(self) -> int:
         """Rows set to zero because they were not finite."""

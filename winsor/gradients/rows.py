@@ -37,6 +37,11 @@ class RowsView(View):
         # Each test looks at its own row only, so neutralising keeps every per-sample bound.
         self._kept = self.raw_losses.isfinite() & square.isfinite()
 
+    def select(self, index: Tensor) -> RowsView:
+        """Return the view of the rows of ``index`` alone."""
+        rows = {name: tensor[index] for name, tensor in self.raw.items()}
+        return RowsView(rows, self.raw_losses[index], self._chunk)
+
     @property
     def neutralised(self) -> int:
         """Rows set to zero because they, their loss or their norm were not finite."""

@@ -107,6 +107,10 @@ class View:
         """
         self._refuse("map_sum")
 
+    def select(self, index: Tensor) -> View:
+        """Return the view of the rows of ``index`` alone."""
+        self._refuse("select")
+
     def _refuse(self, question: str) -> NoReturn:
         raise ProtocolError(
             f"view.{question} must be announced before the forward pass. Got a rule whose `needs` "

@@ -45,6 +45,7 @@ from winsor.training.checks.arguments import (
 from winsor.training.checks.trial_pass import Loss
 from winsor.training.epochs import Epochs
 from winsor.training.feeding.feed import Fragment
+from winsor.training.feeding.slots import only_rows
 from winsor.training.ranks.agreement import GO_ON, STOP
 from winsor.training.ranks.shared import RanksView
 from winsor.training.repr import as_card, in_text
@@ -179,7 +180,9 @@ certified by PLD
         if self._guard.state != identities(self._guard.places):
             self._guard.check("while the losses were computed")
         try:
-            if self._grouping is None:
+            if fragment.slots is not None:
+                view = only_rows(self._engine, losses, fragment.slots)
+            elif self._grouping is None:
                 view = self._engine.view(losses)
             else:
                 view = self._grouping.view(self._engine, losses, fragment)
@@ -250,6 +253,8 @@ certified by PLD
         delta = self.budget.delta if delta is None else probability("delta", delta)
         door = self._door
         numbers = "what is recorded of a row is a function of the row"
+        if self._feed.slots is not None:
+            numbers += " and its slot: the control flow of kernels does not read values"
         rounding = (
             f"{SLACK:g} of each bound covers rounding, up to {self._most_places:,} places a row"
         )

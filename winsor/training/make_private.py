@@ -35,7 +35,7 @@ from winsor.training.feeding.feed import Feed
 from winsor.training.grouping import Grouping
 from winsor.training.iterates import Ball, Iterates, first_counted
 from winsor.training.loop import PrivateTraining
-from winsor.training.planned import noise_and_budget, planned_run
+from winsor.training.planned import noise_and_budget, planned_run, slots_of
 from winsor.training.ranks.agreement import agree_to_train
 from winsor.training.ranks.ranks import Ranks
 from winsor.training.ranks.shard_sums import ShardedUpdate, refuse_shards, with_parts
@@ -71,6 +71,7 @@ class Options(TypedDict, total=False):
     rows_per_unit: int  # of one unit in one step; default 8
     within_unit: str  # "mean" (default) or "sum" of the gradients of a unit's rows
     group_size: int  # losses per row: K augmented views of it, averaged before clipping
+    fixed_shapes: bool  # physical batches of one public size, in which rows keep their slots
     after: Sequence[Any]  # what was spent on these rows before: epsilon is then of all together
     after_in_ledger: bool  # the run's own ledger and guarantee count what was spent before
 
@@ -158,6 +159,10 @@ def make_private(
         their gradients are averaged or summed; how many augmented views a row has.
     engine, max_physical_batch_size, collate_fn, num_workers, scheduler
         How gradients are computed, how rows are loaded, and what changes the learning rate.
+    fixed_shapes
+        Give every physical batch one public number of slots and every row a slot of its own. Empty
+        slots hold zeros and count for nothing, whatever their losses are; ``step`` takes a loss for
+        each slot. All rows must have one shape.
     iterate, ball, public_buffers
         Which iterate is released, the ball that it is projected onto, and the buffers that the
         forward pass may write.
@@ -200,6 +205,7 @@ def make_private(
     shards = Shards.of(model)
     units = _units(arguments)
     planned = planned_run(arguments, units)
+    slots = slots_of(arguments, planned)
     parameters = trainable_parameters(model)
     engine = make_engine(model, parameters, options.get("engine", "auto"), rule.needs)
     mechanism, budget = noise_and_budget(planned, epsilon, noise_multiplier)
@@ -216,11 +222,13 @@ def make_private(
         options.get("num_workers", 0),
         units,
         None if ranks is None else ranks.part,
+        None if slots is None else slots[0],
     )
     config = run_config(
         rule, mechanism, planned.sampler, planned.relation, planned.delta, parameters
     )
     config |= {} if units is None else {"rows_per_unit": units.rows_per_unit}
+    config |= {} if slots is None else {"slots": [slots[0].batches, slots[0].size]}
     if options.get("after_in_ledger", False):
         config["before"] = [[event_to_json(event), count] for event, count in planned.before]
     source: Source | None = None
@@ -317,6 +325,8 @@ def _conditions(sampler: Sampler, arguments: Arguments, units: UnitRows | None) 
             f"one unit with all its rows is protected; up to {units.rows_per_unit} of its rows "
             "enter a step"
         )
+    if sampler.overflow:
+        yield f"delta covers draws of more rows than slots: {sampler.overflow:.1e} a step"
     if sampler.public_n:
         what = "n" if units is None else "the number of units, n"
         yield f"{what} = {sampler.n} is public: it sets the sampling rate"

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from winsor.core.checks import as_delta, as_relation, positive
 from winsor.core.contract import Bounded, ConfigurationError, Neighbouring
 from winsor.core.ledger.guarantee import together
 from winsor.core.noise.protocol import Mechanism
-from winsor.core.sampling.samplers import Poisson
+from winsor.core.sampling.samplers import Poisson, Sampler
 from winsor.core.sampling.units import UnitRows
-from winsor.gradients import refuse_unsupported, trainable_parameters
+from winsor.gradients import Need, refuse_unsupported, trainable_parameters
+from winsor.gradients.ghost import PER_SAMPLE
 from winsor.planning.bands import Banded, Workload
 from winsor.planning.choose import dataset_size, planned_steps
 from winsor.planning.holders import earlier_ledgers
 from winsor.planning.run import PlannedRun
 from winsor.rules.rule import dry_run
 from winsor.training.correlated import cyclic, learning_rates, momentum
+from winsor.training.feeding.slots import Slots
+from winsor.training.ranks.ranks import Ranks
 from winsor.training.saving.state import StepBudget
+from winsor.training.update import OwnUpdate
 
 if TYPE_CHECKING:
     from winsor.training.make_private import Arguments
@@ -51,7 +56,7 @@ def planned_run(arguments: Arguments, units: UnitRows | None = None) -> PlannedR
         parameters = trainable_parameters(arguments["model"])
         return dry_run(arguments["rule"], parameters, expected_size)
 
-    return PlannedRun.of_numbers(
+    planned = PlannedRun.of_numbers(
         n,
         size,
         delta=delta,
@@ -64,6 +69,31 @@ def planned_run(arguments: Arguments, units: UnitRows | None = None) -> PlannedR
         parts_of=parts,
         before=together(earlier_ledgers(arguments.get("after", ()), relation, unit)),
     )
+    slots = slots_of(arguments, planned)
+    return planned if slots is None else replace(planned, sampler=slots[1])
+
+
+def slots_of(arguments: Arguments, planned: PlannedRun) -> tuple[Slots, Sampler] | None:
+    """Return the slots of fixed shapes, if they are asked for, and the sampler that pays for draws
+    beyond them."""
+    if not arguments.get("fixed_shapes", False):
+        return None
+    needs = arguments["rule"].needs
+    unserved = {
+        "unit=": arguments.get("unit") is not None,
+        "group_size= or augment=": arguments.get("group_size", 1) != 1,
+        "several ranks": Ranks.here() is not None,
+        'engine="loop"': arguments.get("engine") == "loop",
+        "ModelMix": isinstance(arguments.get("mechanism"), OwnUpdate),
+        "rules that do not bound recorded rows": Need.FORWARD in needs or not needs & PER_SAMPLE,
+    }
+    for name, is_there in unserved.items():
+        if is_there:
+            raise ConfigurationError(
+                f"fixed_shapes=True must be used without {name}: slots of single rows do not serve "
+                "it. Got both instead. Leave out one of them."
+            )
+    return Slots.of(planned.sampler, planned.steps, arguments.get("max_physical_batch_size"))
 
 
 def noise_and_budget(

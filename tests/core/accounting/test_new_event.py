@@ -30,7 +30,7 @@ from winsor.core.contract import ConfigurationError, Neighbouring
 from winsor.core.events.allocation import AllocationDpEvent
 from winsor.core.events.alternatives import AlternativesDpEvent
 from winsor.core.events.mixed import MixedLaplaceDpEvent
-from winsor.core.events.thresholded import ThresholdedGaussianDpEvent
+from winsor.core.events.thresholded import OverflowDpEvent, ThresholdedGaussianDpEvent
 
 ADD, REPLACE = Neighbouring.ADD_OR_REMOVE_ONE, Neighbouring.REPLACE_ONE
 
@@ -127,6 +127,7 @@ EVERY = {
         (GaussianDpEvent(noise), GaussianDpEvent(2 * noise))
     ),
     "thresholded gaussian": lambda noise: ThresholdedGaussianDpEvent(noise, 1e-9),
+    "overflow": lambda noise: OverflowDpEvent(1e-9 / noise),
     "mixed_laplace": lambda noise: MixedLaplaceDpEvent(0.1, noise, 0.0, 2.0),
 }
 """Every kind of the core, as a function of its noise."""
@@ -171,7 +172,7 @@ def test_more_noise_costs_less_and_more_releases_cost_more(name):
     by_noise = [epsilon(EVERY[name](noise), 2, relation) for noise in (2.0, 4.0, 8.0)]
     by_count = [epsilon(EVERY[name](4.0), count, relation) for count in (1, 2, 4)]
     assert np.isfinite(by_noise).all() and np.isfinite(by_count).all()
-    if name == "nothing":
+    if name in ("nothing", "overflow"):  # all of a delta above it, or none of a smaller one
         assert max(by_noise + by_count) == 0.0
         return
     assert by_noise[0] > by_noise[1] > by_noise[2] > 0
@@ -193,6 +194,7 @@ def test_dp_accounting_agrees(name):
         {"event": "allocation", "steps": 3, "noise_multiplier": 0.0},
         {"event": "poisson", "rate": 1.5, "inner": {"event": "nothing"}},
         {"event": "thresholded gaussian", "noise_multiplier": 1.0, "delta": 1.0},
+        {"event": "overflow", "delta": 0.0},
         {"event": "repeated", "inner": {"event": "nothing"}, "count": -1},
     ],
     ids=lambda data: data["event"],

@@ -17,7 +17,9 @@ among n rows (docs/privacy.md, "Arithmetic", has the proof), which is at most C 
 
 from __future__ import annotations
 
+import bisect
 import functools
+import math
 from numbers import Real
 
 from winsor.core.contract import ConfigurationError
@@ -64,6 +66,17 @@ def most_rows(expected: float) -> float:
     exp(m - mean - m log(m / mean)) <= 2^-100 (Chernoff).
     """
     return 2 * expected + 200
+
+
+def most_drawn(n: int, rate: float, chance: float) -> int:
+    """Return the least m below n that a Binomial(n, rate) number reaches with probability at most
+    ``chance`` by Chernoff's bound, exp(-n KL(m/n, rate)); n if there is none."""
+
+    def exponent(m: int) -> float:
+        return m * math.log(m / n / rate) + (n - m) * math.log((1 - m / n) / (1 - rate))
+
+    mean = min(n, math.ceil(n * rate))
+    return bisect.bisect_left(range(n), -math.log(chance), mean, key=exponent)
 
 
 def most_places(rows: float) -> int:

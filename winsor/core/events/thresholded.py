@@ -30,10 +30,12 @@ def _pld(
     release: ThresholdedGaussianDpEvent, relation: Neighbouring, grid: Grid
 ) -> PrivacyLossDistribution:
     counts = losses.sampled_gaussian(1.0, release.noise_multiplier, grid, replace=False)
-    shown = PrivacyLossDistribution.create_from_rounded_probability(
-        {0: 1.0 - release.delta}, release.delta, grid.interval
-    )
-    return counts.compose(shown)
+    return counts.compose(_shown(release.delta, grid))
+
+
+def _shown(delta: float, grid: Grid) -> PrivacyLossDistribution:
+    known = {0: 1.0 - delta}
+    return PrivacyLossDistribution.create_from_rounded_probability(known, delta, grid.interval)
 
 
 @event("thresholded gaussian", pld=_pld)
@@ -48,4 +50,12 @@ class ThresholdedGaussianDpEvent(DpEvent):
     """
 
     noise_multiplier: float = positive()
+    delta: float = probability()
+
+
+@event("overflow", pld=lambda lost, relation, grid: _shown(lost.delta, grid))
+@attr.s(frozen=True, auto_attribs=True)
+class OverflowDpEvent(DpEvent):
+    """Disclosure with probability ``delta``: more rows drawn than there are slots for."""
+
     delta: float = probability()

@@ -17,6 +17,7 @@ from dp_accounting import dp_event
 from numpy.typing import NDArray
 
 from winsor.core.contract import ConfigurationError, Neighbouring, UnsupportedRelation
+from winsor.core.events.thresholded import OverflowDpEvent
 from winsor.core.noise.protocol import LocalEvent
 from winsor.core.randomness import subkey
 
@@ -27,6 +28,8 @@ class Sampler(ABC):
     """Draws the batch of a step, and turns the event given the batch into the event of the step."""
 
     n: int
+    overflow = 0.0
+    """Chance that a step draws more rows than it has slots; its event pays for it."""
 
     @property
     @abstractmethod
@@ -58,7 +61,11 @@ class Sampler(ABC):
 
     def event(self, local: LocalEvent, relation: Neighbouring, step: int) -> dp_event.DpEvent:
         """What the ledger records at ``step``."""
-        return self.amplify(local, relation)
+        return self._paid(self.amplify(local, relation))
+
+    def _paid(self, event: dp_event.DpEvent) -> dp_event.DpEvent:
+        lost = self.block * self.overflow
+        return dp_event.ComposedDpEvent([event, OverflowDpEvent(lost)]) if lost else event
 
     def alike(self, step: int) -> range:
         """The steps around ``step`` for which `event` is the same."""
@@ -68,7 +75,7 @@ class Sampler(ABC):
         self, local: LocalEvent, relation: Neighbouring, steps: int
     ) -> list[tuple[dp_event.DpEvent, int]]:
         """What ``steps`` steps from the first on cost."""
-        return [(self.amplify(local, relation), steps)]
+        return [(self._paid(self.amplify(local, relation)), steps)]
 
     @property
     def public_n(self) -> bool:
@@ -115,7 +122,7 @@ class BlockSampler(Sampler):
 
     def event(self, local: LocalEvent, relation: Neighbouring, step: int) -> dp_event.DpEvent:
         """What the ledger records at ``step``."""
-        paid = self.amplify(local, relation)  # asked for at every step: what is refused, is always
+        paid = super().event(local, relation, step)  # asked for every time: refusals never change
         return paid if step % self.block == 0 else dp_event.NoOpDpEvent()
 
     def alike(self, step: int) -> range:
@@ -129,7 +136,7 @@ class BlockSampler(Sampler):
         self, local: LocalEvent, relation: Neighbouring, steps: int
     ) -> list[tuple[dp_event.DpEvent, int]]:
         """What ``steps`` steps from the first on cost: all blocks that were begun."""
-        return [(self.amplify(local, relation), -(-steps // self.block))]
+        return [(self._paid(self.amplify(local, relation)), -(-steps // self.block))]
 
 
 def _check_n(n: int) -> None:

@@ -19,7 +19,9 @@ from winsor.core.contract import ConfigurationError
 from winsor.core.randomness import stream
 from winsor.core.sampling.samplers import Indices, Sampler
 from winsor.core.sampling.units import UnitRows
+from winsor.training.checks.trial_pass import same_randomness
 from winsor.training.feeding.random_states import random_states
+from winsor.training.feeding.slots import Slots
 from winsor.training.feeding.workers import Asked, stream_batches
 
 
@@ -32,6 +34,8 @@ class Fragment(NamedTuple):
     last: bool
     unit_sizes: tuple[int, ...] | None = None
     """How many consecutive rows each unit has, where units are drawn."""
+    slots: Indices | None = None
+    """Which places hold rows, where shapes are fixed; ``size`` counts the others too."""
 
 
 class Chunk(NamedTuple):
@@ -39,6 +43,7 @@ class Chunk(NamedTuple):
 
     rows: Indices
     unit_sizes: tuple[int, ...] | None = None
+    slots: Indices | None = None
 
 
 class Feed:
@@ -54,6 +59,7 @@ class Feed:
         num_workers: int = 0,
         units: UnitRows | None = None,
         part: Callable[[Indices], Indices] | None = None,
+        slots: Slots | None = None,
     ) -> None:
         if max_physical_batch_size is not None and max_physical_batch_size < 1:
             raise ConfigurationError(
@@ -67,6 +73,8 @@ class Feed:
         self.collate_fn = collate_fn
         self.num_workers = whole("num_workers", num_workers, 0)
         self.units = units
+        self.slots = slots
+        self._like: Any = None  # a batch of one row: shapes and types
         self._buffers = RowBuffers()
         self._part = part
         """Of each logical batch: what this rank takes, where several share it."""
@@ -91,6 +99,9 @@ class Feed:
         self._drawn[step] = len(rows)
         if self._part is not None:
             rows = self._part(rows)
+        if self.slots is not None:
+            chosen = self.slots.chosen(rows, self.key, step)
+            return [Chunk(rows, None, slots) for rows, slots in chosen]
         if len(rows) == 0:
             return []
         if self.units is not None:
@@ -120,9 +131,23 @@ class Feed:
         self.drawn = self._drawn.pop(step)
         if len(chunks) > 1:
             self.random_at_start = random_states()
-        for i, (rows, sizes) in enumerate(chunks):
-            batch = self._load(rows) if workers is None else next(workers)
-            yield Fragment(batch, len(rows), i == 0, i == len(chunks) - 1, sizes)
+        for i, (rows, sizes, slots) in enumerate(chunks):
+            batch, size = None, len(rows)
+            if size or slots is None:
+                batch = self._load(rows) if workers is None else next(workers)
+            if self.slots is not None and slots is not None:
+                batch, size = self._padded(self.slots, batch, slots), self.slots.size
+            yield Fragment(batch, size, i == 0, i == len(chunks) - 1, sizes, slots)
+
+    def _padded(self, to: Slots, batch: Any, slots: Indices) -> Any:
+        """Return a batch with all its slots. Its structure is that of a row, whose values are not
+        used."""
+        if self._like is None:
+            with same_randomness(0):
+                collate = self.collate_fn or default_collate
+                loaded = self.num_workers > 0  # by workers, which collate
+                self._like = collate([self.dataset[0]]) if loaded else self._load(np.zeros(1, int))
+        return to.padded(batch, self._like, slots)
 
     def _load(self, rows: Indices) -> Any:
         if isinstance(self.dataset, TensorDataset) and self.collate_fn is None:
@@ -145,6 +170,8 @@ class Feed:
             chunks = self._ahead[step] = self._chunks(step)
             seeds = stream(self.key, "augmentation", step).integers(1 << 63, size=len(chunks))
             for seed, chunk in zip(seeds.tolist(), chunks, strict=True):
+                if len(chunk.rows) == 0:  # slots, all of them empty: there is nothing to load
+                    continue
                 yield [seed, *chunk.rows.tolist()]
 
 

@@ -220,6 +220,7 @@ def make_private(
     config = run_config(
         rule, mechanism, planned.sampler, planned.relation, planned.delta, parameters
     )
+    config["unit"] = "row" if units is None else "person"
     config |= {} if units is None else {"rows_per_unit": units.rows_per_unit}
     if options.get("after_in_ledger", False):
         config["before"] = [[event_to_json(event), count] for event, count in planned.before]

@@ -11,7 +11,8 @@ from torch.utils.data import TensorDataset
 
 import winsor
 from winsor.audit import replay
-from winsor.core.contract import ConfigurationError, LossError
+from winsor.core.contract import ConfigurationError, LedgerError, LossError
+from winsor.core.ledger.ledger import Ledger
 from winsor.core.sampling.units import UnitRows
 from winsor.rules import Automatic, Averaged, Flat, PerLayer, Quantile
 
@@ -250,3 +251,33 @@ def test_row_metrics_are_refused_in_a_ledger_of_persons():
             winsor.metrics.Accuracy(), targets=labels, predictions=labels, epsilon=1.0,
             delta=1e-3, ledger=private.ledger,
         )  # fmt: skip
+
+
+@pytest.mark.parametrize(("unit", "name"), [(None, "row"), (IDS, "person")])
+def test_the_header_names_unit_and_relation_and_older_ones_are_continued(tmp_path, unit, name):
+    """Ledgers and checkpoints before issue 37 say a person by ``rows_per_unit`` alone."""
+    path = tmp_path / "ledger.jsonl"
+    _, private = build(unit=unit)
+    header = private.ledger.config
+    assert (header["unit"], header["relation"]) == (name, "add_or_remove_one")
+    older = Ledger({key: value for key, value in header.items() if key != "unit"}, path)
+    assert older.about["unit"] == name
+    older.close()
+    model, private = build(unit=unit, ledger=path)
+    train(model, private)
+    state = private.state_dict()
+    state["ledger"]["config"] = Ledger.read(path).state_dict()["config"]
+    assert "unit" not in state["settings"]
+    assert '"unit"' not in state["ledger"]["config"]
+    build(unit=unit)[1].ledger.load_state_dict(state["ledger"])
+    private.ledger.close()
+    other = None if unit is not None else IDS
+    with pytest.raises(LedgerError, match="rows_per_unit"):
+        build(unit=other, ledger=path)
+    with pytest.raises(LedgerError, match=f"unit: ledger '{name}'"):
+        build(unit=other, ledger=_written(header, tmp_path / "newer.jsonl"))
+
+
+def _written(header, path):
+    Ledger(header, path).close()
+    return path

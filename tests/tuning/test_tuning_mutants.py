@@ -9,15 +9,17 @@ import pytest
 from dp_accounting.dp_event import GaussianDpEvent
 from scipy import stats
 from selfaudit.honest_trials import table
+from small_tunings import DELTA, LAW, ROWS, key_with, plan, release
 
 from winsor.audit import curve, replay
+from winsor.core.accounting import flatten
 from winsor.core.contract import Neighbouring, Sensitivity
 from winsor.core.ledger import Ledger
 from winsor.core.noise.gaussian import Gaussian
 from winsor.core.prepaid import PrepaidDoor
 from winsor.core.sampling.samplers import FullBatch
 from winsor.metrics import Accuracy
-from winsor.tuning import PrivateScore, tune
+from winsor.tuning import PRUNED, PrivateScore, Pruning, tune
 from winsor.tuning.selection import SelectionDpEvent, certified_deltas
 from winsor.tuning.trial_counts import TruncatedNegativeBinomial, smallest_log_ratio
 
@@ -143,3 +145,50 @@ def test_a_curve_audit_finds_the_mutant_that_tells_the_number_of_trials(tells_th
     a, b = found.true_positive, found.false_positive
     proven = (a[:, None] - np.exp(at) * b[:, None]).max(axis=0)
     assert np.any(proven > claimed) == tells_the_number
+
+
+# ------------------------------------------------------------------------ trials that are dropped
+
+ODD = [2.0, float("nan"), PRUNED, -np.inf, 2.0, -7.0, PRUNED, float("nan"), 1.0]
+"""Scores of trials that a search could drop: no number, given up, the worst, equal to the best."""
+
+
+class Failed(Exception):
+    """A trial that comes to nothing."""
+
+
+@pytest.mark.parametrize("failing", [None, 0, 4, 8])
+@pytest.mark.parametrize("released", ["best", "all"])
+def test_no_trial_is_dropped_and_none_is_drawn_instead(tmp_path, released, failing):
+    """Trials that come to nothing were drawn and paid for like others: another in their place, or
+    one fewer, would make their number depend on scores. One that fails is run again as it was."""
+    begun, left = [], [failing]
+
+    def train(setting, job):
+        begun.append(job.key)
+        place = len(dict.fromkeys(begun)) - 1
+        if place == left[0]:
+            left[0] = None
+            raise Failed
+        ledger = Ledger({"n": 100})
+        release(ROWS, job, ledger, noise=4.0)
+        return [place], ledger, ODD[place]
+
+    options = {"trial": plan(4.0), "delta": DELTA, "release": released, "directory": tmp_path}
+    options |= {"trials": LAW if released == "best" else len(ODD), "pruning": Pruning({10: -1e9})}
+    options |= {"random_state": key_with(LAW, len(ODD))}
+    if failing is not None:
+        with pytest.raises(Failed):
+            tune(train, {"a": [1, 2, 3]}, **options)
+    result = tune(train, {"a": [1, 2, 3]}, **options)
+    assert len(dict.fromkeys(begun)) == len(ODD)
+    assert len(begun) == len(ODD) + (failing is not None)
+    assert result.best_score == 2.0
+    ((event, count),) = result.ledger.history()
+    if released == "best":
+        assert count == 1 and event.trials == LAW
+    else:
+        assert [row.model for row in result.trials] == [[place] for place in range(len(ODD))]
+        scores = [row.score for row in result.trials]
+        np.testing.assert_array_equal(scores, ODD)
+        assert flatten(result.ledger.history()) == [(GaussianDpEvent(4.0), len(ODD))]

@@ -227,6 +227,7 @@ def make_private(
     config = run_config(
         rule, mechanism, planned.sampler, planned.relation, planned.delta, parameters
     )
+    config["unit"] = "row" if units is None else "person"
     config |= {} if units is None else {"rows_per_unit": units.rows_per_unit}
     config |= {} if slots is None else {"slots": [slots[0].batches, slots[0].size]}
     if options.get("after_in_ledger", False):

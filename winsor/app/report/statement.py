@@ -97,7 +97,7 @@ def _deltas(config: Config) -> list[float]:
 
 def who_is_protected(ledger: Ledger) -> str:
     """Whom the guarantee is for: a row, or a person with all rows."""
-    return "person" if "rows_per_unit" in ledger.config else "row"
+    return ledger.about["unit"]
 
 
 def _unit(ledger: Ledger) -> str:

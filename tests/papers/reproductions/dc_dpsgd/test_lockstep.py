@@ -72,6 +72,7 @@ def test_every_run_is_the_one_that_make_private_makes(
     assert [epsilon for _, epsilon in together] == [epsilon for _, epsilon in alone]
 
 
+@pytest.mark.usefixtures("smooth_mixing")
 @pytest.mark.parametrize(
     ("rule", "mix", "radius"),
     [

@@ -155,7 +155,8 @@ class ScatteringView:
 
     def weighted_sum(self, weights: Tensor, last: bool = False) -> FlatTree:
         del last
-        kept, found, weights = self._kept, [], weights.to(self._x)
+        kept, weights = self._kept, weights.to(self._x)
+        found: list[Tensor] = []
         found += self._products.summed(0, self._x, kept["e1"], weights)
         found += self._products.summed(1, kept["h1"], kept["e2"], weights)
         first = kept["e3"] * weights[:, None]

@@ -3,7 +3,7 @@
 Runs share the batch. Its way through the network is each run's own, but a short one: `cnn_rows.py`
 forms the gradients of a row while they are in the cache, those of linear layers as their factors,
 |g_i| = |e_i| |h_i|. So a run keeps 9,360 numbers of each row, and sums them with the weights that
-its rule wants; no second pass over the batch.
+its rule wants; no second pass over the batch. Rows and sums are float32, as in `lockstep.py`.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class CnnBackward:
         view = self._stack.forward(x, y, progress).view(0)
         mean = view.weighted_sum(torch.full((len(y),), 1 / len(y)))
         for name, parameter in self._parameters.items():
-            parameter.grad = mean[name]
+            parameter.grad = mean[name].to(parameter.dtype)
 
 
 class CnnBatch:
@@ -97,7 +97,7 @@ class CnnView:
         self._layout, self._maker = layout, maker
         self._losses, self._rows, self._linear = found.losses, found.rows, found.linear
         self.size = len(found.losses)
-        self._lengths = found.squares.sqrt()
+        self._lengths = found.squares.double().sqrt_()
         bad = ~self._lengths.isfinite()
         self.neutralised = int(bad.sum())
         if self.neutralised:
@@ -112,19 +112,16 @@ class CnnView:
         return self._lengths
 
     def sketch(self, directions: Directions) -> Tensor:
-        return sketcher(directions)(self._maker, self._rows, *self._linear)
+        return sketcher(directions)(self._maker, self._rows, *self._linear).double()
 
     def weighted_sum(self, weights: Tensor, last: bool = False) -> FlatTree:
         del last
-        tree = self._layout.empty()
-        leaves = iter(tree.values())
-        for part in as_parameters(weights @ self._rows):
-            next(leaves).copy_(part)
+        weights = weights.to(self._rows)
+        found = as_parameters(weights @ self._rows)
         for e, h in self._linear:
             scaled = e * weights[:, None]
-            torch.mm(scaled.T, h, out=next(leaves))
-            torch.sum(scaled, 0, out=next(leaves))
-        return tree
+            found += [scaled.T @ h, scaled.sum(0)]
+        return self._layout.packed(found)
 
 
 @functools.lru_cache(maxsize=4)
@@ -145,7 +142,7 @@ class Sketcher:
         widths = (16,) * 3 + (32,) * 3 + (32, 10)
         self._along = torch.cat(
             [basis.rows(torch.eye(width)) for basis, width in zip(vectors, widths, strict=True)]
-        )
+        ).float()
         self._linear = [found[f"{name}.weight"] for name in (HIDDEN, LAST)]
 
     def __call__(self, maker: Maker, rows: Tensor, *linear: tuple[Tensor, Tensor]) -> Tensor:

@@ -17,6 +17,9 @@ asked for its bounds alone: what `LInf` cuts off coordinates is found here witho
 (`Seen.ask_cut`), for on features it would form nearly all. Two small networks have stacks of their
 own, with the same questions to answer: that of paper 1 (`cnn_lockstep.py`) and that of paper 5's
 Table 1 (`modelmix/scattering_stack.py`).
+
+Rows, their lengths and their sums are float32 here, for speed; the library's are float64, and its
+proof about rounding (`winsor/core/arithmetic/slack.py`) is not one for these experiments.
 """
 
 from __future__ import annotations
@@ -170,7 +173,7 @@ class Seen:
     def __init__(self, x: Tensor, residuals: Tensor, losses: Tensor, layout: Layout) -> None:
         self.x, self.residuals, self.losses = x, residuals, losses
         squares = x.square().sum(1) + 1  # of the row, with the one that meets the bias
-        self.lengths = residuals.square().sum(2).mul_(squares).sqrt_()  # (runs, n)
+        self.lengths = residuals.square().sum(2).mul_(squares).sqrt_().double()  # (runs, n)
         self._layout = layout
         self._sketches: dict[Directions, Tensor] = {}
         self._tall: dict[float, tuple[Tensor, Tensor, Tensor]] = {}
@@ -190,14 +193,15 @@ class Seen:
             assert isinstance(pairs, Kronecker)
             left, right = self.residuals @ pairs.u, self.x @ pairs.v
             inner = (left[..., None] * right[:, None, :]).flatten(2)[..., : pairs.k].contiguous()
-            along = found["bias"].rows(torch.eye(self.residuals.shape[2]))  # (classes, k)
+            along = found["bias"].rows(torch.eye(self.residuals.shape[2])).to(inner)  # (classes, k)
             inner.view(-1, pairs.k).addmm_(self.residuals.flatten(0, 1), along)
-            self._sketches[directions] = inner
+            self._sketches[directions] = inner.double()
         return self._sketches[directions]
 
     def ask(self, run: int, weights: Tensor) -> FlatTree:
         """The weighted sum of a run's gradients: its values are there after `add_up`."""
-        torch.mul(self.residuals[run], weights[:, None], out=self._scaled[run])
+        residuals = self.residuals[run]
+        torch.mul(residuals, weights.to(residuals)[:, None], out=self._scaled[run])
         self._asked[run] = self._layout.empty()
         return self._asked[run]
 
@@ -226,7 +230,7 @@ class Seen:
         for run, tree in self._asked.items():
             classes = self._scaled.shape[2]
             tree["weight"].copy_(stacked[run * classes : (run + 1) * classes])
-            torch.sum(self._scaled[run], 0, out=tree["bias"])
+            tree["bias"].copy_(self._scaled[run].sum(0))
             if run in self._cut:
                 weight, bias = self._cut[run]
                 tree["weight"].sub_(weight)

@@ -5,7 +5,8 @@ patches x_p that the first convolution sees. From them the length of its gradien
 the gradient, |sum_p x_p e_p'|^2 = sum_pq <x_p, x_q> <e_p, e_q>. A run goes through the network and
 back once, some hundred rows at a time, and keeps of every row what its gradients are made of:
 inputs of the layers and gradients at their outputs. Lengths come from them without the gradients
-(`small_convolutions.py`), and then the sum that the rule wants.
+(`small_convolutions.py`), and then the sum that the rule wants. Rows and sums are float32, as in
+`lockstep.py`.
 """
 
 from __future__ import annotations
@@ -82,7 +83,8 @@ class ScatteringBatch:
             some = {name: whole[part] for name, whole in kept.items()}
             losses[part] = _there(stack.products, parameters, x[part], self._y[part], some)
             squares[part] = _back(stack.products, parameters, self._inner[part], some)
-        return ScatteringView(stack.layout, stack.products, x, kept, squares.sqrt_(), losses)
+        lengths = squares.double().sqrt_()
+        return ScatteringView(stack.layout, stack.products, x, kept, lengths, losses)
 
     def add_up(self) -> None:
         """Nothing is left to do: a view sums when it is asked, before the next one is made."""
@@ -153,14 +155,12 @@ class ScatteringView:
 
     def weighted_sum(self, weights: Tensor, last: bool = False) -> FlatTree:
         del last
-        kept, found = self._kept, []
+        kept, weights = self._kept, weights.to(self._x)
+        found: list[Tensor] = []
         found += self._products.summed(0, self._x, kept["e1"], weights)
         found += self._products.summed(1, kept["h1"], kept["e2"], weights)
         first = kept["e3"] * weights[:, None]
         by_channels = (first.T @ kept["h2"]).view(32, 16, 32).mT.reshape(32, 512)
         second = kept["e4"] * weights[:, None]
         found += [by_channels, first.sum(0), second.T @ kept["a"], second.sum(0)]
-        tree = self._layout.empty()
-        for leaf, part in zip(tree.values(), found, strict=True):
-            leaf.copy_(part)
-        return tree
+        return self._layout.packed(found)

@@ -11,7 +11,8 @@ noise of a private training, the weights of a run are that training's up to roun
 (`tests/papers/reproductions/value/test_lockstep.py`).
 
 Nothing here is private: batches and noise come from whoever calls, and there is no ledger. It is
-for public rows, where most of a small step would be spent in Python.
+for public rows, where most of a small step would be spent in Python. Rows and sums are float32, for
+speed; winsor's are float64.
 """
 
 from __future__ import annotations
@@ -96,7 +97,7 @@ class Lockstep:
         self.clipped += (seen.norms > self._limits[:, None]).sum(1)
         self.rows += len(y)
         weights = torch.stack([self._weights(place, seen) for place in range(len(self.runs))])
-        weights *= self._scales[:, None]
+        weights = weights.to(x).mul_(self._scales[:, None])
         for layer, held, e in zip(self.layers, inputs, gradients, strict=True):
             e *= weights[:, None, :]
             if held is x:
@@ -149,7 +150,7 @@ class Lockstep:
         x = seen.lengths.double().sqrt()[:, None]  # as long as the rows, and shorter to square
         if isinstance(clip, AsPrinted):
             growth = relu_network(x, self._sizes(place))
-            return printed_scale(losses, growth, clip.max_grad_norm).float()
+            return printed_scale(losses, growth, clip.max_grad_norm)
         assert isinstance(clip, Value), clip
         norms = OperatorNorms(self._memories[place])
         if clip.growth is not None:
@@ -158,10 +159,10 @@ class Lockstep:
             squares = clip.growth.squares_of_chain(
                 x, sizes, losses, torch.linalg.vecdot(seed, seed), clip.lower
             )
-            return clip_weights(squares.sqrt(), clip.max_grad_norm).float()
+            return clip_weights(squares.sqrt(), clip.max_grad_norm)
         if clip.form == "value":
             squares = squares_of_chain(self._of(place), seen.lengths, losses, seed, norms)
-            return clip_weights(squares.sqrt(), clip.max_grad_norm).float()
+            return clip_weights(squares.sqrt(), clip.max_grad_norm)
         # the outputs' bound of a linear layer is its norm, and the rule takes the way of `Flat`
         return Flat(clip.max_grad_norm).weight_of_norm(seen.norms[place])
 

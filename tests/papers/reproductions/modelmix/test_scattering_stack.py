@@ -34,6 +34,7 @@ def task() -> DescentTask:
     )
 
 
+@pytest.mark.usefixtures("smooth_mixing")
 def test_every_run_is_the_one_that_make_private_makes(
     task: DescentTask, monkeypatch: pytest.MonkeyPatch
 ) -> None:

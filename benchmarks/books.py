@@ -26,6 +26,7 @@ from unittest import mock
 import numpy as np
 import torch
 from dp_accounting.dp_event import GaussianDpEvent
+from saving import save
 from scipy import sparse
 from sklearn import calibration, ensemble, feature_selection, model_selection, semi_supervised
 
@@ -369,12 +370,12 @@ def of_checkout(place: Path) -> dict[str, str]:
 if __name__ == "__main__":
     if "--json" in sys.argv:  # this process's winsor alone
         sys.exit(print(json.dumps({case: shown(each[1]) for case, each in ROWS.items()})))
-    other = Path(
-        sys.argv[sys.argv.index("--before") + 1] if "--before" in sys.argv else "/work/main"
-    )
-    before, after = of_checkout(Path(other)), of_checkout(HERE)
+    if "--before" not in sys.argv:
+        sys.exit("books.py: name another checkout of winsor: --before DIR")
+    other = Path(sys.argv[sys.argv.index("--before") + 1])
+    before, after = of_checkout(other), of_checkout(HERE)
     found = {c: {"truth": t, "before": before[c], "after": after[c]} for c, (t, _) in ROWS.items()}
-    (HERE / "benchmarks/results/books.json").write_text(json.dumps(found, indent=1) + "\n")
+    save("books", {"cases": found})
     print("| case | truth | before | after |\n|---|---|---|---|")
     for case, (truth, _) in ROWS.items():
         print(f"| {case} | {truth} | {before[case]} | {after[case]} |")

@@ -30,7 +30,7 @@ BUDGETS = {
     "modules of the means": 61,  # one reader of private cells, shared with metrics
     "torch loaded by the means": 0,
     # the wheel
-    "lines of the wheel": 61_800,
+    "lines of the wheel": 62_000,
     "files of the wheel": 380,
     "entries of winsor/": 16,
     # how it reads

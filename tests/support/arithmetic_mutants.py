@@ -17,12 +17,14 @@ from torch import Tensor
 
 from winsor.gradients import arithmetic
 
+_library = arithmetic.library  # mistakes take its place
+
 
 class _Backend:
     """The real one, for everything that a mistake leaves as it is."""
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(arithmetic.library() or arithmetic.PLAIN, name)
+        return getattr(_library() or arithmetic.PLAIN, name)
 
     def sums_of_maps(self, maps: Any, weights: Tensor, sums: Any) -> None:
         """Sums of several maps, one after the other, by the functions that were changed."""
@@ -136,6 +138,7 @@ def _backend(kind: type[_Backend]) -> Callable[[ExitStack], None]:
     def enter(stack: ExitStack) -> None:
         found = kind()
         stack.enter_context(mock.patch.object(arithmetic, "_for", lambda *tensors: found))
+        stack.enter_context(mock.patch.object(arithmetic, "library", lambda: found))
 
     return enter
 

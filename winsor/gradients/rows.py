@@ -91,7 +91,7 @@ class RowsView(View):
         starts = range(0, len(index), self._chunk)
         chunks = [(start, min(len(index), start + self._chunk)) for start in starts]
         add_up_chunks(chunks, add, tree.flat)
-        return tree
+        return dict(tree)
 
     def _zeros(self) -> Tree:
         rows = self.raw.items()

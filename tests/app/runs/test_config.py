@@ -114,7 +114,9 @@ FROM_ELSEWHERE = {
     "seed", "after", "after_in_ledger",
 }  # fmt: skip
 """Arguments of `make_private` that are built from other tables of a configuration."""
-OF_CODE_ONLY = {"collate_fn", "resume", "public_buffers", "sampling_rate", "group_size"}
+OF_CODE_ONLY = {
+    "collate_fn", "resume", "public_buffers", "sampling_rate", "group_size", "fixed_shapes"
+}  # fmt: skip
 """Arguments of `make_private` that a configuration file does not have."""
 
 

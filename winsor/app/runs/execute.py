@@ -31,7 +31,7 @@ from winsor.core.contract import (
     WinsorError,
 )
 from winsor.training.callbacks import public_numbers
-from winsor.training.saving.file import everything, restore
+from winsor.training.saving.file import restore
 
 CHECKPOINT_FORMAT = 2
 BESIDE = ("format", "data", "seconds")
@@ -191,7 +191,7 @@ class Execution:
                 "format": CHECKPOINT_FORMAT,
                 "data": run.data.digest,
                 "seconds": self._seconds_before + time.perf_counter() - self._begun,
-                **everything(run.private, {}),
+                **run.private.sealed(),
             }
         )
         self._saved = time.perf_counter()

@@ -23,6 +23,9 @@ CORRELATED = 4.0
 _BEGINNING = 8  # coordinates that are looked at before all of them are
 _DRAWS = 200
 
+GRID = 2.0**-24
+"""Sums are rounded to the grid of their noise, which is finer than this share of its deviation."""
+
 
 def noise_findings(transcript: Transcript) -> Iterator[Finding]:
     """Find noise that is not there, and the same noise under two different sums."""
@@ -91,7 +94,7 @@ def _rounding(passage: Passage, name: str) -> float:
     """How far the difference of two rounded numbers may be from the noise."""
     part = passage.parts[name]
     largest = float(np.abs(part.value).max()) / passage.std[name]
-    return max(1e-9, 8 * part.precision * (1 + largest))
+    return max(GRID, 8 * part.precision * (1 + largest))
 
 
 def _noisy(passage: Passage, name: str) -> Array:

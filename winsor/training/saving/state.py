@@ -210,6 +210,10 @@ class RunState(HoldsKey):
 
         on_all_ranks(ranks, lambda: end() if writes else None, "save")
 
+    def sealed(self) -> dict[str, Any]:
+        """Return everything that continues the run, with its MAC, as `save` writes it."""
+        return sealed(self._feed.key, everything(self, {}))
+
     def _follow_others(self) -> bool:
         """Follow the others after a step without rows here (`UnevenSteps`). False if they leave."""
         ranks, uneven = self._ranks, self._uneven
